@@ -119,7 +119,7 @@ class FakeSequence:
     def engine(self):
         return FakeEngine(self)
 
-    def remember(self):
+    def insert_prefix(self):
         pass
 
     def release(self):
@@ -141,7 +141,7 @@ class FakeSequence:
         path.write_text(f"{self.ids}")
         return True
 
-    def recall(self, path):
+    def load(self, path):
         self.recalled.append(path.name)
         return len(self.ids) if path.exists() else 0
 

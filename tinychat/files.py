@@ -16,7 +16,7 @@ from tinychat.file_lock import try_lock
 # Half a gigabyte of text is more than any context, and a week of perplexity.
 MAX_TEXT_BYTES = 512 << 20
 HAS_NUL = "holds NUL bytes, so it is not text: convert it first"
-"""What is said of bytes that are valid UTF-8, as UTF-16 and many binary files are, but no text."""
+"""The end of an error about bytes that are valid UTF-8, as UTF-16 and many binary files are, but no text."""
 # A pipe would wait for its writer; regular files know no such flag. Windows has neither.
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 

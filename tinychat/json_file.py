@@ -14,7 +14,7 @@ MAX_BYTES = 16 << 20
 
 _LONGEST_PATH = 45
 _read: ContextVar[dict[Path, bytes] | None] = ContextVar("_read", default=None)
-"""What was read within `each_file_once`; None outside of it."""
+"""Files that were read within `each_file_once`; None outside of it."""
 
 
 @contextmanager

@@ -64,7 +64,7 @@ def read_cache_file(folder: Path) -> None:
     if not read_cache(folder / NAME, pool, _OF):
         assert pool.used == 0, "blocks are lost"
         raise SessionError("it holds nothing")
-    assert pool.recall(0, [*range(_LENGTH)])[1] <= _LENGTH
+    assert pool.match_prefix(0, [*range(_LENGTH)])[1] <= _LENGTH
 
 
 def mutated_cache_file(data: bytes, mutated_json: Callable[[bytes], bytes], draw: Random) -> bytes:

@@ -250,5 +250,5 @@ def test_the_commands_show_calls_and_results(tmp_path, monkeypatch):
     assert loop.run("/sessions noon").endswith("noon")
     loop.chat.replace_messages(WHOLE[:6])
     for line in ("/copy", "/why"):
-        with pytest.raises(SettingError, match="no reply to .* yet"):
+        with pytest.raises(SettingError, match=r"no reply to .* yet"):
             loop.run(line)

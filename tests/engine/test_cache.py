@@ -221,7 +221,7 @@ def test_what_one_sequence_had_another_finds(config):
     first = KVCache(pool, 300)
     extend(first, range(200))
     second = KVCache(pool, 300)
-    second.recall([*range(130), 7, 8], 132)
+    second.match_prefix([*range(130), 7, 8], 132)
     assert second.ids == list(range(130)), "two blocks, and the beginning of a third"
     assert second.table == first.table[:3]
     second.make_room(2)
@@ -229,9 +229,9 @@ def test_what_one_sequence_had_another_finds(config):
     assert second.table[2] != first.table[2], "it is written next, and another one's"
     first.rewind(0)
     third = KVCache(pool, 300)
-    third.recall(range(100, 200), 100)
+    third.match_prefix(range(100, 200), 100)
     assert third.ids == []
-    third.recall(range(195), 200)
+    third.match_prefix(range(195), 200)
     assert third.ids == list(range(192)), "blocks that were never full are kept only if that is asked"
 
 
@@ -248,13 +248,13 @@ def test_a_partly_filled_block_is_kept_and_replaced_by_a_longer_one(config):
     pool = pool_of(config)
     cache = KVCache(pool, 300)
     extend(cache, range(90))
-    cache.remember(90)
+    cache.insert_prefix(90)
     found = KVCache(pool, 300)
-    found.recall(range(100), 100)
+    found.match_prefix(range(100), 100)
     assert found.ids == list(range(90))
     extend(cache, range(90, 140))
     assert len(pool.prefixes) == 2
-    found.recall(range(100), 100)
+    found.match_prefix(range(100), 100)
     assert found.ids == list(range(100))
 
 
@@ -264,11 +264,11 @@ def test_what_follows_a_drop_is_not_kept(config, rng):
     cache.drop(5, 9)
     extend(cache, range(100, 200))
     other = KVCache(cache.pool, 300)
-    other.recall(cache.ids, 300)
+    other.match_prefix(cache.ids, 300)
     assert other.ids == []
     cache.rewind(5)
     extend(cache, range(100, 200))
-    other.recall(cache.ids, 300)
+    other.match_prefix(cache.ids, 300)
     assert other.ids == cache.ids[:64], "after a rewind to before it all is as if fresh"
 
 
@@ -278,14 +278,14 @@ def test_the_least_recently_used_beginnings_go_first(config):
     for start in (0, 1000):
         extend(cache, range(start, start + 128))
         cache.rewind(0)
-    cache.recall(range(128), 128)
+    cache.match_prefix(range(128), 128)
     cache.rewind(0)
     extend(cache, range(2000, 2000 + 256))
     found = KVCache(pool, 1000)
-    found.recall(range(128), 128)
+    found.match_prefix(range(128), 128)
     assert found.length == 128
     found.rewind(0)
-    found.recall(range(1000, 1128), 128)
+    found.match_prefix(range(1000, 1128), 128)
     assert found.length == 0
 
 
@@ -314,7 +314,7 @@ def test_the_last_token_of_a_cache_that_fills_the_memory_can_be_taken_back(confi
     extend(cache, [1])
     assert cache.ids == [*range(255), 1]
     other = KVCache(pool, 256)
-    other.recall(range(256), 256)
+    other.match_prefix(range(256), 256)
     assert other.ids == list(range(255))
     # What another sequence uses is not taken from it.
     cache.rewind(191)
@@ -329,7 +329,7 @@ def test_blocks_of_a_forgotten_sequence_are_given_back_once(config):
     extend(two, range(1000, 1060))
     del one
     gc.collect()
-    pool._count_anew()  # before what was forgotten is given back, as if another thread did
+    pool._recount()  # before what was forgotten is given back, as if another thread did
     extend(two, range(2000, 2196))
     assert sorted(two.table) == [0, 1, 2, 3]
     with pytest.raises(CacheFullError):

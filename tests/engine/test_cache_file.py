@@ -50,7 +50,7 @@ def test_a_sequence_that_goes_on_from_a_file_computes_what_a_fresh_one_does(fold
     run(before, ids)
     before.rewind(kept := min(kept, length))
     assert before.save(path) == (kept > 0)
-    assert after.recall(path) == kept
+    assert after.load(path) == kept
     prompt = [*ids[:kept], *rng.integers(0, 517, new).tolist()]
     assert after.reuse(prompt) >= min(kept, len(prompt) - 1)
     np.testing.assert_array_equal(run(after, prompt), run(fresh, prompt))
@@ -69,7 +69,7 @@ def test_only_what_is_of_the_same_is_used(folders, path, monkeypatch):
     ids = kept_by(new_engine(folders["qwen3-window"]), path)
 
     def found(name="qwen3-window", kv="bf16", blocks=40):
-        return new_sequence(new_engine(folders[name], blocks, kv), min(CONTEXT, blocks * 64)).recall(path)
+        return new_sequence(new_engine(folders[name], blocks, kv), min(CONTEXT, blocks * 64)).load(path)
 
     assert found() == len(ids)
     assert found(kv="f16") == 0
@@ -92,15 +92,15 @@ def test_a_fine_tune_of_equal_size_and_time_is_another_model(folders, path, tmp_
     data[-2 * tenth : -tenth] = bytes(tenth)
     weights.write_bytes(data)
     os.utime(weights, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    assert new_sequence(new_engine(folder), CONTEXT).recall(path) == 0
+    assert new_sequence(new_engine(folder), CONTEXT).load(path) == 0
 
 
 def test_blocks_of_a_file_are_free_again_when_others_want_them(folders, path):
     ids = kept_by(new_engine(folders["qwen3-window"]), path)
     engine = new_engine(folders["qwen3-window"], 8)
     sequence = new_sequence(engine, CONTEXT)
-    assert sequence.recall(path) == len(ids)
-    assert sequence.recall(path) == len(ids), "a second time does no harm"
+    assert sequence.load(path) == len(ids)
+    assert sequence.load(path) == len(ids), "a second time does no harm"
     assert engine.pool.used == 3
     run(sequence, [5] * CONTEXT)
     assert sequence.reuse(ids) == 0
@@ -108,7 +108,7 @@ def test_blocks_of_a_file_are_free_again_when_others_want_them(folders, path):
 
 def test_a_file_that_is_missing_or_damaged_anywhere_is_as_good_as_none(folders, path):
     engine = new_engine(folders["qwen3-window"])
-    assert new_sequence(engine, CONTEXT).recall(path) == 0
+    assert new_sequence(engine, CONTEXT).load(path) == 0
     kept_by(engine, path)
     whole = path.read_bytes()
     places = [0, 20, 26, 30, 40, 60, len(whole) // 3, len(whole) // 2, len(whole) - 1]
@@ -117,7 +117,7 @@ def test_a_file_that_is_missing_or_damaged_anywhere_is_as_good_as_none(folders, 
     for data in (*damaged, *cut):
         path.write_bytes(data)
         other = new_engine(folders["qwen3-window"])
-        assert new_sequence(other, CONTEXT).recall(path) == 0
+        assert new_sequence(other, CONTEXT).load(path) == 0
         assert other.pool.used == 0
 
 
@@ -128,7 +128,7 @@ def test_what_follows_dropped_tokens_is_not_kept(folders, path):
     sequence.drop(70, 90)
     assert sequence.save(path)
     other = new_sequence(new_engine(folders["qwen3-window"]), CONTEXT)
-    assert other.recall(path) == 64
+    assert other.load(path) == 64
     assert other.reuse(ids) == 64
 
 
@@ -179,14 +179,14 @@ def test_a_crafted_header_with_a_sound_checksum_is_as_good_as_none(crafted, fold
     header, rest = parts_of(path)
     path.write_bytes(with_header(json.dumps(crafted(header)).encode(), rest))
     other = new_engine(folders["qwen3-window"])
-    assert new_sequence(other, CONTEXT).recall(path) == 0
+    assert new_sequence(other, CONTEXT).load(path) == 0
     assert other.pool.used == 0
 
 
 @pytest.mark.parametrize("text", [b"[" * 100_000, b'{"of":' * 100_000, b"5", b"\xff", b"9" * 5000, b""])
 def test_a_header_that_is_no_object_is_as_good_as_none(text, folders, path):
     path.write_bytes(with_header(text, b""))
-    assert new_sequence(new_engine(folders["qwen3-window"]), CONTEXT).recall(path) == 0
+    assert new_sequence(new_engine(folders["qwen3-window"]), CONTEXT).load(path) == 0
 
 
 @pytest.mark.parametrize("count", [100, 6 << 20])
@@ -194,7 +194,7 @@ def test_a_header_of_many_lists_is_not_read(count, folders, path, monkeypatch):
     path.write_bytes(with_header(b"[" + b"[]," * count + b"0]", b""))
     sequence = new_sequence(new_engine(folders["qwen3-window"]), CONTEXT)
     monkeypatch.setattr("json.loads", lambda text: pytest.fail("it is read"))
-    assert sequence.recall(path) == 0
+    assert sequence.load(path) == 0
 
 
 def parts_of(path):
@@ -223,7 +223,7 @@ def test_another_type_of_cache_takes_over_what_is_there_and_keeps_none_of_it_for
     found = other.step(ids[149:])[-1]
     assert 0 < np.abs(found - expected).max() < 0.05 * np.abs(expected).max()
     assert not other.save(path)
-    other.remember()
+    other.insert_prefix()
     assert new_sequence(other.engine, CONTEXT).reuse(ids) == 0
     with pytest.raises(FieldError, match="must be one of"):
         sequence.on_changed_engine(kv="int3")

@@ -69,7 +69,7 @@ def converse(caches, pools):
     """Do with two caches of a pool all that moves blocks."""
     one, two = caches
     run(one, list(range(150)))
-    two.recall(range(140), 140)
+    two.match_prefix(range(140), 140)
     run(two, [7] * 80)
     two.rewind(130)
     two.fork()  # which nobody keeps
@@ -77,7 +77,7 @@ def converse(caches, pools):
     run(caches[2], [8] * 3)
     two.drop(10, 80)
     one.clear()
-    one.recall(range(100), 100)
+    one.match_prefix(range(100), 100)
     run(one, [9])
     caches[2].move(pools[1])
     run(caches[2], [10] * 100)
@@ -124,7 +124,7 @@ def test_blocks_of_the_cache_stay_their_owners():
         assert_sound(caches, pools)
         for ids in (range(150), [*range(130), *[7] * 50]):
             found = KVCache(pools[0], 1000)
-            found.recall(ids, 200)
+            found.match_prefix(ids, 200)
             np.testing.assert_array_equal(values_of(found), found.ids)
         del found
         for pool in pools:

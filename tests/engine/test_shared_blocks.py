@@ -119,7 +119,7 @@ class Sequences(RuleBasedStateMachine):
 
     @rule(i=SEQUENCES)
     def forget(self, i):
-        self.sequences[i].forget()
+        self.sequences[i].evict()
         self.histories[i] = []
 
     @rule(i=SEQUENCES, count=st.sampled_from([20, 64, 150]))
@@ -184,14 +184,14 @@ def test_what_is_forgotten_is_found_only_as_far_as_others_share_it(folder):
 
     assert [found(text) for text in texts] == [2 * BLOCK + 10, 2 * BLOCK, 2 * BLOCK + 10]
     first.reuse([*texts[0], 0])
-    first.forget()
+    first.evict()
     assert [found(text) for text in texts] == [BLOCK, 2 * BLOCK, BLOCK]
     # A shorter text than one that is there is nobody's own.
     first.reuse([*texts[1][: BLOCK + 5], 0])
-    first.forget()
+    first.evict()
     assert [found(text) for text in texts] == [BLOCK, 2 * BLOCK, BLOCK]
     first.reuse([*texts[1], 0])
-    first.forget()
+    first.evict()
     assert [found(text) for text in texts] == [0, 0, 0] and engine.pool.used == 0
 
 

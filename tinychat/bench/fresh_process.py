@@ -1,4 +1,4 @@
-"""What has to be measured in a separate process: time from its start to the first token, time to load, peak memory."""
+"""Measurements that need a separate process: time from its start to the first token, time to load, peak memory."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ TOKENS_BETWEEN_LIMITS = 16
 
 @dataclass(frozen=True)
 class Plan:
-    """What to measure.
+    """A plan of measurements.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class Plan:
         return self.rounds * (len(self.prefill) + len(self.depths))
 
     def fitted(self, context_size: int) -> tuple[Plan, list[str]]:
-        """Return what of the plan fits into a context, and a line for each thing that does not.
+        """Return the part of the plan that fits into a context, and a line for each thing that does not.
 
         Raises
         ------

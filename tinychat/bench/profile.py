@@ -19,7 +19,7 @@ ROUNDS = 5
 
 @dataclass(frozen=True)
 class Share:
-    """What one kind of stage takes of a step of T tokens: seconds over all layers, bytes read, multiply-adds."""
+    """The share of one kind of stage in a step of T tokens: seconds over all layers, bytes read, multiply-adds."""
 
     kernel: str
     seconds: float
@@ -71,7 +71,7 @@ def profile(sequence: Sequence, T: int, start: int) -> list[dict[str, object]]:
 
 
 def seconds_of_stages(sequence: Sequence, ids: list[int]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return what each stage of a step takes; the sequence is afterwards as it was."""
+    """Return the time and work of each stage of a step; the sequence is afterwards as it was."""
     start = len(sequence.ids)
     found = sequence.engine.stage_seconds(lambda: sequence.step(ids))
     sequence.rewind(start)

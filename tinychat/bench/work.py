@@ -1,4 +1,4 @@
-"""What one token costs: the numbers that rates are divided by."""
+"""The cost of one token: the numbers that rates are divided by."""
 
 from __future__ import annotations
 

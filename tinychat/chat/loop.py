@@ -1,4 +1,4 @@
-"""What slash commands act on: the conversation, its workspace, the input and the renderer."""
+"""The chat as slash commands see it: the conversation, its workspace, the input and the renderer."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Api:
         with self.send("GET", path) as answer:
             return answer.json()
 
-    def send(self, method: str, path: str, body: dict[str, Any] | None = None) -> Answer:
+    def send(self, method: str, path: str, body: dict[str, Any] | None = None) -> ServerAnswer:
         """Send a request and return its answer, whose body is not read yet.
 
         Raises
@@ -83,7 +83,7 @@ class Api:
         except BaseException:
             connection.close()
             raise
-        answer = Answer(self.url, connection, response)
+        answer = ServerAnswer(self.url, connection, response)
         if response.status != 200:
             with answer:
                 raise ServerError(f"{self.url} refuses: {answer.problem()}")
@@ -96,13 +96,13 @@ class Api:
         return http.client.HTTPConnection(self._host, self._port, timeout=_CONNECT_SECONDS)
 
 
-class Answer:
+class ServerAnswer:
     """The answer to a request; leaving its context ends the request, also in the middle."""
 
     def __init__(self, url: str, connection: http.client.HTTPConnection, response: http.client.HTTPResponse) -> None:
         self._url, self._connection, self._response = url, connection, response
 
-    def __enter__(self) -> Answer:
+    def __enter__(self) -> ServerAnswer:
         return self
 
     def __exit__(self, *_exception: object) -> None:

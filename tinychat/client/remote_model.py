@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
-from tinychat.client.api import Answer, Api
+from tinychat.client.api import Api, ServerAnswer
 from tinychat.errors import ServerError
 from tinychat.generate.prompt import Prompt
 from tinychat.generate.reply import Delta, FinishReason, Summary
@@ -63,7 +63,7 @@ class RemoteModel:
 
 
 class RemoteReply:
-    """What a server has written.
+    """A reply that a server has written.
 
     Attributes
     ----------
@@ -107,7 +107,7 @@ class RemoteStream(Iterator[Delta]):
         self.reply = RemoteReply()
         self._on_prefill = on_prefill
         self._api, self._path, self._body = api, path, body
-        self._answer: Answer | None = None
+        self._answer: ServerAnswer | None = None
         self._started = 0.0
         self._deltas = self._read()
 

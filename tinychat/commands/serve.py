@@ -155,7 +155,7 @@ def _name(preferences: Preferences, model: str | None) -> str:
 
 
 def _loader(load: Loader, preferences: Preferences, model: str | None) -> Callable[[], Any]:
-    """Return what loads a model, with the defaults of its requests."""
+    """Return a loader of a model and the defaults of its requests."""
 
     def opened() -> Any:
         named = preferences.model(model)

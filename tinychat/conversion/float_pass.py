@@ -5,7 +5,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from tinychat.conversion.float_stages import FloatStages, Linear, Slot
+from tinychat.conversion.float_stages import Cell, FloatStages, Linear
 from tinychat.conversion.source import Floats, Source
 from tinychat.engine.arguments import Batch, scratch_of
 from tinychat.engine.forward import embed_ids, predict, run_layer
@@ -41,7 +41,7 @@ class FloatPass:
 
     def embed(self) -> Floats:
         """Return the hidden states that the first layer gets."""
-        s = scratch_of(Slot)
+        s = scratch_of(Cell)
         embed_ids(FloatStages(self._source, self._source.linear), self._parameters, self._dims, s, self._batch)
         hidden: Floats = s.hidden.value
         return hidden
@@ -50,7 +50,7 @@ class FloatPass:
     @np.errstate(over="ignore", invalid="ignore")
     def run_layer(self, layer: int, hidden: Floats, linear: Linear | None = None) -> Floats:
         """Run a decoder layer, with other linears than the checkpoint's own, if they are given."""
-        s, stages = scratch_of(Slot), FloatStages(self._source, linear or self._source.linear)
+        s, stages = scratch_of(Cell), FloatStages(self._source, linear or self._source.linear)
         s.hidden.value = hidden
         run_layer(stages, layer_of(self._parameters.layers, layer), self._dims, None, s, None, self._batch)
         found: Floats = s.hidden.value
@@ -62,7 +62,7 @@ class FloatPass:
 
     def logits(self, hidden: Floats) -> Floats:
         """Return the logits [T, V] of some of the last layer's hidden states."""
-        s, logits = scratch_of(Slot), Slot()
+        s, logits = scratch_of(Cell), Cell()
         s.hidden.value = hidden
         predict(FloatStages(self._source, self._source.linear), self._parameters, self._dims, s, self._batch, logits)
         found: Floats = logits.value

@@ -33,7 +33,7 @@ ATTENDING_ROWS = 128
 FEWEST_ROWS = 16
 
 
-class Slot:
+class Cell:
     """An array between stages; a stage that is the last to read it takes it out."""
 
     value: Any = None
@@ -180,7 +180,7 @@ def _choices(logits: Floats, experts: Experts) -> tuple[NDArray[np.intp], Floats
 
 
 def _activated_by_block(config: ModelConfig, inner: Floats) -> Floats:
-    """Return what `_activated` does, some tokens at a time."""
+    """Return the result of `_activated`, computed some tokens at a time."""
     blocks = [inner[start : start + ACTIVATED_ROWS] for start in range(0, len(inner), ACTIVATED_ROWS)]
     return np.concatenate(on_each(functools.partial(_activated, config), blocks))
 
@@ -220,7 +220,7 @@ def _soft_capped(x: Floats, cap: float | None) -> Floats:
 
 
 def _convolved(taps: Floats, bcx: Floats) -> Floats:
-    """Return what a short convolution gives for one sequence's b, c and x [T, 3 D]; see `kernels.short_convolution`."""
+    """Return the output of a short convolution of b, c and x [T, 3 D]; see `kernels.short_convolution`."""
     b, c, x = np.split(bcx, 3, axis=1)
     K = taps.shape[1]
     padded = np.pad(b * x, ((K - 1, 0), (0, 0)))

@@ -94,8 +94,9 @@ class Source:
         """Norm the last axis."""
         if isinstance(norm, NoNorm):
             return x
-        names = self.norm_tensors(norm.layout.name, norm.layers[0])
-        gain, *bias = (self._tensors.read(name).astype(np.float32) for name in names)
+        gain, *bias = (
+            self._tensors.read(name).astype(np.float32) for name in self.norm_tensors(norm.layout.name, norm.layers[0])
+        )
         eps = np.float32(self.config.rms_norm_eps)
         if self.config.layer_norm:
             x = x - x.mean(axis=-1, keepdims=True)
@@ -104,7 +105,7 @@ class Source:
 
     def vector(self, vector: NamedVector) -> Floats:
         """Return numbers of a layer that are stored like a norm's."""
-        return self._tensors.read(f"{vector.source}.weight").astype(np.float32)
+        return self._tensors.read(self.norm_tensors(vector.layout.name, vector.layers[0])[0]).astype(np.float32)
 
     def embeddings(self, ids: Sequence[int]) -> Floats:
         """Return the embeddings [T, D] of some ids."""

@@ -1,4 +1,4 @@
-"""Arguments of the forward pass: parameters, sizes, scratch and jobs."""
+"""Arguments of the forward pass: parameters, dimensions, scratch, batch."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -82,7 +82,7 @@ class Layer(NamedTuple):
 
 
 class Parameters(NamedTuple):
-    """What training left."""
+    """The parameters of a model, as training left them."""
 
     embed_tokens: Any
     embed_positions: Any  # float32 [P, D]
@@ -131,7 +131,7 @@ def scratch_of(new: Callable[[], Any]) -> Any:
 
 
 class Batch(NamedTuple):
-    """What one call runs: T of up to C rows, each a token of some sequence.
+    """The tokens of one call: T of up to C rows, each a token of some sequence.
 
     The rows of a sequence stand together, in the order of their positions.
     """

@@ -1,16 +1,15 @@
-"""The memory of all sequences' keys and values: blocks of 64 positions, shared, reused, given back.
+"""The memory of all sequences' keys and values: blocks of 64 positions, shared, cached, freed.
 
-A block that several own is never written: who wants to write takes a copy first. Blocks whose tokens an earlier
-sequence had stay for later ones with the same beginning (`engine.prefixes`) until their memory is wanted.
-(Kwon et al., 2023, https://arxiv.org/abs/2309.06180.)
+A block with several owners is never written: a sequence copies it first. Blocks of earlier sequences stay in the prefix
+cache (`engine.prefixes`) until their memory is needed. (Kwon et al., 2023, https://arxiv.org/abs/2309.06180.)
 """
 
 from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 from weakref import ref
 
 import numpy as np
@@ -24,18 +23,19 @@ from tinychat.kernels.sizes import BLOCK, STORAGE
 from tinychat.machine import available_memory_bytes
 from tinychat.models.config import ModelConfig
 
-# Of what is free, where nobody says otherwise: taken only as it is written.
+# Share of the free memory that a pool may take: it does so only as blocks are written.
 DEFAULT_SHARE = 0.25
-FORGOTTEN_AT_ONCE = 1 / 16  # of all blocks: finding the oldest takes a look at many
+EVICTED_AT_ONCE = 1 / 16  # of all blocks: to find the oldest takes a look at many
+T = TypeVar("T")
 
 
 def blocks_for(positions: int) -> int:
-    """Return how many blocks hold so many positions."""
+    """Return the number of blocks of so many positions."""
     return -(-positions // BLOCK)
 
 
 def bytes_per_position(config: ModelConfig, kv: str) -> int:
-    """Return the bytes that one token takes in a cache of that type, over all layers."""
+    """Return the bytes of one token in a cache of that type, over all layers."""
     one = empty_buffers(kv, 1, len(config.cache_layers), config.num_key_value_heads, config.head_dim)
     return sum(buffer.nbytes for buffer in one) // BLOCK
 
@@ -43,9 +43,9 @@ def bytes_per_position(config: ModelConfig, kv: str) -> int:
 class BlockPool:
     """Blocks of one type for one model.
 
-    Each block has as many owners as tables and prefixes name it. Ctrl-C may come between any two operations: then a
-    block may keep an owner that it has not; when blocks run out, owners are counted anew. It never lacks one that it
-    has: two would write to it.
+    A block has as many owners as tables and prefixes that name it. Ctrl-C may come between any two operations: then a
+    block may keep an owner too many, until blocks run out and owners are recounted. It never has one too few: two
+    sequences would write to it.
 
     Parameters
     ----------
@@ -59,11 +59,10 @@ class BlockPool:
     buffers : CacheBuffers
         Replaced as a whole when the pool grows.
     position_bytes : int
-        What one token takes, over all layers.
+        Of one token, over all layers.
     prefixes : PrefixIndex
-        Beginnings that later sequences may use.
     lock : RLock
-        Whoever reads or writes blocks holds it, and whoever has blocks that no table names yet.
+        Held while blocks are read or written, or owned by no table yet.
     """
 
     def __init__(self, config: ModelConfig, kv: str, memory: int | None = None) -> None:
@@ -74,7 +73,7 @@ class BlockPool:
         self.is_fixed: bool = memory is not None
         self.prefixes: PrefixIndex = PrefixIndex()
         self.buffers: CacheBuffers = self._allocate(0)
-        self._placed = self.buffers, pointers_of(self.buffers)
+        self._located = self.buffers, pointers_of(self.buffers)
         self.position_bytes: int = bytes_per_position(config, kv)
         self._block_bytes = BLOCK * self.position_bytes
         self._limit = (self._default_memory() if memory is None else memory) // self._block_bytes
@@ -87,32 +86,24 @@ class BlockPool:
 
     @property
     def capacity(self) -> int:
-        """Blocks that there are."""
+        """Number of all blocks."""
         return len(self.buffers.keys)
 
     @property
     def used(self) -> int:
-        """Blocks that somebody owns."""
+        """Number of blocks that have an owner."""
         self._release_abandoned()
         return self.capacity - len(self._free)
 
     @property
-    def places(self) -> NDArray[np.int64]:
-        """Where the buffers are, for `kernels.memory.from_pointers`."""
-        if self._placed[0] is not self.buffers:
-            self._placed = self.buffers, pointers_of(self.buffers)
-        return self._placed[1]
+    def pointers(self) -> NDArray[np.int64]:
+        """Addresses of the buffers, for `kernels.memory.from_pointers`."""
+        if self._located[0] is not self.buffers:
+            self._located = self.buffers, pointers_of(self.buffers)
+        return self._located[1]
 
     def reserve(self, positions: int) -> None:
-        """See to it that one sequence of so many positions fits.
-
-        Raises
-        ------
-        SettingError
-            If it needs more than the pool may have, or the model has positions for.
-        MemoryError
-            If it needs more than the system gives.
-        """
+        """Grow until one sequence of so many positions fits; SettingError or MemoryError if it cannot."""
         needed, config = blocks_for(positions), self.config
         if config.learned_positions and positions > config.max_position_embeddings:
             has = f"it has vectors for {config.max_position_embeddings} positions"
@@ -131,10 +122,10 @@ class BlockPool:
                     self._limit = needed
 
     def new_table(self, owner: object) -> list[int]:
-        """Return an empty list, to be changed in place: blocks that stand in it count as owned while its owner lives.
+        """Return an empty list, changed in place: its blocks count as owned while its owner lives.
 
-        They are released later, since Python may end an owner in the middle of anything. No code of ours runs then,
-        in which Ctrl-C would be lost.
+        They are released later, since Python may end an owner at any time. No code of ours runs then, in which Ctrl-C
+        would be lost.
         """
         reference, table = ref(owner, self._abandoned.append), list[int]()
         self._tables[id(reference)] = reference, table
@@ -147,14 +138,9 @@ class BlockPool:
                 self.release([table.pop()])
 
     def take(self, count: int, beyond_limit: bool = False) -> list[int]:
-        """Return blocks that nobody owns.
+        """Return free blocks, evicting prefixes that no sequence uses; CacheFullError if there are too few.
 
-        beyond_limit : for a rewrite, which gives as many back.
-
-        Raises
-        ------
-        CacheFullError
-            If there are not as many, even without the prefixes that no sequence uses now.
+        beyond_limit : grow instead, for a rewrite, which frees as many.
         """
         with self.lock:
             self._release_abandoned()
@@ -165,12 +151,12 @@ class BlockPool:
         return blocks
 
     def share(self, blocks: Iterable[int]) -> None:
-        """Note one more owner of each block; negative numbers stand for none."""
+        """Add an owner to each block; negative numbers are no blocks."""
         with self.lock:
             self._owners.update(block for block in blocks if block >= 0)
 
     def release(self, blocks: Iterable[int]) -> None:
-        """Note one owner less of each block; those without any are free, negative numbers stand for none."""
+        """Remove an owner from each block; one without any is free. Negative numbers are no blocks."""
         with self.lock:
             for block in blocks:
                 if block < 0:
@@ -180,43 +166,42 @@ class BlockPool:
                     del self._owners[block]
                     self._free.append(block)
 
-    def remember(self, angles: int, ids: Sequence[int], table: list[int]) -> None:
-        """Keep the blocks of a sequence's first ids for later ones; `table` gets those that were kept before."""
+    def insert_prefix(self, angles: int, ids: Sequence[int], table: list[int]) -> None:
+        """Cache the blocks of a sequence's first ids; `table` gets the blocks that are cached for the same ids."""
+
+        def insert(prefixes: PrefixIndex) -> tuple[list[tuple[int, int]], list[int]]:
+            added, known, replaced = prefixes.insert(angles, ids, table[: blocks_for(len(ids))])
+            self.share(added)
+            return known, replaced
+
         with self.lock:
-            with self._changed_prefixes() as prefixes:
-                added, known, replaced = prefixes.add(angles, ids, table[: blocks_for(len(ids))])
-                self.share(added)
-            for place, block in known:
-                if len(ids) >= (place + 1) * BLOCK:
+            known, replaced = self._change(insert)
+            for index, block in known:
+                if len(ids) >= (index + 1) * BLOCK:
                     self.share([block])
-                    table[place], own = block, table[place]
+                    table[index], own = block, table[index]
                     self.release([own])
             self.release(replaced)
 
-    def recall(self, angles: int, ids: Sequence[int]) -> tuple[list[int], int]:
-        """Return the blocks of the longest kept beginning of `ids`, of which the caller is now an owner; its length."""
+    def match_prefix(self, angles: int, ids: Sequence[int]) -> tuple[list[int], int]:
+        """Return the cached blocks of the longest prefix of `ids`, with the caller as an owner, and its length."""
         with self.lock:
-            with self._changed_prefixes() as prefixes:
-                blocks, length = prefixes.find(angles, ids)
+            blocks, length = self._change(lambda prefixes: prefixes.match(angles, ids))
             self.share(blocks)
         return blocks, length
 
-    def forget(self, block: int) -> None:
-        """Let no later sequence find the kept beginning that ends in a block."""
+    def evict_prefix(self, block: int) -> None:
+        """Evict the cached prefix that ends in a block."""
         with self.lock:
-            with self._changed_prefixes() as prefixes:
-                gone = prefixes.evict_block(block)
-            self.release(gone)
+            self.release(self._change(lambda prefixes: prefixes.evict_block(block)))
 
-    def forget_branch(self, angles: int, ids: Sequence[int]) -> None:
-        """Let no later sequence find the kept blocks of `ids` that other texts have no part in."""
+    def evict_branch(self, angles: int, ids: Sequence[int]) -> None:
+        """Evict the cached blocks of a sequence that no other one shares."""
         with self.lock:
-            with self._changed_prefixes() as prefixes:
-                gone = prefixes.evict_branch(angles, ids)
-            self.release(gone)
+            self.release(self._change(lambda prefixes: prefixes.evict_branch(angles, ids)))
 
     def is_shared(self, block: int) -> bool:
-        """Say whether a block has several owners."""
+        """Return whether a block has several owners."""
         return self._owners[block] > 1
 
     def copy(self, block: int) -> int:
@@ -226,11 +211,10 @@ class BlockPool:
             buffer[new] = buffer[block]
         return new
 
-    @contextmanager
-    def _changed_prefixes(self) -> Iterator[PrefixIndex]:
-        """Forget all beginnings where Ctrl-C comes in the middle of a change: they may name blocks of others."""
+    def _change(self, change: Callable[[PrefixIndex], T]) -> T:
+        """Change the prefix cache, and drop it if Ctrl-C comes meanwhile: it may name blocks of others."""
         try:
-            yield self.prefixes
+            return change(self.prefixes)
         except BaseException:
             self.prefixes = PrefixIndex()
             raise
@@ -238,30 +222,28 @@ class BlockPool:
     def _release_abandoned(self) -> None:
         with self.lock:
             while self._abandoned:
-                place = id(self._abandoned[0])
-                if place in self._tables:
-                    self.empty(self._tables[place][1])
-                    del self._tables[place]
+                key = id(self._abandoned[0])
+                if key in self._tables:
+                    self.empty(self._tables[key][1])
+                    del self._tables[key]
                 self._abandoned.popleft()
 
     def _find_free(self, count: int, beyond_limit: bool) -> None:
-        """Free blocks until there are `count`, or add them."""
+        """Grow, evict or recount until `count` blocks are free."""
         if self.capacity < self._limit:
             self._grow(self._limit)
         if len(self._free) < count:
-            wanted = max(int(FORGOTTEN_AT_ONCE * self.capacity), count - len(self._free))
-            with self._changed_prefixes() as prefixes:
-                unused = prefixes.forget(wanted, lambda block: self._owners[block] == 1)
-            self.release(unused)
+            wanted = max(int(EVICTED_AT_ONCE * self.capacity), count - len(self._free))
+            self.release(self._change(lambda prefixes: prefixes.evict(wanted, lambda block: self._owners[block] == 1)))
         if len(self._free) < count:
-            self._count_anew()
+            self._recount()
         if len(self._free) < count and beyond_limit:
             self._grow(self.capacity + count - len(self._free))
         if len(self._free) < count:
             full = f"the cache memory of {self._limit * self._block_bytes >> 20} MiB is full"
             raise CacheFullError(f"{full}: give more with cache_memory, or run fewer sequences at once")
 
-    def _count_anew(self) -> None:
+    def _recount(self) -> None:
         """Count the owners of all blocks."""
         owners = Counter(self.prefixes.blocks())
         for _, table in list(self._tables.values()):
@@ -270,7 +252,7 @@ class BlockPool:
         self._free = [block for block in range(self.capacity) if not owners[block]]
 
     def _grow(self, blocks: int) -> None:
-        """Move what is in use to larger buffers; memory of the others is not touched."""
+        """Move the blocks in use to larger buffers."""
         old, new = self.buffers, self._allocate(blocks)
         for before, after in zip(old, new):
             for block in self._owners:

@@ -1,9 +1,9 @@
-"""The KV cache of one sequence: which blocks of the pool hold the keys and values of its tokens.
+"""The KV cache of one sequence: its table of blocks of the pool.
 
-What convolutions keep of a token stands there too, as if it were keys and values that are not rotated.
+Short convolutions store what they need of a token there too, as keys and values that are not rotated.
 
-A step appends in place. Whatever moves what is past reads the old blocks, writes new ones, and then takes them all at
-once: a rewrite that is interrupted leaves the old cache as it was.
+A step appends in place. A rewrite reads old blocks, fills new ones, and swaps the table in one step: one that is
+interrupted leaves the old cache valid.
 """
 
 from __future__ import annotations
@@ -32,13 +32,7 @@ class KVCache:
     Invariant: ``0 <= len(ids) <= context_size``, and the blocks of `table` hold the positions of `ids`, in order;
     whatever they hold beyond has no effect. `ids` grows only after the compiled call that wrote the positions has
     returned. The keys' angles are those of a sequence of `angles_of` tokens. Where every layer has a window, blocks
-    that no later token sees are given back: `GONE` stands in their place.
-
-    Parameters
-    ----------
-    pool : BlockPool
-    context_size : int
-        Capacity in positions.
+    that no later token sees are freed, and `GONE` in the table.
     """
 
     def __init__(self, pool: BlockPool, context_size: int) -> None:
@@ -69,15 +63,15 @@ class KVCache:
 
     @property
     def is_whole(self) -> bool:
-        """Whether no block has been given back."""
+        """Whether no block was freed."""
         return not self.table or self.table[0] != GONE
 
     def can_rewind(self, length: int) -> bool:
-        """Say whether a token after the first `length` positions sees nothing that was given back."""
+        """Return whether a token after the first `length` positions sees no freed block."""
         return length == 0 or self.is_whole or self.table[self._first_seen(length)] != GONE
 
     def rewind(self, length: int) -> None:
-        """Keep only the first `length` positions, as `can_rewind` allows."""
+        """Cut the cache to `length` positions, as `can_rewind` allows."""
         with self.pool.lock:
             del self.ids[length:]
             if self._altered_from is not None and self.length <= self._altered_from:
@@ -88,40 +82,34 @@ class KVCache:
             self.pool.release(surplus)
 
     def make_room(self, count: int) -> None:
-        """Have blocks for `count` more positions that no other sequence uses.
-
-        Raises
-        ------
-        CacheFullError
-            If the pool has no more.
-        """
+        """Own blocks for `count` more positions; CacheFullError if the pool has no more."""
         with self.pool.lock:
             if len(self.table) > blocks_for(self.length):
                 # What Ctrl-C left behind the ids may be others' blocks.
                 self.rewind(self.length)
-            place, filled = divmod(self.length, BLOCK)
-            if filled and self.pool.is_shared(self.table[place]):
-                self._own(place)
+            index, filled = divmod(self.length, BLOCK)
+            if filled and self.pool.is_shared(self.table[index]):
+                self._own(index)
             missing = blocks_for(self.length + count) - len(self.table)
             if missing > 0:
                 self.table += self.pool.take(missing)
 
-    def _own(self, place: int) -> None:
-        """Put a copy in the place of a block that others use, too."""
-        block = self.table[place]
+    def _own(self, index: int) -> None:
+        """Replace a block of the table that has other owners by a copy."""
+        block = self.table[index]
         try:
             own = self.pool.copy(block)
         except CacheFullError:
             # Sooner than this sequence stops, no later one finds the beginning that ends in this block.
-            self.pool.forget(block)
+            self.pool.evict_prefix(block)
             if self.pool.is_shared(block):
                 raise
             return
-        self.table[place] = own
+        self.table[index] = own
         self.pool.release([block])
 
     def append(self, ids: Sequence[int], angles_of: int | None = None) -> None:
-        """Note the ids whose keys and values have been written after the last position.
+        """Append ids whose keys and values have been written.
 
         angles_of : tokens of the sequence that their keys were rotated for; as many as there are now when omitted.
         """
@@ -129,36 +117,33 @@ class KVCache:
         before = self.length
         self.ids += ids
         if self.length // BLOCK > before // BLOCK:
-            self.remember(self.length // BLOCK * BLOCK)
+            self.insert_prefix(self.length // BLOCK * BLOCK)
             # One block more is kept, so that the last tokens can be taken back.
-            self._give_back(max(0, self._first_seen(self.length) - 1))
+            self._free_first(max(0, self._first_seen(self.length) - 1))
 
     @property
     def lasting(self) -> int:
-        """How many leading positions hold what a fresh run would compute, in memory that was not given back."""
+        """Leading positions that hold what a fresh run would compute; 0 where blocks were freed."""
         return self._unaltered if self.is_whole else 0
 
     @property
     def _unaltered(self) -> int:
         return self.length if self._altered_from is None else self._altered_from // BLOCK * BLOCK
 
-    def remember(self, length: int) -> None:
-        """Keep the blocks of the first ids for later sequences that begin alike."""
+    def insert_prefix(self, length: int) -> None:
+        """Cache the blocks of the first ids for later sequences with the same prefix."""
         angles = angle_set(self.config, self.angles_of)
         length = min(length, self._unaltered)
         if angles is not None and length:
-            self.pool.remember(angles, self.ids[:length], self.table)
+            self.pool.insert_prefix(angles, self.ids[:length], self.table)
 
-    def recall(self, ids: Sequence[int], angles_of: int) -> None:
-        """Take over what the pool has kept of a beginning of `ids`, if it is longer than what is in the cache.
-
-        angles_of : tokens of the whole sequence.
-        """
+    def match_prefix(self, ids: Sequence[int], angles_of: int) -> None:
+        """Take over cached blocks of `ids`, of a sequence of `angles_of` tokens, if more than the cache holds."""
         angles = angle_set(self.config, angles_of)
         if angles is None:
             return
         with self.pool.lock:
-            blocks, length = self.pool.recall(angles, ids)
+            blocks, length = self.pool.match_prefix(angles, ids)
             if length <= self.common_prefix(ids):
                 self.pool.release(blocks)
                 return
@@ -167,7 +152,7 @@ class KVCache:
             self.ids, self.angles_of = list(ids[:length]), angles_of
 
     def drop(self, start: int, stop: int) -> None:
-        """Take positions ``start..stop`` out; later ones move down, their keys re-rotated to where they now stand."""
+        """Drop positions ``start..stop``; later ones move down, their keys re-rotated to the new positions."""
         kept = [*range(start), *range(stop, self.length)]
         altered = self._altered_from
         if len(kept) > start and (altered is None or start < altered):
@@ -176,13 +161,7 @@ class KVCache:
         self._altered_from = altered
 
     def resize(self, context_size: int) -> None:
-        """Set the capacity.
-
-        Raises
-        ------
-        SettingError
-            If `context_size` is less than what is stored.
-        """
+        """Set the capacity; SettingError if it is less than the length."""
         with self.pool.lock:  # not while a step runs
             if context_size < self.length:
                 raise SettingError(f"context {context_size} is less than the {self.length} tokens in use: clear first")
@@ -195,18 +174,18 @@ class KVCache:
         self._altered_from = 0 if rounded else self._altered_from
 
     def _first_seen(self, length: int) -> int:
-        """Return the number of the first block that a token after `length` positions sees anything of."""
+        """Return the index of the first block that a token after `length` positions sees anything of."""
         return 0 if self._seen is None else max(0, length + 1 - self._seen) // BLOCK
 
-    def _give_back(self, count: int) -> None:
-        """Give back the first `count` blocks, as far as that has not been done."""
+    def _free_first(self, count: int) -> None:
+        """Free the first `count` blocks, as far as that has not been done."""
         with self.pool.lock:
             unseen = [block for block in self.table[:count] if block != GONE]
             self.table[:count] = [GONE] * count
             self.pool.release(unseen)
 
     def fork(self) -> KVCache:
-        """Return a cache that holds the same, in the same blocks until one of the two writes."""
+        """Return a cache of the same blocks, until one of the two writes."""
         other = KVCache(self.pool, self.context_size)
         with self.pool.lock:
             self.pool.share(self.table)
@@ -216,21 +195,21 @@ class KVCache:
         return other
 
     def clear(self) -> None:
-        """Give all blocks back; later sequences may still find what they hold."""
-        self.remember(self.length)
+        """Free all blocks; later sequences may still match them."""
+        self.insert_prefix(self.length)
         self.rewind(0)
 
-    def forget(self) -> None:
-        """Give all blocks back; later sequences find only what other texts share."""
+    def evict(self) -> None:
+        """Free all blocks, and evict those of this sequence alone."""
         angles = angle_set(self.config, self.angles_of)
         if angles is not None:
-            self.pool.forget_branch(angles, self.ids)
+            self.pool.evict_branch(angles, self.ids)
         self.rewind(0)
 
     def _rewrite(self, sources: NDArray[np.int64], first: int, pool: BlockPool) -> None:
-        """Fill position j with what ``sources[j]`` holds, in new blocks from position `first` on.
+        """Fill position j with the key and value at ``sources[j]``, in new blocks from position `first` on.
 
-        What has been given back stays so: nothing before it may move.
+        Freed blocks stay so: nothing before them may move.
         """
         # Imported here: Numba compiles it, or finds it in its cache, which no conversation needs from the start.
         with held_signals():

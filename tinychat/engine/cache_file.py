@@ -2,9 +2,9 @@
 
     "tinychat keys and values" and a newline, length and CRC-32 of the header (uint32, little-endian), header, blocks
 
-The header is a JSON object: `of` says what computed them, `kv`, `angles` (see `models.rope.angle_set`), the shape of a
-block, `ids`, and the CRC-32 of each block. A block is its keys, values and scales as they are in memory. A file that
-is of anything else, or damaged, is as good as none: what it would have held is computed.
+The header is a JSON object: `of`, the fingerprint of model and program, `kv`, `angles` (`models.rope.angle_set`), the
+shape of a block, `ids`, and the CRC-32 of each block. A block is its keys, values and scales as they are in memory. A
+file with anything else, or damaged, counts as none.
 """
 
 from __future__ import annotations
@@ -38,20 +38,9 @@ class _Header(NamedTuple):
 
 
 def write_cache(path: Path, cache: KVCache, of: str) -> bool:
-    """Write what later sequences may use of a cache; return whether there was anything.
+    """Write the positions of a cache that are `KVCache.lasting`, in one step; return whether there are any.
 
-    Parameters
-    ----------
-    path : Path
-        Replaced in one step.
-    cache : KVCache
-    of : str
-        What model and program computed it.
-
-    Raises
-    ------
-    SessionError
-        If it cannot be written; the file is as it was before.
+    of : fingerprint of the model and program. SessionError if the file cannot be written; it is then as it was before.
     """
     length, angles = cache.lasting, angle_set(cache.config, cache.angles_of)
     if not length or angles is None:
@@ -78,17 +67,9 @@ def write_cache(path: Path, cache: KVCache, of: str) -> bool:
 
 
 def read_cache(path: Path, pool: BlockPool, of: str) -> int:
-    """Let sequences of a pool use what a file holds; return how many tokens that are.
+    """Insert the prefix of a file into a pool; return its length.
 
-    0 if it is damaged, of anything else, or does not fit.
-
-    Parameters
-    ----------
-    path : Path
-        May be missing.
-    pool : BlockPool
-    of : str
-        As given to `write_cache`.
+    0 if the file is missing or damaged, has another fingerprint `of`, or does not fit.
     """
     try:
         with open_regular(path) as file:
@@ -109,14 +90,14 @@ def _read(file: BufferedIOBase, pool: BlockPool, of: str) -> int:
                     return 0
                 if _checksum(pool, block) != checksum:
                     return 0
-            pool.remember(header.angles, header.ids, table)
+            pool.insert_prefix(header.angles, header.ids, table)
         finally:
             pool.release(table)
     return len(header.ids)
 
 
 def _header(file: BufferedIOBase, pool: BlockPool, of: str) -> _Header | None:
-    """Return the header; None if it is damaged, or of anything else than the pool holds."""
+    """Return the header; None if it is damaged, or does not match the pool."""
     start = file.read(len(_MAGIC) + 8)
     magic, length, checksum = start[:-8], start[-8:-4], start[-4:]
     count = int.from_bytes(length, "little")
@@ -153,7 +134,7 @@ def _are_integers(values: object, end: int) -> bool:
 
 
 def _description(pool: BlockPool, of: str) -> dict[str, Any]:
-    """Return what must agree before a block of a file can be one of a pool."""
+    """Return the part of the header that must match the pool's."""
     shapes = [[str(buffer.dtype), *buffer.shape[1:]] for buffer in pool.buffers]
     return {"of": of, "kv": pool.kv, "order": sys.byteorder, "shapes": shapes}
 

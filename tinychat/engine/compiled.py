@@ -13,7 +13,7 @@ from tinychat.kernels.team_queue import Team
 
 
 def compiled_names():
-    """Return what the names of `engine.forward` mean in compiled code.
+    """Return the compiled functions of the names of `engine.forward`.
 
     Plain functions are written into their callers. Those by kind are compiled by themselves, for the types that occur.
     """

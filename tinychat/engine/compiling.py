@@ -1,4 +1,4 @@
-"""Compiles the forward pass for the types of one engine."""
+"""The compilation of the forward pass for the types of one engine."""
 
 import gc
 import threading
@@ -29,10 +29,10 @@ SECONDS_BETWEEN_REPORTS = 0.2
 
 
 class CompilationProgress:
-    """Reports how far a compilation is, from `begin` on.
+    """The progress of a compilation, reported from `begin` on.
 
-    What is compiled counts by what it usually takes. In between, and while the last function is put together, which
-    is one step for Numba, time counts, at the pace so far.
+    A compiled function counts by its expected time. In between, and during the last function, which is one step for
+    Numba, time counts, at the pace so far.
     """
 
     def __init__(self, progress: Callable[[int, int], None]) -> None:
@@ -44,7 +44,7 @@ class CompilationProgress:
         self._thread = threading.Thread(target=self._report_often, daemon=True)
 
     def __enter__(self) -> "CompilationProgress":
-        """Note what has to be compiled."""
+        """Collect the tasks."""
         COMPILE_QUEUE.listeners.append(self._jobs.append)
         return self
 
@@ -58,14 +58,14 @@ class CompilationProgress:
                 self._progress(STEPS, STEPS)
 
     def begin(self) -> None:
-        """Report now and again from now on; a second call does nothing."""
+        """Report from now on; a second call does nothing."""
         if not self._has_begun:
             self._has_begun = True
             self._progress(0, STEPS)
             self._thread.start()
 
     def share(self, now: float) -> float:
-        """Return how much is done, from 0 to 1; never less than before."""
+        """Return the share that is done, from 0 to 1; never less than before."""
         jobs = list(self._jobs)
         done = sum(job.seconds for job in jobs if job.types in DEFERRED[job.name].overloads)
         counted = done / (sum(job.seconds for job in jobs) + REST_SECONDS)
@@ -102,14 +102,9 @@ class BetweenFunctions(Listener):  # type: ignore[misc]
 def compile_kernels(
     sample: Arguments, name: str, threads: int, progress: Callable[[int, int], None] | None
 ) -> EntryPoint:
-    """Compile a forward pass, and keep and load its machine code; Ctrl-C acts between two functions.
+    """Compile a forward pass for arguments of `sample`'s types, and store and load its machine code under `name`.
 
-    Parameters
-    ----------
-    sample : Arguments
-        Of the types to compile for.
-    name : str
-        File of the machine code in the kernel cache.
+    Ctrl-C acts between two functions.
     """
     kind: Any = KindType  # a class without types
     types = (*[numba.int64] * 4, kind(numba.typeof(sample)))

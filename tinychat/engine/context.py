@@ -12,19 +12,13 @@ MAX_CONTEXT = 1 << 20
 
 
 def check_context(context_size: int) -> None:
-    """Refuse a capacity that no model has.
-
-    Raises
-    ------
-    SettingError
-        If it is out of range.
-    """
+    """Refuse a capacity that no model has, with a SettingError."""
     if not 1 <= context_size <= MAX_CONTEXT:
         raise SettingError(f"context {context_size} is out of range: give 1 to {MAX_CONTEXT} tokens")
 
 
 def beyond_training(context_size: int, trained_length: int) -> str:
-    """Say that replies may lose their sense in so large a context."""
+    """Return the warning of a context beyond the trained length."""
     return (
         f"the model was trained on {trained_length} tokens at most: "
         f"in a context of {context_size} its replies may lose their sense"
@@ -32,19 +26,13 @@ def beyond_training(context_size: int, trained_length: int) -> str:
 
 
 def fewer_threads(wanted: int, used: int) -> str:
-    """Return the line that tells of a number of threads beyond the cores."""
+    """Return the note on a number of threads beyond the cores."""
     return f"threads {wanted}: this process may use {used} core{'s' if used > 1 else ''}; using {used}"
 
 
 @contextmanager
 def memory_for(context_size: int) -> Iterator[None]:
-    """Check a capacity, and say so where there is no memory for it.
-
-    Raises
-    ------
-    SettingError
-        If it is out of range, or needs more than this machine's memory.
-    """
+    """Check a capacity; a MemoryError in the block becomes a SettingError."""
     check_context(context_size)
     try:
         yield

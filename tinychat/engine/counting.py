@@ -1,6 +1,6 @@
-"""What a step takes: its stages, what they read and compute, and how wide the arrays between them have to be.
+"""The costs of a step: its stages, their bytes and multiply-adds, and the columns of the arrays between them.
 
-Nothing is computed: `engine.forward` runs with a team that notes what each stage of `engine.stages` says of itself.
+`engine.forward` runs with a team that computes nothing, and notes the costs that `engine.stages` declares.
 """
 
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from tinychat.models.layout import FREQUENT, Quantization, padded, tensor_specs
 
 
 class Cost(NamedTuple):
-    """One call of a stage: the name that profiles have for it, the bytes that it reads, its multiply-adds."""
+    """One call of a stage: its name in profiles, the bytes that it reads, its multiply-adds."""
 
     kind: str
     bytes: int
@@ -25,7 +25,7 @@ class Cost(NamedTuple):
 
 
 class Width:
-    """An array between stages: how many columns it needs."""
+    """An array between stages: the number of its columns."""
 
     columns = 0
 
@@ -35,21 +35,9 @@ class Width:
 
 
 class Counter:
-    """A team that notes its stages instead of running them.
+    """A team that notes stages instead of running them.
 
-    Parameters
-    ----------
-    config : ModelConfig
-    quantization : Quantization
-    T : int
-        Tokens of the step.
-
-    Attributes
-    ----------
-    costs : list of Cost
-        Of the stages, in their order.
-    widths : Scratch
-        A `Width` for each array.
+    `costs` : of the stages, in their order; `widths` : a `Scratch` with a `Width` for each array.
     """
 
     def __init__(self, config: ModelConfig, quantization: Quantization, T: int) -> None:
@@ -65,7 +53,7 @@ class Counter:
 
     @property
     def experts(self) -> tuple[int, int]:
-        """How many experts there are, and how many a token passes."""
+        """Number of experts, and of those that a token passes."""
         assert self.config.experts is not None
         return self.config.experts.num_experts, self.config.experts.num_experts_per_tok
 
@@ -74,7 +62,7 @@ class Counter:
         stage.function(self, *arguments)
 
     def note(self, kind: str, bytes: int, multiply_adds: int = 0) -> None:
-        """Note what a stage takes."""
+        """Note a cost."""
         self.costs.append(Cost(kind, bytes, multiply_adds))
 
     def columns(self, weight: NamedWeight) -> int:
@@ -89,7 +77,7 @@ class Counter:
 def count_step(
     config: ModelConfig, quantization: Quantization, T: int, start: int = 0, cache_bytes: int = 0
 ) -> Counter:
-    """Return what a step of `T` tokens after `start` others takes; cache_bytes : of a position in a layer's cache."""
+    """Count a step of `T` tokens after `start` others; cache_bytes : of a position in a layer's cache."""
     counter, none = Counter(config, quantization, T), np.zeros(0, np.int64)
     positions = np.arange(start, start + T)
     batch = Batch(np.array([T, 1, 1]), none, positions, *[none] * 7)

@@ -1,4 +1,4 @@
-"""What runs a model: its weights, a team of threads and working memory, shared by all sequences."""
+"""The engine of a model: its weights, a team of threads and working memory, shared by all sequences."""
 
 import itertools
 from collections.abc import Callable
@@ -34,36 +34,30 @@ Logits = NDArray[np.float32]
 
 
 class AttentionMemory(NamedTuple):
-    """Working memory of attention, and where it is; replaced as a whole, since Ctrl-C may come at any time."""
+    """Scratch of attention and its pointers; replaced as a whole, since Ctrl-C may come at any time."""
 
     positions: int
     scratch: AttentionScratch
-    places: NDArray[np.int64]
+    pointers: NDArray[np.int64]
 
 
 class Engine:
-    """A model folder's decoder: runs token ids of any sequences, of one or of several at once.
+    """A model folder's decoder: runs token ids of one sequence or of several at once.
 
     Made once for a model. What belongs to one conversation, the keys and values of its tokens, is a `Sequence`; any
-    number of them share the weights, the threads, the working memory and the memory of the caches.
+    number of them share the weights, the threads, the scratch and the block pool.
 
     Parameters
     ----------
     folder : ModelFolder
     threads : int
-        How many compute together, at most; the result does not depend on it.
+        Most threads; the result does not depend on it.
     kv : {"bf16", "f16", "int8", "f32"}
         Type of the sequences' caches.
     fewest_threads : int
-        How many do at least, where other programs hold the cores.
+        Fewest threads, where other programs hold the cores.
     cache_memory : int, optional
         Most bytes for the keys and values of all sequences: see `BlockPool`.
-
-    Attributes
-    ----------
-    pool : BlockPool
-    chunk_size : int
-        Most ids that run at once.
     """
 
     def __init__(
@@ -91,11 +85,11 @@ class Engine:
         scratch = allocate_scratch(config, quantization, self.chunk_size, threads, counted.widths)
         self._lasting = (self.parameters, dims_of(config), scratch, self._batch)
         arguments = Arguments(*self._lasting, self.pool.buffers, attention, self._rows_of_logits(0))
-        self._places = pointers_of(arguments)
-        self._replaced = len(pointers_of(self._lasting))  # where the places of the others begin
-        self._memory: tuple[NDArray[np.int64], ...] = (self._places[:0], self._places[:0])  # those in use
+        self._pointers = pointers_of(arguments)
+        self._replaced = len(pointers_of(self._lasting))  # where those of the others begin
+        self._memory: tuple[NDArray[np.int64], ...] = (self._pointers[:0], self._pointers[:0])  # those in use
         self.forward_pass: ForwardPass = ForwardPass(arguments)
-        self._workers = Workers(self.forward_pass, ThreadCount(fewest_threads, threads), (self._places,))
+        self._workers = Workers(self.forward_pass, ThreadCount(fewest_threads, threads), (self._pointers,))
 
     @property
     def trained_length(self) -> int:
@@ -104,30 +98,21 @@ class Engine:
 
     @cached_property
     def origin(self) -> str:
-        """What keys and values depend on beside the ids and the type of cache: the model's files, and compiled code."""
+        """Fingerprint of the model's files and the compiled code, on which keys and values depend."""
         return f"{sources_digest()} {model_fingerprint(self._folder.path)}"
 
     def changed(self, kv: str, threads: int) -> "Engine":
-        """Return an engine of the same weights with another type of caches or number of threads.
-
-        Its kernels may not be compiled yet.
-
-        Raises
-        ------
-        FieldError
-            If there is no such type.
-        """
+        """Return an engine of the same weights with another type of caches or number of threads, not compiled yet."""
         return Engine(self._folder, threads, kv, min(self._fewest_threads, threads), self._cache_memory)
 
     def run(self, spans: SequenceOf[ScheduledChunk], out: Logits | None = None) -> list[Logits]:
-        """Run ids of one or several sequences, up to `chunk_size` in all, after those in their caches; append them.
+        """Run ids of sequences, up to `chunk_size` in all, after those in their caches; append them.
 
         Parameters
         ----------
         spans : sequence of ScheduledChunk
         out : float32 [>= outputs of all spans, vocab_size], optional
-            Memory for the logits, of `new_logits`. Fresh memory costs time, so whoever runs step after step, and is
-            done with the logits of one when the next begins, gives the same each time.
+            Memory for the logits, of `new_logits`; fresh memory costs time.
 
         Returns
         -------
@@ -137,8 +122,8 @@ class Engine:
         Raises
         ------
         SettingError
-            If there are no ids, or too many, or one is not of the vocabulary; if a sequence is of another engine, or
-            stands there twice; if `out` is not of `new_logits`, or has too few rows.
+            If there are no ids, too many, or ids outside of the vocabulary; if a sequence is of another engine, or
+            twice in the batch; if `out` is not of `new_logits`, or has too few rows.
         ContextError
             If the ids do not fit into the context.
         CacheFullError
@@ -160,15 +145,15 @@ class Engine:
         return [rows[end - span.outputs : end] for span, end in zip(spans, ends)]
 
     def new_logits(self, rows: int) -> Logits:
-        """Return memory for so many rows of logits: float32 [rows, vocab_size]."""
+        """Return memory for rows of logits: float32 [rows, vocab_size]."""
         return self._rows_of_logits(rows)[:, : self.vocab_size]
 
     def _rows_of_logits(self, rows: int) -> Logits:
-        """Return memory for so many rows, of whole vectors."""
+        """Return memory for rows of logits, padded to whole vectors."""
         return np.empty((rows, padded(self.vocab_size, LANES)), np.float32)
 
     def _post(self, spans: SequenceOf[ScheduledChunk], logits: Logits) -> tuple[Any, ...]:
-        """Write what runs into the batch, and where its logits go; return how many ids there are, and all memory."""
+        """Write the batch and the pointers of what changed; return the number of ids, and all memory in use."""
         batch, firsts = self._batch, [0]
         ids: list[int] = []
         sequences: list[int] = []
@@ -193,23 +178,20 @@ class Engine:
             batch.query_factors[:T] = self._query_scale * query_scales(self.config, positions)
         batch.counts[:] = T, outputs, len(spans)
         attention = self._attention_for(max(span.cache.context_size for span in spans))
-        place = (logits.ctypes.data, outputs, logits.strides[0] // logits.itemsize)
-        memory = self.pool.places, attention.places
+        where = (logits.ctypes.data, outputs, logits.strides[0] // logits.itemsize)
+        memory = self.pool.pointers, attention.pointers
         if not all(map(is_, memory, self._memory)):
-            self._places[self._replaced : -len(place)], self._memory = np.concatenate(memory), memory
-        self._places[-len(place) :] = place
+            self._pointers[self._replaced : -len(where)], self._memory = np.concatenate(memory), memory
+        self._pointers[-len(where) :] = where
         return T, self._lasting, self.pool.buffers, attention.scratch, logits
 
     def costs(self, T: int, start: int) -> list[Cost]:
-        """Return what each stage of a step of `T` tokens after `start` others takes, in their order."""
+        """Return the cost of each stage of a step of `T` tokens after `start` others."""
         cache_bytes = bytes_per_position(self.config, self.kv) // len(self.config.cache_layers)
         return count_step(self.config, self._folder.quantization, T, start, cache_bytes).costs
 
     def stage_seconds(self, run: Callable[[], object]) -> NDArray[np.float64]:
-        """Return the seconds of each stage of the forward pass, in its order, in the one step that `run` takes.
-
-        Nobody else may use the engine meanwhile.
-        """
+        """Return the seconds of each stage in the one step that `run` takes; nobody else may use the engine."""
         clocks = self._batch.clocks
         clocks[0] = 1
         try:
@@ -219,17 +201,11 @@ class Engine:
         return np.diff(clocks[1:count]) / 1e9
 
     def compile(self, progress: Callable[[int, int], None] | None = None) -> None:
-        """Load the forward pass from the kernel cache, or compile it.
-
-        Parameters
-        ----------
-        progress : callable, optional
-            Called with (steps done, steps in all) if there is anything to compile.
-        """
+        """Load the forward pass from the kernel cache, or compile it and call `progress` with (done, total)."""
         self.forward_pass.prepare(self.threads, progress)
 
     def _check(self, spans: SequenceOf[ScheduledChunk]) -> None:
-        """Refuse what compiled code, which looks nothing up, would read or write beyond its arrays for."""
+        """Refuse a batch for which compiled code, which checks nothing, would read or write beyond its arrays."""
         count = sum(len(span.ids) for span in spans)
         if not 1 <= count <= self.chunk_size or not all(len(span.ids) for span in spans):
             raise SettingError(f"{count} tokens in one step: give 1 to {self.chunk_size}, and each sequence some")
@@ -245,7 +221,7 @@ class Engine:
                     raise SettingError(f"token id {token_id} is out of range: {known}")
 
     def _checked_logits(self, out: Logits, rows: int) -> Logits:
-        """Return memory for logits; refuse what compiled code would write beyond, or must not write to."""
+        """Return memory for logits; refuse an array that compiled code would write beyond, or must not write to."""
         width, whole = padded(self.vocab_size, LANES), getattr(out, "base", None)
         is_ours = (
             isinstance(whole, np.ndarray)
@@ -269,7 +245,7 @@ class Engine:
         return self._rope_tables[angles][start:stop]
 
     def _attention_for(self, positions: int) -> AttentionMemory:
-        """Return working memory for a sequence of so many positions; it grows with the longest one."""
+        """Return scratch of attention for a context of so many positions; it grows with the longest one."""
         if positions > self._attention.positions:
             scratch = allocate_attention(self.config, positions, self.threads, self.kv)
             self._attention = AttentionMemory(positions, scratch, pointers_of(scratch))

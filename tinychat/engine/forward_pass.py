@@ -14,17 +14,8 @@ from tinychat.kernels.pointers import sample_of, type_name
 class ForwardPass:
     """`engine.compiled.worker_loop` for the types of some arguments.
 
-    Parameters
-    ----------
-    arguments : Arguments
-        Only their types matter.
-
-    Attributes
-    ----------
-    sample : Arguments
-        Of the same types, without elements.
-    code_name : str
-        File of its machine code in the kernel cache.
+    `sample` : arguments of the same types, without elements; `code_name` : file of the machine code in the kernel
+    cache.
     """
 
     def __init__(self, arguments: Arguments) -> None:
@@ -33,21 +24,16 @@ class ForwardPass:
         self._entry_point: EntryPoint | None = None
 
     def __call__(self, thread: int, threads: int, queue: NDArray[np.int64], places: NDArray[np.int64]) -> bool:
-        """Do a share of a job: see `engine.compiled.worker_loop`. Compiles if nobody has called `prepare`."""
+        """Do a share of a batch: see `engine.compiled.worker_loop`. Compiles if nobody has called `prepare`."""
         if self._entry_point is None:
             self.prepare()
         assert self._entry_point is not None
         return self._entry_point(thread, threads, queue, places)
 
     def prepare(self, threads: int = 1, progress: Callable[[int, int], None] | None = None) -> None:
-        """Load the function, or compile it if this machine has not done so yet.
+        """Load the function, or compile it, in up to `threads` processes.
 
-        Parameters
-        ----------
-        threads : int
-            How many may compile.
-        progress : callable, optional
-            Called with (steps done, steps in all) if there is anything to compile.
+        progress : called with (steps done, steps in all) if there is anything to compile.
         """
         with held_signals():
             self._entry_point = find_entry_point(self.code_name)

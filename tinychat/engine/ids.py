@@ -8,14 +8,9 @@ from tinychat.errors import SettingError
 
 
 def exact_ids(ids: Iterable[SupportsIndex]) -> list[int]:
-    """Return a plain list of plain integers.
+    """Return a plain list of plain integers; SettingError if one is none.
 
-    What subclasses of these say of their length, order or value need not be what compiled code would find.
-
-    Raises
-    ------
-    SettingError
-        If one is not an integer.
+    Subclasses of these may tell another length, order or value than compiled code would find.
     """
     try:
         return list(map(index, ids))

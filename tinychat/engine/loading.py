@@ -1,4 +1,4 @@
-"""From a model folder to an engine that is ready to run."""
+"""An engine of a model folder, ready to run."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,10 +19,7 @@ NARROW_SIZE = 512
 
 
 def default_kv(config: ModelConfig, quantization: Quantization) -> str:
-    """Return the type of cache that suits a model: that of its weights if unquantized, else the fastest.
-
-    A narrow model gets the finer float16: rounding shows most in it, and it has time to spare.
-    """
+    """Return the default type of cache: that of unquantized weights, else the fastest, float16 for a narrow model."""
     if quantization.dtype == "f32":
         return "f32"
     return "f16" if config.hidden_size < NARROW_SIZE else "bf16"

@@ -1,7 +1,7 @@
 """The parameters of the forward pass, as a configuration has them: with the arrays of a model folder, or with names."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from tinychat.engine.arguments import (
     PlainMlp,
     ShortConvolution,
 )
+from tinychat.engine.named_tensors import NamedTensors
 from tinychat.engine.passthrough_parameters import passthrough_weight
 from tinychat.kernels.variants import (
     Alibi,
@@ -55,27 +56,8 @@ ACTIVATIONS: dict[str, Any] = {
 KINDS: dict[str, Any] = {"int4": Int4Weight, "int8": Int8Weight, "f32": Float32Weight}
 
 
-class Tensors(Protocol):
-    """Tensors by name: arrays of a model folder (`FolderTensors`), or names alone (`engine.named_tensors`)."""
-
-    def embedding(self) -> Any:
-        """Return the embedding."""
-
-    def weight(self, name: str) -> Any:
-        """Return a linear, stacked over the layers that have it."""
-
-    def norm(self, name: str, layers: Sequence[int] | None = None) -> Any:
-        """Return the norms of some layers, or one outside of them; `NoNorm` where the model has none."""
-
-    def vectors(self, name: str, factor: float = 1.0) -> Any:
-        """Return other vectors, stacked over the layers that have them, times a factor."""
-
-    def positions(self) -> Any:
-        """Return the vectors of positions, or `NoPositions`."""
-
-
 class FolderTensors:
-    """The tensors of a model folder, as views of the mapped file."""
+    """The tensors of a model folder by name, as views of the mapped file; stacked over the layers that have them."""
 
     def __init__(self, folder: ModelFolder) -> None:
         self._folder, self._config, self._tensors = folder, folder.config, folder.tensors
@@ -87,7 +69,7 @@ class FolderTensors:
         return SplitWeight(self.weight(FREQUENT), rest) if self._folder.quantization.frequent else rest
 
     def weight(self, name: str) -> Any:
-        """Return a linear, stacked over the layers that have it."""
+        """Return a linear."""
         dtype = self._folder.quantization.dtype_of(name)
         if dtype == NATIVE:
             return passthrough_weight(self._folder, name)
@@ -118,6 +100,9 @@ class FolderTensors:
     def positions(self) -> Any:
         """Return the vectors of positions, or `NoPositions`."""
         return self._tensors.get("embed_positions", NoPositions())
+
+
+Tensors = FolderTensors | NamedTensors
 
 
 def bind_parameters(folder: ModelFolder) -> Parameters:
@@ -175,7 +160,7 @@ def _attention(config: ModelConfig, tensors: Tensors) -> Attention:
 
 
 def _scoring(config: ModelConfig, tensors: Tensors) -> Any:
-    """Return what is done to scores, which are in powers of two."""
+    """Return the variant of scoring, of scores in powers of two."""
     L = len(config.attention_layers)
     if config.alibi_slopes:
         return Alibi(np.tile(np.array(config.alibi_slopes, np.float64) * LOG2_E, (L, 1)).astype(np.float32))
@@ -204,12 +189,8 @@ def _mlp(config: ModelConfig, tensors: Tensors) -> Any:
     if experts is None:
         return _dense_mlp(config, tensors, range(L))
     dense = experts.dense_layers(L)
-    return _per_layer(
-        L,
-        experts.layers,
-        _expert_mlp(config, tensors, experts),
-        _dense_mlp(config, tensors, dense) if dense else None,
-    )
+    dense_mlp = _dense_mlp(config, tensors, dense) if dense else None
+    return _per_layer(L, experts.layers, _expert_mlp(config, tensors, experts), dense_mlp)
 
 
 def _dense_mlp(config: ModelConfig, tensors: Tensors, layers: Sequence[int]) -> GatedMlp | PlainMlp | ParallelMlp:

@@ -1,8 +1,7 @@
-"""Compiling for a model before it is there: beside its download or conversion, in a process of its own.
+"""Compilation for a model beside its download or conversion, in a process of its own.
 
-Which kernels a model needs follows from its configuration and from how its weights are stored; their values are of no
-account. What the process compiles comes to others by the kernel cache, and whoever needs the forward pass that it is
-compiling waits for it (`engine.compiling`).
+The kernels of a model follow from its configuration and the layout of its weights, not from their values. The process
+stores them in the kernel cache; whoever needs the same forward pass meanwhile waits for it (`engine.compiling`).
 """
 
 import os
@@ -17,42 +16,29 @@ from pathlib import Path
 
 import numpy as np
 
+from tinychat.engine.second_compiler import start_compiler
 from tinychat.file_lock import try_lock
 from tinychat.models.config import ModelConfig
 from tinychat.models.folder import MAPPED_AS, ModelFolder
 from tinychat.models.layout import Quantization, tensor_specs
 
-_START = """
-import sys
-sys.path.insert(0, sys.argv[1])
-from tinychat.engine.precompile import serve
-serve()
-"""
 _SECONDS_BETWEEN_LOOKS = 0.3
 _DONE = b"done"
 _started: list[subprocess.Popen[bytes]] = []
 
 
 def begin(config: ModelConfig, quantization: Quantization) -> None:
-    """Let another process compile for a model that is loaded later.
+    """Start a process that compiles for a model that is loaded later.
 
-    Without a second core nothing happens, nor where a process is at it or has done so. What is started ends when it is
-    done, or with this process, or when it fails; it says nothing.
+    Nothing happens without a second core, or where a process does so already or has done so. The process ends when it
+    is done, or with this one, or when it fails, silently.
     """
     from tinychat.machine import available_cores
 
     if available_cores() < 2 or not sys.executable or _is_begun(config, quantization):
         return
-    # -P: what stands in the working folder is not imported. A session of its own: Ctrl-C is not for it.
-    command = [sys.executable, "-P", "-c", _START, str(Path(__file__).parents[2])]
     with suppress(OSError):
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        process = start_compiler(__name__)
         # Not waited for, and nobody is to be told that.
         _started.append(process)
         assert process.stdin is not None
@@ -61,7 +47,7 @@ def begin(config: ModelConfig, quantization: Quantization) -> None:
 
 
 def serve() -> None:
-    """Compile for the model that stdin tells of."""
+    """Compile for the model that stdin describes."""
     end_with_parent()
     config, quantization = pickle.load(sys.stdin.buffer)
     compile_for(config, quantization)
@@ -80,7 +66,7 @@ def end_with_parent() -> None:
 
 
 def compile_for(config: ModelConfig, quantization: Quantization) -> None:
-    """Compile what an engine for such a model runs, with the usual settings, and note that in the kernel cache."""
+    """Compile what an engine for such a model runs with default settings, and note that in the kernel cache."""
     # Imported here: only the process that compiles needs NumPy's and LLVM's libraries.
     from tinychat.engine.engine import Engine
     from tinychat.engine.loading import default_kv
@@ -115,7 +101,7 @@ def _is_begun(config: ModelConfig, quantization: Quantization) -> bool:
 
 
 def _note_of(config: ModelConfig, quantization: Quantization) -> Path | None:
-    """Return the file that is locked while kernels for such a model are compiled; None where none are kept."""
+    """Return the file that is locked while kernels for such a model are compiled; None without a cache folder."""
     folder = os.environ.get("NUMBA_CACHE_DIR")
     digest = sha256(repr((config, quantization)).encode()).hexdigest()
     return Path(folder) / f"ahead-{digest[:16]}" if folder else None

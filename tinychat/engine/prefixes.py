@@ -1,8 +1,8 @@
-"""Beginnings of earlier sequences whose keys and values are still there: a tree of blocks by their token ids.
+"""The prefix cache: a tree of the blocks of earlier sequences by their token ids.
 
 A node is a block: up to 64 tokens, after those of the nodes above it. Keys and values of a token depend on nothing but
-the tokens up to it, so a new sequence may use the blocks of the longest beginning that it shares with any earlier one,
-to the bit (Zheng et al., 2023, https://arxiv.org/abs/2312.07104).
+the tokens up to it, so a new sequence can use the blocks of the longest prefix that it shares with any earlier one, to
+the bit (Zheng et al., 2023, https://arxiv.org/abs/2312.07104).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Ids = Sequence[int]
 
 
 class Node:
-    """One block and its tokens. `children` are those that go on after it, by their first token."""
+    """One block and its tokens, with the children by their first token."""
 
     __slots__ = ("block", "children", "ids", "parent")
 
@@ -35,7 +35,7 @@ class Node:
 
 
 class PrefixIndex:
-    """The tree; the least recently used blocks are forgotten first.
+    """The tree; the least recently used blocks are evicted first.
 
     Keys that were rotated by different sets of angles (`models.rope.angle_set`) have roots of their own.
     """
@@ -52,33 +52,33 @@ class PrefixIndex:
         """Yield all blocks."""
         return (node.block for node in self._nodes)
 
-    def find(self, angles: int, ids: Ids) -> tuple[list[int], int]:
-        """Return the blocks of the longest beginning of `ids`, and its length: beyond, the last may go on otherwise."""
+    def match(self, angles: int, ids: Ids) -> tuple[list[int], int]:
+        """Return the blocks of the longest prefix of `ids`, and its length; the last block may go on otherwise."""
         nodes, length = self._path(angles, ids)
         self._use(nodes)
         return [node.block for node in nodes], length
 
-    def add(self, angles: int, ids: Ids, blocks: list[int]) -> tuple[list[int], list[tuple[int, int]], list[int]]:
-        """Note the blocks of a sequence's first ids, of which the last may be partly filled.
+    def insert(self, angles: int, ids: Ids, blocks: list[int]) -> tuple[list[int], list[tuple[int, int]], list[int]]:
+        """Insert the blocks of a sequence's first ids, of which the last may be partly filled.
 
         Returns
         -------
         added : list of int
-            Blocks that were not noted before.
+            Blocks that were not in the tree.
         known : list of (int, int)
-            Which of the blocks are not noted, since one of the same tokens is there: its place, and the other one.
+            Index of each block that is not inserted, and the block of the same tokens that is in the tree.
         replaced : list of int
-            Blocks that are forgotten, since a new one has their tokens and more.
+            Evicted blocks, whose tokens are the beginning of a new block's.
         """
         node = self._roots.setdefault(angles, Node((), -1, None))
         nodes: list[Node] = []
         added, known, replaced = [], [], []
-        for place, block in enumerate(blocks):
-            part = tuple(ids[place * BLOCK : (place + 1) * BLOCK])
+        for index, block in enumerate(blocks):
+            part = tuple(ids[index * BLOCK : (index + 1) * BLOCK])
             siblings = node.children.get(part[0], [])
             found = next((child for child in siblings if child.ids[: len(part)] == part), None)
             if found is None and block < 0:
-                break  # given back, and forgotten since
+                break  # freed, and evicted since
             if found is None:
                 for shorter in [child for child in siblings if part[: len(child.ids)] == child.ids]:
                     replaced += self._remove(shorter)
@@ -86,14 +86,14 @@ class PrefixIndex:
                 node.children.setdefault(part[0], []).append(found)
                 added.append(block)
             elif found.block != block and block >= 0:
-                known.append((place, found.block))
+                known.append((index, found.block))
             nodes.append(found)
             node = found
         self._use(nodes)
         return added, known, replaced
 
-    def forget(self, count: int, is_unused: Callable[[int], bool]) -> list[int]:
-        """Take out at least `count` blocks that no sequence uses now, if there are as many; return all that went."""
+    def evict(self, count: int, is_unused: Callable[[int], bool]) -> list[int]:
+        """Evict at least `count` unused blocks, if there are as many; return all evicted ones."""
         gone: list[int] = []
         unused = 0
         for node in list(self._nodes):
@@ -105,7 +105,7 @@ class PrefixIndex:
         return gone
 
     def evict_block(self, block: int) -> list[int]:
-        """Take out a block and those behind it; return all that went."""
+        """Evict a block and those below it; return them."""
         node = next((node for node in self._nodes if node.block == block), None)
         return [] if node is None else self._remove(node)
 
@@ -140,7 +140,7 @@ class PrefixIndex:
             self._nodes.move_to_end(node)
 
     def _remove(self, node: Node) -> list[int]:
-        """Take a node out, and all below it, which nobody would find any more; return their blocks."""
+        """Remove a node and all below it; return their blocks."""
         assert node.parent is not None
         siblings = node.parent.children[node.ids[0]]
         siblings.remove(node)

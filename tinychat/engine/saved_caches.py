@@ -56,7 +56,7 @@ class SavedCaches:
             return 0
         with suppress(OSError):
             self._unfinished_bytes()
-            found = sequence.recall(self._path(name))
+            found = sequence.load(self._path(name))
             if found:
                 # Now the most recently used.
                 os.utime(self._path(name))

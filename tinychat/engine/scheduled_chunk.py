@@ -24,15 +24,7 @@ class ScheduledChunk(NamedTuple):
         return ScheduledChunk(self.cache, exact_ids(self.ids), index(self.sequence_length), index(self.outputs))
 
     def check(self) -> None:
-        """Refuse a step that the cache has no positions for, or logits after ids that are not there.
-
-        Raises
-        ------
-        ContextError
-            If the ids do not fit into the context.
-        SettingError
-            If logits are wanted after more ids than there are.
-        """
+        """Refuse ids that do not fit into the cache, with a ContextError, and outputs after more ids than there are."""
         count, context_size = len(self.ids), self.cache.context_size
         if not 0 <= self.outputs <= count:
             raise SettingError(f"logits after {self.outputs} of {count} tokens: give 0 to {count}")

@@ -7,7 +7,6 @@ import numpy as np
 from tinychat.engine.arguments import Batch, Scratch
 from tinychat.engine.blocks import blocks_for
 from tinychat.engine.context import MAX_CONTEXT
-from tinychat.engine.counting import Width
 from tinychat.kernels.buffers import (
     AttentionScratch,
     ExpertScratch,
@@ -31,56 +30,40 @@ FINE_WEIGHTS = 500_000_000
 def allocate_scratch(
     config: ModelConfig, quantization: Quantization, chunk_size: int, threads: int, widths: Any
 ) -> Scratch:
-    """Return scratch for chunks of up to `chunk_size` tokens; widths : of `engine.counting`."""
+    """Return scratch for chunks of up to `chunk_size` tokens; widths : of `engine.counting.Counter`."""
 
-    def floats(width: Width) -> np.ndarray:
-        return np.zeros((chunk_size, width.columns), np.float32)
+    def floats(*names: str, rows: int = chunk_size, widths: Any = widths) -> dict[str, np.ndarray]:
+        return {name: np.zeros((rows, getattr(widths, name).columns), np.float32) for name in names}
 
-    tokens = padded(chunk_size, len(TOKENS))
+    tokens, experts = padded(chunk_size, len(TOKENS)), widths.experts
     # Of any linear's input, and a vector more, which loads may reach into.
-    rows = np.zeros((threads, max(widths.x.columns, widths.experts.x.columns) + LANES), np.float32)
+    rows = np.zeros((threads, max(widths.x.columns, experts.x.columns) + LANES), np.float32)
     tiles = np.zeros((threads, TILE_FLOATS), np.float32)
-    return Scratch(
+    scratch = Scratch(
         x=activations(config, quantization, tokens * widths.x.columns),
-        hidden=floats(widths.hidden),
-        last_hidden=floats(widths.last_hidden),
-        qkv=floats(widths.qkv),
-        attended=floats(widths.attended),
-        gate_up=floats(widths.gate_up),
-        branch=floats(widths.branch),
         rows=rows,
         tiles=tiles,
-        experts=allocate_experts(config, quantization, chunk_size, rows, tiles, widths.experts),
+        experts=NoExperts(),
+        **floats("hidden", "last_hidden", "qkv", "attended", "gate_up", "branch"),
     )
-
-
-def allocate_experts(
-    config: ModelConfig,
-    quantization: Quantization,
-    chunk_size: int,
-    rows: np.ndarray,
-    tiles: np.ndarray,
-    widths: Any,
-) -> ExpertScratch | NoExperts:
-    """Return scratch for the experts of chunks of up to `chunk_size` tokens; rows, tiles : of the whole scratch."""
     if config.experts is None:
-        return NoExperts()
+        return scratch
     count, used = config.experts.num_experts, config.experts.num_experts_per_tok
-    slots, tokens = max_slots(chunk_size, used, count), padded(chunk_size, len(TOKENS))
-    router_inputs = FloatActivations(np.zeros(tokens * widths.routing.x.columns, np.float32))
-    return ExpertScratch(
+    slots = max_slots(chunk_size, used, count)
+    router_inputs = FloatActivations(np.zeros(tokens * experts.routing.x.columns, np.float32))
+    allocated = ExpertScratch(
         routing=Routing(router_inputs, rows, tiles),
-        x=activations(config, quantization, slots * widths.x.columns),
-        logits=np.zeros((chunk_size, widths.logits.columns), np.float32),
+        x=activations(config, quantization, slots * experts.x.columns),
         chosen=np.zeros((chunk_size, used), np.int64),
         weights=np.zeros((chunk_size, used + 1), np.float32),
         slots=np.zeros((chunk_size, used), np.int64),
         counts=np.zeros(count, np.int64),
         firsts=np.zeros(count, np.int64),
         active=np.zeros(1 + count, np.int64),
-        gate_up=np.zeros((slots, widths.gate_up.columns), np.float32),
-        down=np.zeros((slots, widths.down.columns), np.float32),
+        **floats("logits", widths=experts),
+        **floats("gate_up", "down", rows=slots, widths=experts),
     )
+    return scratch._replace(experts=allocated)
 
 
 def activations(

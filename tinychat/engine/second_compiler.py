@@ -1,10 +1,10 @@
 """A process that compiles beside this one.
 
 Numba compiles one function at a time in a process, so a second core needs a second process. It gets the tasks of the
-first one's compile queue (`kernels.compile_queue`), begins with the longest, and leaves what it compiles in the kernel
-cache. It says nothing and may fail: then the first process compiles everything.
+first one's compile queue (`kernels.compile_queue`), begins with the longest, and stores its results in the kernel
+cache. It is silent and may fail: then the first process compiles everything.
 
-The compiler's imports stand in functions: a process that has just been started reads what it is told at once.
+The compiler's imports stand in functions: a process that has just been started reads its tasks at once.
 """
 
 import gc
@@ -27,29 +27,28 @@ MOST = 2
 # ends. With the usual ones it takes 15 % longer; without any collection 460 MB instead of 300.
 RARELY = (50_000, 20, 100)
 _LENGTH = struct.Struct("<q")
-_START = """
-import sys
-sys.path.insert(0, sys.argv[1])
-from tinychat.engine.second_compiler import serve
-serve(sys.argv[2])
-"""
 _PAUSE = 0.01
 _SECONDS_TO_END = 0.5
 
 
+def start_compiler(module: str, *arguments: str) -> "subprocess.Popen[bytes]":
+    """Start a process that calls `serve` of a module; it reads stdin, and is silent."""
+    start = f"import sys; sys.path.insert(0, sys.argv[1]); from {module} import serve; serve(*sys.argv[2:])"
+    # -P: what stands in the working folder is not imported. A session of its own: Ctrl-C is not for it.
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", start, str(Path(__file__).parents[2]), *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
 class SecondCompiler:
-    """A process that compiles what it is told of."""
+    """A process that compiles the tasks that it gets."""
 
     def __init__(self) -> None:
-        root, cache = str(Path(__file__).parents[2]), os.environ["NUMBA_CACHE_DIR"]
-        # -P: what stands in the working folder is not imported. A session of its own: Ctrl-C is not for it.
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _START, root, cache],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        self._process = start_compiler(__name__, os.environ["NUMBA_CACHE_DIR"])
 
     def tell(self, job: Any) -> None:
         """Send a compile task; if the process has ended, nothing happens."""

@@ -1,4 +1,4 @@
-"""One sequence of tokens on an engine: the ids that have run, and a cache that can be rewound, cut, resized, copied."""
+"""A sequence of tokens on an engine: the ids that have run, and their KV cache."""
 
 from __future__ import annotations
 
@@ -22,12 +22,6 @@ class Sequence:
     """Token ids that have run on an engine, with their keys and values; `new_sequence` makes one.
 
     One thread at a time may use it. Sequences of one engine may be used by different threads: their steps take turns.
-
-    Parameters
-    ----------
-    engine : Engine
-    cache : KVCache
-        Of the engine's type.
     """
 
     def __init__(self, engine: Engine, cache: KVCache) -> None:
@@ -40,7 +34,7 @@ class Sequence:
         return self.engine.vocab_size
 
     def new_logits(self, rows: int) -> Logits:
-        """Return memory for so many rows of logits: see `Engine.new_logits`."""
+        """Return memory for rows of logits: see `Engine.new_logits`."""
         return self.engine.new_logits(rows)
 
     @property
@@ -64,40 +58,37 @@ class Sequence:
         return self.cache.ids
 
     def reusable_prefix(self, ids: SequenceOf[int]) -> int:
-        """Return how many leading ids the cache holds and may use again.
-
-        None where its keys were rotated by other angles than those of the whole: see `models.rope.angle_set`.
-        """
+        """Return how many leading ids the cache holds, with keys rotated as in the whole (`rope.angle_set`)."""
         wanted, found = self._angle_sets(len(ids))
         return self.cache.common_prefix(ids) if wanted is not None and wanted == found else 0
 
     def reuse(self, ids: SequenceOf[int]) -> int:
-        """Bring the cache to the longest beginning of `ids` that this or another sequence has run; return its length.
+        """Bring the cache to the longest prefix of `ids` that this or another sequence has run; return its length.
 
         The last id is not part of it: the cache holds keys and values, not logits.
         """
         ids = exact_ids(ids)
         length = min(self.reusable_prefix(ids), len(ids) - 1)
         self.cache.rewind(length if self.cache.can_rewind(length) else 0)
-        self.cache.recall(ids[:-1], len(ids))
+        self.cache.match_prefix(ids[:-1], len(ids))
         return self.cache.length
 
-    def remember(self) -> None:
-        """Let later sequences that begin alike use what this one holds."""
-        self.cache.remember(self.cache.length)
+    def insert_prefix(self) -> None:
+        """Let later sequences with the same prefix use the cached blocks."""
+        self.cache.insert_prefix(self.cache.length)
 
     def release(self) -> None:
-        """Give all memory back; what it held can be used by later sequences until somebody needs the room."""
+        """Free all blocks; later sequences can use them until their memory is needed."""
         self.cache.clear()
 
-    def forget(self) -> None:
-        """Give all memory back; later sequences find only what other texts share with this one."""
-        self.cache.forget()
+    def evict(self) -> None:
+        """Free all blocks, and evict those that no other sequence shares."""
+        self.cache.evict()
 
     def rows_at_once(self, most: int) -> int:
-        """Return how many of up to `most` ids one step may take and give each what it would give it alone.
+        """Return how many of up to `most` ids one step may take with the result of as many steps.
 
-        As many as the context and a step hold; fewer where the angles of keys depend on how many follow.
+        Fewer than a step holds where the angles of keys depend on how many follow.
         """
         length = self.cache.length
         most = min(most, self.context_size - length, self.chunk_size)
@@ -108,25 +99,19 @@ class Sequence:
 
     @property
     def saved_bytes(self) -> int:
-        """Bytes that `save` would write, about."""
+        """Size of the file that `save` would write, about."""
         return self.cache.lasting * self.engine.pool.position_bytes
 
     def save(self, path: Path) -> bool:
-        """Write keys and values to a file, unless there are none that last: see `engine.cache_file`.
-
-        Raises
-        ------
-        SessionError
-            If it cannot be written.
-        """
+        """Write keys and values to a file; return whether there are any (SessionError if it cannot be written)."""
         return write_cache(path, self.cache, self.engine.origin)
 
-    def recall(self, path: Path) -> int:
-        """Let prompts reuse what `save` wrote, in this process or another; return how many tokens that are."""
+    def load(self, path: Path) -> int:
+        """Insert the keys and values of a file as a prefix for later prompts; return its length."""
         return read_cache(path, self.engine.pool, self.engine.origin)
 
     def rewind(self, length: int) -> None:
-        """Keep only the first `length` positions; they are computed again if their memory was given back."""
+        """Cut the cache to `length` positions, and compute again what was freed of them."""
         kept = self.ids[:length]
         if self.cache.can_rewind(len(kept)):
             self.cache.rewind(length)
@@ -134,15 +119,7 @@ class Sequence:
             self._run_again(kept, self.cache.angles_of)
 
     def drop(self, start: int, stop: int) -> None:
-        """Take positions ``start..stop`` out; what follows moves down, its keys re-rotated.
-
-        Where memory was given back before, the rest is computed anew.
-
-        Raises
-        ------
-        SettingError
-            If there are no such positions.
-        """
+        """Drop positions ``start..stop``: later keys are re-rotated, or computed again where blocks were freed."""
         start, stop = index(start), index(stop)
         if not 0 <= start <= stop <= self.cache.length:
             raise SettingError(f"positions {start} to {stop} cannot be dropped: there are {self.cache.length}")
@@ -152,13 +129,7 @@ class Sequence:
             self._run_again(self.ids[:start] + self.ids[stop:], self.cache.angles_of)
 
     def resize(self, context_size: int) -> None:
-        """Give the cache another capacity; what it holds stays.
-
-        Raises
-        ------
-        SettingError
-            If that is less than what is stored, or more than this machine's memory.
-        """
+        """Set the capacity; SettingError if it is less than the length, or more than this machine's memory."""
         context_size = index(context_size)
         with memory_for(context_size):
             self.engine.pool.reserve(context_size)
@@ -167,25 +138,9 @@ class Sequence:
     def on_changed_engine(
         self, *, kv: str = "", threads: int = 0, progress: Callable[[int, int], None] | None = None
     ) -> Sequence:
-        """Return a sequence of the same ids and capacity on an engine that differs in what is given.
+        """Return a sequence of the same ids on an engine with another type of caches, or another number of threads.
 
         Keys and values are taken over: what was rounded to the old type is not what a fresh run computes.
-
-        Parameters
-        ----------
-        kv : {"bf16", "f16", "int8", "f32"}
-            Type of the caches.
-        threads : int
-            Most threads, and no more than cores that this process may use.
-        progress : callable, optional
-            Called with (steps done, steps in all) if kernels have to be compiled.
-
-        Raises
-        ------
-        FieldError
-            If there is no such type.
-        SettingError
-            If the cache needs more than this machine's memory.
         """
         engine = self.engine.changed(kv or self.kv, min(threads or self.engine.threads, available_cores()))
         engine.compile(progress)
@@ -202,17 +157,17 @@ class Sequence:
         return new_sequence(self.engine, self.context_size)
 
     def fork(self) -> Sequence:
-        """Return another sequence of the same ids and capacity, which shares their keys and values."""
+        """Return another sequence of the same ids and capacity, which shares the blocks."""
         return Sequence(self.engine, self.cache.fork())
 
     def span(self, ids: SequenceOf[int], sequence_length: int, outputs: int = 1) -> ScheduledChunk:
-        """Return ids of this sequence to run in a step beside others: see `Engine.run`."""
+        """Return ids of this sequence for a batch: see `Engine.run`."""
         return ScheduledChunk(self.cache, ids, sequence_length, outputs)
 
     def step(
         self, ids: SequenceOf[int], sequence_length: int | None = None, *, outputs: int = 1, out: Logits | None = None
     ) -> Logits:
-        """Run up to `chunk_size` ids after those that have run.
+        """Run up to `chunk_size` ids after those that have run; return the logits, float32 [outputs, vocab_size].
 
         Parameters
         ----------
@@ -221,21 +176,9 @@ class Sequence:
             Positions that the whole prompt will take, of which `ids` may be a part: the rotary angles of some models
             depend on it.
         outputs : int
-            After how many of the last ids to return logits.
+            Number of the last ids after which to return logits.
         out : float32 [>= outputs, vocab_size], optional
-            Memory for them, of `new_logits`: see `Engine.run`.
-
-        Returns
-        -------
-        float32 [outputs, vocab_size]
-            Row ``-1`` holds the logits of the token after the last id.
-
-        Raises
-        ------
-        ContextError
-            If the ids do not fit into the context.
-        SettingError
-            If there are none or more than `chunk_size`, or one is no id of the vocabulary.
+            Memory for them, of `new_logits`: see `Engine.run`, which also lists the errors.
         """
         if not 1 <= outputs <= len(ids):
             raise SettingError(f"logits after {outputs} of {len(ids)} tokens: give 1 to {len(ids)}")
@@ -252,12 +195,12 @@ class Sequence:
         return angle_set(config, sequence_length), angle_set(config, self.cache.angles_of)
 
     def _needs_other_angles(self, sequence_length: int) -> bool:
-        """Say whether a sequence that grows to so many tokens changes the set of angles, as longrope's do once."""
+        """Return whether growth to so many tokens changes the set of angles, as longrope's do once."""
         wanted, found = self._angle_sets(sequence_length)
         return self.cache.length > 0 and None not in (wanted, found) and wanted != found
 
     def _run_again(self, ids: SequenceOf[int], sequence_length: int) -> None:
-        """Compute keys and values of `ids` anew, with the angles of a sequence of so many tokens."""
+        """Compute keys and values of `ids` again, with the angles of a sequence of so many tokens."""
         ids = list(ids)
         self.cache.rewind(0)
         for start in range(0, len(ids), self.chunk_size):
@@ -267,16 +210,8 @@ class Sequence:
 def new_sequence(engine: Engine, context_size: int | None = None) -> Sequence:
     """Return a sequence without tokens.
 
-    Parameters
-    ----------
-    engine : Engine
-    context_size : int, optional
-        Capacity of its cache in positions; the model's own when omitted, at most 8192.
-
-    Raises
-    ------
-    SettingError
-        If the capacity is out of range, or needs more than this machine's memory.
+    context_size : capacity of its cache; the model's own when omitted, at most 8192. SettingError if it is out of
+    range, or needs more than this machine's memory.
     """
     if context_size is None:
         context_size = min(engine.config.max_position_embeddings, DEFAULT_CONTEXT)

@@ -1,4 +1,4 @@
-"""What a thread asks of the system's scheduler: which cores it may run on, and how long its turns are."""
+"""System calls about a thread's scheduling: the cores that it may run on, and the length of its turns."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ SHORTEST_TURN = 100_000
 
 
 def bind_thread(native_id: int, cores: Collection[int]) -> None:
-    """Let a thread run on these cores only, if the system allows that; native_id : 0 for the one that calls."""
+    """Let a thread run on these cores only, if the system allows that; native_id 0 is the caller's."""
     with suppress(OSError):
         os.sched_setaffinity(native_id, cores)
 
 
 def ask_for_turns(nanoseconds: int) -> int:
-    """Ask the scheduler for turns so long for the thread that calls; return how long they were.
+    """Ask the scheduler for turns of a length for the calling thread; return their length before, 0 without such turns.
 
-    A thread with shorter turns gets no less of a core, but comes back sooner after it has let another program go
-    first: one that yields is taken to have had a whole turn (manual page sched_setattr(2), `sched_runtime`). Where the
-    system has no such turns, or the thread has a real-time policy, nothing happens, and 0 is returned.
+    A thread with shorter turns gets no less of a core, but comes back sooner after it has let another program go first:
+    one that yields is taken to have had a whole turn (manual page sched_setattr(2), `sched_runtime`).
     """
     calls = _system_calls()
     if calls is None:
@@ -46,7 +45,7 @@ def ask_for_turns(nanoseconds: int) -> int:
 
 @contextmanager
 def short_turns() -> Iterator[None]:
-    """Give the thread that calls the shortest turns within the block; see `ask_for_turns`."""
+    """Give the calling thread the shortest turns within the block; see `ask_for_turns`."""
     turn = 0
     try:
         turn = ask_for_turns(SHORTEST_TURN)
@@ -58,7 +57,7 @@ def short_turns() -> Iterator[None]:
 
 @cache
 def _system_calls() -> tuple[ctypes._NamedFuncPointer, tuple[int, int]] | None:
-    """Return libc's `syscall`, and the two numbers; None where they are not known."""
+    """Return libc's `syscall` and the two numbers; None where they are not known."""
     if platform.system() != "Linux" or platform.machine() not in SYSTEM_CALLS:
         return None
     return ctypes.CDLL(None).syscall, SYSTEM_CALLS[platform.machine()]

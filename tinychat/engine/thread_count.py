@@ -1,9 +1,9 @@
-"""How many threads a job takes: all of them, or fewer where other programs hold the cores.
+"""The number of threads of a batch: all of them, or fewer where other programs hold the cores.
 
 A thread that shares its core with a busy program does not run half of the time, for some milliseconds at a stretch, and
-the others wait for it at every barrier. Whether fewer threads are then faster depends on the scheduler and on how many
-such programs there are, so it is measured: where threads wait for each other and for their cores, some jobs are tried
-with one thread fewer, and where cores are free, with one more. The results of a job do not depend on it.
+the others wait for it at every barrier. Whether fewer threads are then faster depends on the scheduler and on the
+number of such programs, so it is measured: where threads wait for each other and for their cores, some batches are
+tried with one thread fewer, and where cores are free, with one more. The results of a batch do not depend on it.
 """
 
 from collections.abc import Callable
@@ -33,16 +33,10 @@ LASTING = 0.5
 
 @dataclass(frozen=True)
 class Cores:
-    """What the system says about its cores at one moment; None where it does not say.
+    """A reading of the system's cores; None where it does not tell.
 
-    Attributes
-    ----------
-    worked : float
-        Seconds that jobs of all kinds have taken so far.
-    core_wait : float or None
-        Seconds that the workers have waited for a core so far.
-    free : int or None
-        Cores that are idle.
+    worked : seconds of all batches so far; core_wait : seconds that the workers have waited for a core so far; free :
+    idle cores.
     """
 
     worked: float = 0.0
@@ -51,15 +45,7 @@ class Cores:
 
 
 class ThreadTuner:
-    """The number of threads for jobs of one kind, and the cost of a token with it.
-
-    Parameters
-    ----------
-    fewest, most : int
-        Bounds of the number.
-    threads : int
-        The number to begin with.
-    """
+    """The number of threads for batches of one kind, from `fewest` to `most`, and the cost of a token with it."""
 
     def __init__(self, fewest: int, most: int, threads: int) -> None:
         self.fewest, self.most, self.threads = fewest, most, threads
@@ -80,36 +66,25 @@ class ThreadTuner:
 
     @property
     def wanted(self) -> int:
-        """How many threads the next job takes."""
+        """Number of threads of the next batch."""
         return self._tried or self.threads
 
     @property
     def contended(self) -> bool:
-        """Whether other programs held cores when a number of threads was judged last, or another one is tried."""
+        """Whether other programs held cores at the last judgement, or another number is tried."""
         return self._is_contended or self._tried is not None
 
     def patience(self, tokens: int) -> float:
-        """Return how many seconds the threads of a job of `tokens` tokens may wait before it goes on with fewer."""
+        """Return the seconds that the threads of a batch may wait before it goes on with fewer."""
         return PATIENCE_UNKNOWN if self.cost is None else PATIENCE * self.cost * tokens
 
     def begin(self, ask_cores: Callable[[], Cores]) -> None:
-        """Prepare for a job; ask the system, which takes about 50 us, if a window begins that may lead to a try."""
+        """Prepare for a batch; read the cores, which takes about 50 us, if a window begins that may lead to a try."""
         if self._tokens == 0 and self._tried is None and self.fewest < self.most:
             self._cores = ask_cores()
 
     def note(self, tokens: int, seconds: float, waited: float, ask_cores: Callable[[], Cores]) -> None:
-        """Count a job that took the threads wanted.
-
-        Parameters
-        ----------
-        tokens : int
-        seconds : float
-            How long the job took.
-        waited : float
-            How long its threads waited at barriers, in all.
-        ask_cores : callable
-            Asks the system; called where a window ends.
-        """
+        """Count a batch of `seconds`, whose threads waited `waited` seconds at barriers, in all."""
         self._worked += seconds
         changed, self._changed = self._changed, False
         if changed and seconds < LONGEST_WINDOW:
@@ -152,7 +127,7 @@ class ThreadTuner:
         self._next_try = self._worked + self._pause * max(WINDOW, self._seconds)
 
     def _candidate(self, cores: Cores) -> int | None:
-        """Return another number of threads to try; None if nothing speaks for another one."""
+        """Return another number of threads to try, or None."""
         core_wait = self._core_wait_a_second(cores)
         self._is_contended = contended = core_wait > LONG_CORE_WAIT
         self._begin_anew_if_changed(core_wait)
@@ -170,15 +145,15 @@ class ThreadTuner:
 
     @property
     def _is_slower_than_what_failed(self) -> bool:
-        """Whether a token costs so much now that the number that failed would be worth it, after a short pause."""
+        """Whether the number that failed would be worth it now, after a short pause."""
         assert self.cost is not None
         rested = self._worked - self._last_try >= SHORT_PAUSE * WINDOW
         return rested and self._failed is not None and self._failed < WORTHWHILE * self.cost
 
     def _core_wait_a_second(self, cores: Cores) -> float:
-        """Return how many seconds all threads together have waited for cores in a second of this window.
+        """Return the seconds that all threads together have waited for cores in a second of this window.
 
-        Where the system does not say, it is 1 if the threads have waited for each other in two windows in a row: a
+        Where the system does not tell, it is 1 if the threads have waited for each other in two windows in a row: a
         single long wait may be the machine's own.
         """
         before = self._cores
@@ -190,7 +165,7 @@ class ThreadTuner:
         return float(self._waits_before and waits_before)
 
     def _begin_anew_if_changed(self, core_wait: float) -> None:
-        """Forget how tries failed once other programs have begun, or ceased, to use cores."""
+        """Drop the record of failed tries once other programs have begun, or ceased, to use cores."""
         if self._core_wait is None:
             self._core_wait = core_wait
         if abs(core_wait - self._core_wait) <= OTHER_CORE_WAIT:
@@ -207,12 +182,7 @@ class ThreadTuner:
 
 
 class ThreadCount:
-    """The number of threads for each kind of job; a kind is a number of tokens, up to the next power of two.
-
-    Parameters
-    ----------
-    fewest, most : int
-    """
+    """A `ThreadTuner` for each kind of batch: its number of tokens, up to the next power of two."""
 
     def __init__(self, fewest: int, most: int) -> None:
         self.fewest, self.most = fewest, most
@@ -220,7 +190,7 @@ class ThreadCount:
         self._latest = ThreadTuner(fewest, most, most)
 
     def pace(self, tokens: int) -> ThreadTuner:
-        """Return the pace of jobs of `tokens` tokens; a new kind begins with the threads that the latest kind has."""
+        """Return the tuner of batches of `tokens` tokens; a new one begins with the latest number of threads."""
         kind = tokens.bit_length()
         if kind not in self._paces:
             self._paces[kind] = ThreadTuner(self.fewest, self.most, self._latest.threads)

@@ -1,11 +1,11 @@
-"""Threads that run one compiled function together, job after job.
+"""The worker threads: they run one compiled function together, batch after batch.
 
-The caller's thread is number 0 and takes part itself. It cannot be interrupted between posting a job and working on it:
-both happen inside the compiled function, and Ctrl-C reaches Python only after that has returned.
+The caller's thread is number 0 and takes part itself. It cannot be interrupted between posting a batch and working on
+it: both happen inside the compiled function, and Ctrl-C reaches Python only after that has returned.
 
-How many threads a job takes is decided for each anew (`engine.thread_count`). If that is one for each core although
-other programs hold cores, each thread is bound to one: left to the scheduler, two of them now and then share a core,
-and one waits for the other's turn at every barrier.
+Each batch takes as many threads as `engine.thread_count` chooses. If that is one for each core although other programs
+hold cores, each thread is bound to one: left to the scheduler, two of them now and then share a core, and one waits
+for the other's turn at every barrier.
 """
 
 import os
@@ -33,7 +33,7 @@ BIND_AGAIN = 0.05
 
 
 class WorkerThreads:
-    """The state of the worker threads; it has no reference to `Workers`, so that threads end when that is collected."""
+    """The state of the worker threads; it has no reference to `Workers`, so that they end when that is collected."""
 
     def __init__(self, worker_loop: WorkerLoop, count: ThreadCount, arguments: tuple[Any, ...]) -> None:
         self.worker_loop = worker_loop
@@ -47,13 +47,13 @@ class WorkerThreads:
         self.wake = [threading.Event() for _ in range(count.most)]
 
     def start(self) -> None:
-        """Start the workers; they are daemons, so that they never keep the process alive."""
+        """Start the workers as daemons, which do not keep the process alive."""
         for thread in range(1, self.count.most):
             name = f"tinychat-{thread}"
             threading.Thread(target=self.serve, args=(thread,), name=name, daemon=True).start()
 
     def serve(self, thread: int) -> None:
-        """Take part in jobs while there are any; sleep in between."""
+        """Work on batches while there are any; sleep in between."""
         ask_for_turns(SHORTEST_TURN)
         self.native_ids.append(threading.get_native_id())
         while True:
@@ -64,9 +64,9 @@ class WorkerThreads:
             self.worker_loop(thread, self.count.most, self.queue, *self.arguments)
 
     def keep(self, *memory: Any) -> None:
-        """Keep a job's memory alive as long as a thread may be in it.
+        """Hold references to a batch's memory as long as a thread may read it.
 
-        One that a job has let go comes to its end after the others, perhaps when the caller has forgotten the job.
+        A thread that a batch has let go ends after the others, perhaps when the caller has dropped the batch.
         """
         if len(self.memory) == 1 and all(a is b for a, b in zip(self.memory[0], memory, strict=True)):
             return
@@ -94,16 +94,10 @@ class WorkerThreads:
 
 
 class Workers:
-    """Threads for `worker_loop`, whose arguments are the same for every job.
+    """Threads for `worker_loop`, whose arguments are the same for every batch.
 
-    Parameters
-    ----------
-    worker_loop : compiled function
-        See `WorkerLoop`.
-    count : ThreadCount
-        Says how many threads a job takes, the caller's included.
-    arguments : tuple
-        Arrays and namedtuples; a job's particulars are written into them before `run`.
+    worker_loop : see `WorkerLoop`; count : the number of threads of a batch, the caller's included; arguments : arrays
+    and namedtuples, into which a batch is written before `run`.
     """
 
     def __init__(self, worker_loop: WorkerLoop, count: ThreadCount, arguments: tuple[Any, ...]) -> None:
@@ -114,10 +108,10 @@ class Workers:
         self._process: int | None = None
 
     def run(self, tokens: int = 1, *memory: Any) -> None:
-        """Run one job, of `tokens` tokens, on as many threads as are fastest now; return when all is done.
+        """Run one batch of `tokens` tokens on as many threads as are fastest now.
 
-        memory : what the job's arguments only say the place of, in the same order each time; it lives until no thread
-        looks there.
+        memory : of the batch, whose arguments are only pointers, in the same order each time; it lives until no thread
+        reads it.
         """
         with self._lock:
             if self._process != os.getpid():
@@ -140,7 +134,7 @@ class Workers:
         return Cores(self._worked, core_wait([threading.get_native_id(), *self._threads.native_ids]), free_cores())
 
     def _begin(self, wanted: int) -> bool:
-        """Run a job on `wanted` threads, or on the fewest allowed if some take long to wake; return whether all did."""
+        """Run a batch on `wanted` threads, or on the fewest if some take long to wake; return whether all did."""
         workers, threads, deadline = self._threads, wanted, time.monotonic() + WAKING
         while not workers.worker_loop(0, threads, workers.queue, *workers.arguments):
             if time.monotonic() > deadline:
@@ -150,7 +144,7 @@ class Workers:
         return threads == wanted
 
     def _begin_bound(self, wanted: int, contended: bool) -> bool:
-        """Do as `_begin`; if there is a thread for each core, each is bound to one: the caller's for some jobs only."""
+        """Begin as `_begin` does; with a thread for each core, bind each to one: the caller's for some batches only."""
         cores, now = usable_cores(), time.monotonic()
         bound = contended and 1 < wanted == len(cores)
         self._threads.bind(cores, bound)

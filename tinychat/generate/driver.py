@@ -381,7 +381,7 @@ class Driver:
             reply.prompt_was_read(run.cached, run.seconds)
             run.seconds = 0.0
             if len(self) > 1:
-                sequence.remember()
+                sequence.insert_prefix()
         seconds, run.seconds = run.seconds, 0.0
         try:
             delta = reply.accept_draft(logits, part.draft or (), seconds)

@@ -91,7 +91,7 @@ class Constraint:
         after_thinking: bool = False,
     ) -> None:
         size, stop_ids = vocab_size, sorted(token_id for token_id in stop_ids if token_id < vocab_size)
-        vocabulary = _Vocabulary(
+        vocabulary = _GrammarVocabulary(
             tokens=[tokenizer.token_bytes(token_id) for token_id in range(size)],
             special_token_ids=sorted(tokenizer.special_ids | set(stop_ids)),
             stop_ids=stop_ids,
@@ -174,7 +174,7 @@ class ConstraintState:
             self.accept(rest)
 
 
-class _Vocabulary:
+class _GrammarVocabulary:
     """A vocabulary in llguidance's form: bytes of every token, and the special ones."""
 
     def __init__(self, tokens: list[bytes], special_token_ids: list[int], stop_ids: Sequence[int]) -> None:

@@ -40,7 +40,7 @@ class Answer(ABC):
     """
 
     end: ClassVar[str] = sse.DONE
-    """What ends the events of a stream."""
+    """The end of a stream of events."""
 
     def __init__(self, streams: Sequence[Stream], is_streamed: bool) -> None:
         self.streams, self.is_streamed = streams, is_streamed
@@ -48,7 +48,7 @@ class Answer(ABC):
         self.slot: int | None = None
 
     def first(self) -> Iterable[Payload]:
-        """Return what is sent before anything is written."""
+        """Return the payloads that come before anything is written."""
         return ()
 
     def prepare(self) -> Iterable[Payload]:
@@ -60,7 +60,7 @@ class Answer(ABC):
         """Take an event of the reply of this index, None at its end; return what is sent of it."""
 
     def last(self) -> Iterable[Payload]:
-        """Return what is sent after everything is written."""
+        """Return the payloads that come after everything is written."""
         return ()
 
     @abstractmethod

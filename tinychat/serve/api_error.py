@@ -16,7 +16,7 @@ from tinychat.errors import (
 
 
 class ApiError(Exception):
-    """What ends a request.
+    """The error that ends a request.
 
     Attributes
     ----------

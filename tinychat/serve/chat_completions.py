@@ -29,7 +29,7 @@ _EFFORTS = {"none": False, "minimal": False, "low": True, "medium": True, "high"
 
 
 class ChatBody(NamedTuple):
-    """What a body asks for; there is a request for each choice."""
+    """The request of a body; there is a request for each choice."""
 
     prompt: Prompt
     requests: list[Request]
@@ -38,7 +38,7 @@ class ChatBody(NamedTuple):
 
 
 def read_chat(body: Payload, served: ServedModel) -> ChatBody:
-    """Return what a body asks a model for.
+    """Return the request of a body to a model.
 
     Raises
     ------

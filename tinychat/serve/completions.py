@@ -33,7 +33,7 @@ _FINISH_REASONS: dict[FinishReason | None, str] = {"length": "length", "context"
 
 
 class CompletionBody(NamedTuple):
-    """What a body asks for: all choices of the first prompt come before those of the second."""
+    """The request of a body: all choices of the first prompt come before those of the second."""
 
     prompts: list[Prompt]
     requests: list[Request]
@@ -44,7 +44,7 @@ class CompletionBody(NamedTuple):
 
 
 def read_completion(body: Payload, served: ServedModel) -> CompletionBody:
-    """Return what a body asks a model for.
+    """Return the request of a body to a model.
 
     Raises
     ------
@@ -112,7 +112,7 @@ class CompletionAnswer(Answer):
         super().__init__(streams, asked.options.is_streamed)
         self._asked, self._model, self._name = asked, model, name
         self._id, self._created = f"cmpl-{uuid4().hex[:24]}", int(time())
-        self._choices = [_Choice(model, prompt, one) for prompt, one in zip(asked.prompts, asked.requests)]
+        self._choices = [_CompletionChoice(model, prompt, one) for prompt, one in zip(asked.prompts, asked.requests)]
 
     def prepare(self) -> list[Payload]:
         """Return the chunks with the echoes of the prompts."""
@@ -163,8 +163,8 @@ class CompletionAnswer(Answer):
         return self._head() | {"choices": [choice]}
 
 
-class _Choice:
-    """What a choice has so far."""
+class _CompletionChoice:
+    """A choice as far as it is written."""
 
     def __init__(self, model: Model, prompt: Prompt, request: Request) -> None:
         self.text = ""

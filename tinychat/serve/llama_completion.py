@@ -23,7 +23,7 @@ _STOP_TYPES: dict[FinishReason | None, str] = {"stop": "eos", "stop_string": "wo
 
 
 class LlamaBody(NamedTuple):
-    """What a body asks for; the choices of the first prompt come before those of the second.
+    """The request of a body; the choices of the first prompt come before those of the second.
 
     `max_tokens` is 0 where the prompt is only to be read, `is_list` whether the answer is a list.
     """
@@ -41,7 +41,7 @@ class LlamaBody(NamedTuple):
 
 
 def read_llama(body: Payload, served: ServedModel) -> LlamaBody:
-    """Return what a body asks a model for.
+    """Return the request of a body to a model.
 
     Raises
     ------
@@ -92,7 +92,7 @@ class LlamaAnswer(Answer):
         super().__init__(streams, asked.is_streamed)
         self.wanted_slot = asked.slot
         self._asked, self._model, self._name = asked, model, name
-        self._choices = [_Choice() for _ in streams]
+        self._choices = [_LlamaChoice() for _ in streams]
 
     def take(self, index: int, event: Delta | Prefill | None) -> Sequence[Payload]:
         """Take an event of a choice; return its events."""
@@ -182,8 +182,8 @@ class LlamaAnswer(Answer):
         }
 
 
-class _Choice:
-    """What a choice has so far."""
+class _LlamaChoice:
+    """A choice as far as it is written."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []

@@ -184,7 +184,7 @@ def take_slot(fields: dict[str, Any]) -> int | None:
 
 
 def chosen(answer: dict[str, Any], paths: Sequence[str]) -> dict[str, Any]:
-    """Return what an answer has at these paths, each under the path as its name; without paths all of it."""
+    """Return the values of an answer at these paths, each under the path as its name; without paths all of it."""
     found: dict[str, Any] = {}
     for path in paths:
         value: Any = answer

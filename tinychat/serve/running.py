@@ -137,7 +137,7 @@ async def _serve(
 
 
 def _prepared(load: Load, options: ServerOptions, files: PrefixFiles) -> Load:
-    """Return what loads a model with the prefixes that were saved for it."""
+    """Return a loader of a model and the prefixes that were saved for it."""
 
     def loaded() -> tuple[Model, Request]:
         model, defaults = load()

@@ -1,4 +1,4 @@
-"""What the endpoints share: the models, the queue and the counters of a running server."""
+"""The state that the endpoints share: the models, the queue and the counters of a running server."""
 
 from __future__ import annotations
 
@@ -110,5 +110,5 @@ def _ending() -> ApiError:
 
 
 def client_of(request: HttpRequest) -> str:
-    """Return what tells clients apart: the key that they send, else their address."""
+    """Return the identity of a client: the key that they send, else their address."""
     return request.headers.get("authorization") or (request.client.host if request.client else "")

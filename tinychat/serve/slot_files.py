@@ -96,7 +96,7 @@ def _saved(slot: Slot, path: Path, model: Model) -> int:
 def _cached(ids: list[int], model: Model) -> Sequence:
     """Return a sequence that holds what is cached of `ids`."""
     for idle in model.driver.idle:
-        idle.remember()
+        idle.insert_prefix()
     sequence = model.driver.recent.another()
     # All of them have run: the one that is added is not looked for.
     sequence.reuse([*ids, ids[-1]])
@@ -111,13 +111,13 @@ def _erased(ids: list[int], model: Model) -> int:
         for idle in model.driver.idle:
             if idle.ids == ids[: len(idle.ids)]:
                 idle.release()
-        sequence.forget()
+        sequence.evict()
     return count
 
 
 def _restored(path: Path, model: Model) -> int:
     with model.driver.lock:
-        count = model.driver.recent.recall(path)
+        count = model.driver.recent.load(path)
     if not count:
         raise FieldError("filename", f"{path.name} has nothing that this model can use: save it again")
     return count

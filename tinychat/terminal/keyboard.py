@@ -31,7 +31,7 @@ _ESCAPE_SECONDS = 0.5
 _PAUSE_SECONDS = 0.05
 _ENTER = (Keys.ControlM, Keys.ControlJ)
 Attributes = list[int | list[bytes | int]]
-"""What `termios.tcgetattr` returns."""
+"""The result of `termios.tcgetattr`."""
 
 
 class PasteMarkingOutput(Vt100_Output):

@@ -69,7 +69,7 @@ class ToolChoice:
 
 
 def tool_choice(tools: object, choice: object, is_parallel: object) -> ToolChoice:
-    """Return what the fields ``tools``, ``tool_choice`` and ``parallel_tool_calls`` of a request ask for.
+    """Return the choice of tools by the fields ``tools``, ``tool_choice`` and ``parallel_tool_calls``.
 
     Raises
     ------

@@ -34,7 +34,7 @@ class JsonObject:
         self._is_key = False
 
     def feed(self, text: str) -> tuple[str, int]:
-        """Return what `text` adds to the object, and how many of its characters belong to it.
+        """Return the addition of `text` to the object, and how many of its characters belong to it.
 
         A control character in a string, which many models write, is escaped: JSON knows it in no other form.
         """
