@@ -161,10 +161,12 @@ class PackedWeight(Tensor):
         groups = self._groups
         columns = np.arange(self.shape[1]) // self._columns if groups is None else groups
         values = codes.astype(np.float32)
-        if offsets is not None:
-            numbers: FloatArray = values * scales[:, columns] + offsets[start:stop][:, columns]
-            return numbers
-        numbers = (values - self._zeros[start:stop][:, columns]) * scales[:, columns]
+        # The caller reports what is not finite.
+        with np.errstate(all="ignore"):
+            if offsets is None:
+                numbers: FloatArray = (values - self._zeros[start:stop][:, columns]) * scales[:, columns]
+            else:
+                numbers = values * scales[:, columns] + offsets[start:stop][:, columns]
         return numbers
 
     @property
