@@ -17,7 +17,7 @@ Event = dict[str, Any]
 @contextmanager
 def running_server(model: str, *flags: str) -> Iterator[int]:
     """Serve a model by a process of its own until the context ends; yield the port."""
-    command = [sys.executable, "-m", "tinychat", "serve", model, "--port", "0", "--cache-disk", "0", *flags]
+    command = [sys.executable, "-P", "-m", "tinychat", "serve", model, "--port", "0", "--cache-disk", "0", *flags]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     try:
