@@ -34,7 +34,7 @@ Logits = NDArray[np.float32]
 
 
 class AttentionMemory(NamedTuple):
-    """Scratch of attention and its pointers; replaced as a whole, since Ctrl-C may come at any time."""
+    """Scratch of attention and its pointers."""
 
     positions: int
     scratch: AttentionScratch
