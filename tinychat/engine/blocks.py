@@ -44,24 +44,9 @@ class BlockPool:
     A block has as many owners as tables and prefixes that name it. Whoever changes them holds signals, as the driver
     does: an exception of a handler in the middle would leave a block an owner too many, or too few.
 
-    Parameters
-    ----------
-    config : ModelConfig
-    kv : {"bf16", "f16", "int8", "f32"}
-    memory : int, optional
-        Most bytes. When omitted, a quarter of what is free now, and more where one sequence needs it.
-
-    Attributes
-    ----------
-    buffers : CacheBuffers
-        Replaced as a whole when the pool grows.
-    pointers : int64 array
-        Addresses of the buffers, for `kernels.memory.from_pointers`; replaced with them.
-    position_bytes : int
-        Of one token, over all layers.
-    prefixes : PrefixIndex
-    lock : RLock
-        Held while blocks are read or written, or owned by no table yet.
+    `memory` is the most bytes; by default a quarter of what is free now, and more where one sequence needs it.
+    `buffers`, and `pointers` to them for `kernels.memory.from_pointers`, are replaced when the pool grows. `lock` is
+    held while blocks are read or written, or owned by no table yet.
     """
 
     def __init__(self, config: ModelConfig, kv: str, memory: int | None = None) -> None:
