@@ -102,7 +102,6 @@ class Driver:
             self.context_size: int = sequence.context_size
             self._another = sequence.another
             self._logits: Logits | None = None
-            self._has_angle_sets = self.engine.config.rope_scaling is not None
             self._idle = IdleSequences()
             self._idle.put(sequence)
 
@@ -135,23 +134,21 @@ class Driver:
                 return
             run.is_submitted = True
             self._waiting.append(run)
-            if run.listener is None:
-                return
-            with self._turn:
-                self._listened.append(run)
-                self._turn.notify_all()
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._write_for_listeners, daemon=True)
-                    self._thread.start()
+            if run.listener is not None:
+                with self._turn:
+                    self._listened.append(run)
+                    self._turn.notify_all()
+                    if self._thread is None:
+                        self._thread = threading.Thread(target=self._write_for_listeners, daemon=True)
+                        self._thread.start()
 
     def cancel(self, run: Run) -> None:
         """End a run; what it has written stays, with the text that was held back."""
         with self.exclusive():
-            if run.is_over:
-                return
-            if run.reply.token_ids and run.reply.finish_reason is None:
-                run.deliver(Delta(run.reply.finish("interrupted")))
-            self._end(run)
+            if not run.is_over:
+                if run.reply.token_ids and run.reply.finish_reason is None:
+                    run.deliver(Delta(run.reply.finish("interrupted")))
+                self._end(run)
 
     def cancel_all(self) -> None:
         """End all runs."""
@@ -232,8 +229,7 @@ class Driver:
     def _end_dropped(self) -> None:
         """End the runs without readers."""
         while self._dropped:
-            run = self._dropped.popleft()
-            if not run.is_over:
+            if not (run := self._dropped.popleft()).is_over:
                 self._end(run)
 
     def _admit(self) -> None:
@@ -326,7 +322,7 @@ class Driver:
             sequence.rewind(done)
         if done + 1 < length or not run.reply.token_ids:
             return False
-        if self._has_angle_sets:
+        if self.engine.config.rope_scaling is not None:
             now, then = (angle_set(self.engine.config, count) for count in (done, length))
             if None not in (now, then) and now != then:
                 # Keys of other angles cannot be used any more.
