@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tinychat.tools.hermes import CallArguments, CallBegin, CallText, HermesCalls
+from tinychat.tools.events import CallArguments, CallBegin, CallText
+from tinychat.tools.formats.hermes import HermesCalls
 
 WEATHER = '<tool_call>\n{"name": "weather", "arguments": {"city": "Köln", "days": 2}}\n</tool_call>'
 CLOCK = '<tool_call>{"name":"clock","arguments":{}}</tool_call>'

@@ -9,7 +9,8 @@ from tinychat.generate.reply import Delta, FinishReason
 from tinychat.serve.logprob_fields import chat_logprobs
 from tinychat.text.think_sections import ThinkSections
 from tinychat.text.tokenizer import Tokenizer
-from tinychat.tools.hermes import CallArguments, CallBegin, CallEvent, HermesCalls
+from tinychat.tools.events import CallArguments, CallBegin, CallEvent
+from tinychat.tools.formats.hermes import HermesCalls
 
 _FINISH_REASONS = {"stop": "stop", "stop_string": "stop", "length": "length", "context": "length", "loop": "length"}
 

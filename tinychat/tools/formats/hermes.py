@@ -7,39 +7,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
-from tinychat.tools.definitions import ToolChoice
+from tinychat.tools.definitions import Tool, ToolCall, ToolChoice
+from tinychat.tools.events import CallArguments, CallBegin, CallEvent, CallText
+from tinychat.tools.formats.call_format import CallFormat
+from tinychat.tools.grammars.hermes import call_grammar
 from tinychat.tools.json_object import JsonObject
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 # A call is told once its name is known and its arguments begin.
 _STRING = r'"(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*"'
 _HEAD = re.compile(rf'\s*\{{\s*"name"\s*:\s*({_STRING})\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{{)')
-
-
-class CallText(NamedTuple):
-    """Text outside of calls."""
-
-    text: str
-
-
-class CallBegin(NamedTuple):
-    """A call of a tool begins; its number counts the calls of the reply from 0."""
-
-    number: int
-    name: str
-
-
-class CallArguments(NamedTuple):
-    """The next part of the arguments of a call: all parts together are a JSON object."""
-
-    number: int
-    text: str
-
-
-CallEvent = CallText | CallBegin | CallArguments
 _NOTHING = CallText("")
 
 
@@ -177,28 +156,23 @@ def _beginning_of(tag: str, text: str) -> int:
     return next((n for n in range(len(tag) - 1, 0, -1) if text.endswith(tag[:n])), 0)
 
 
-def call_grammar(choice: ToolChoice) -> str | None:
-    """Return the grammar, in llguidance's Lark, of a reply with calls; None where it may be any text.
+class HermesFormat(CallFormat):
+    """Each call is a JSON object with name and arguments between two tags."""
 
-    A required call is all of the reply. Otherwise the tag of a call begins the grammar: the call then names a tool, and
-    has the arguments of its schema if the tool is strict.
-    """
-    more = ' ("\\n" call)*' if choice.is_parallel else ""
-    if choice.required:
-        rules = [f'start: call{more}\ncall: "{OPEN}" body']
-    elif choice.has_strict:
-        # Lazy: ends with the first tag. Without one the reply is text to its end.
-        free = f"FREE: /(.|\\n)*/ & ~/(.|\\n)*{OPEN}(.|\\n)*/"
-        rules = ["start: call* FREE\ncall: until_call body", f"until_call[lazy]: /(.|\\n)*{OPEN}/\n{free}"]
-    else:
-        return None
-    tools = choice.callable_tools
-    names = " | ".join(f"tool_{number}" for number in range(len(tools)))
-    rules.append(f'body: "\\n" ({names}) "\\n{CLOSE}"')
-    for number, tool in enumerate(tools):
-        begin = json.dumps(f'{{"name": {json.dumps(tool.name)}, "arguments": ')
-        schema = dict(tool.parameters) if choice.required or tool.strict else {}
-        # A schema of its own: references in it are from its root.
-        schema |= {"type": "object", "x-guidance": {"whitespace_pattern": " ?"}}
-        rules.append(f'tool_{number}: {begin} arguments_{number} "}}"\narguments_{number}: %json {json.dumps(schema)}')
-    return "\n".join(rules)
+    name = "Hermes"
+    end = CLOSE
+
+    def parser(self, tools: Sequence[Tool]) -> HermesCalls:
+        """Return a parser of one reply."""
+        return HermesCalls()
+
+    def grammar(self, choice: ToolChoice) -> str | None:
+        """Return the grammar of a reply with calls."""
+        return call_grammar(choice)
+
+    def spell(self, call: ToolCall) -> str:
+        """Return a reply that is this call."""
+        return f'{OPEN}\n{{"name": {json.dumps(call.name)}, "arguments": {call.arguments}}}\n{CLOSE}'
+
+
+HERMES = HermesFormat()
