@@ -79,7 +79,7 @@ ARROWS = {
         "text",
     ],
     "terminal": ["generate.reply", "text", "user_folders"],
-    "conversation": ["generate", "settings", "text", "user_folders"],
+    "conversation": ["generate", "settings", "text", "tools", "user_folders"],
     "chat": [
         "conversation",
         "engine.context",
@@ -115,7 +115,7 @@ ARROWS = {
         "text",
         "user_folders",
     ],
-    "tools": [],
+    "tools": ["text"],
     "client": ["generate.prompt", "generate.reply", "generate.stream", "user_folders"],
     "serve": [
         "client.running_servers",
