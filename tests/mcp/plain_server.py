@@ -186,6 +186,8 @@ def serve():
             answer(number, text(json.dumps(received)))
         elif method == "tools/call":
             call(number, params)
+        elif method == "prompts/list" and MODE != "refuses":
+            answer(number, {"prompts": [{"name": "greet", "arguments": [{"name": "who", "required": True}]}]})
         elif method == "subscriptions/listen":
             if params["notifications"] == {"toolsListChanged": True}:
                 notify("notifications/tools/list_changed", {"_meta": {f"{META}subscriptionId": number}})

@@ -86,7 +86,7 @@ def test_a_program_that_does_not_run_is_one_line(plain, settings, message):
 
 
 def test_errors_of_calls_are_results_and_refusals_are_errors(plain):
-    server = plain()
+    server = plain("refuses")
     tool = server.tools()[2]
     assert server.call(tool, {}) == {"content": [{"type": "text", "text": "it went wrong"}], "isError": True}
     with pytest.raises(McpRefusedError, match=r"plain refuses prompts/list: no prompts/list") as caught:

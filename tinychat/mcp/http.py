@@ -16,10 +16,8 @@ from time import monotonic
 from typing import Any
 
 import httpx2
-from mcp.client.client import Client
+from mcp import Client, Implementation, MCPError
 from mcp.client.streamable_http import streamable_http_client
-from mcp.shared.exceptions import MCPError
-from mcp_types import Implementation
 
 from tinychat.errors import McpError, McpRefusedError
 from tinychat.json_file import one_line
@@ -76,7 +74,7 @@ class HttpConnection:
         self._loop = asyncio.new_event_loop()
         self._closing = asyncio.Event()
         self._main: asyncio.Task[None] | None = None
-        self._end = ""
+        self._end = self._refusal = ""
         self._thread = threading.Thread(target=self._run, name=f"mcp-{self.name}", daemon=True)
         self._thread.start()
 
@@ -116,8 +114,7 @@ class HttpConnection:
             self._follow(method, signs, wait)
             return answer.result()
         except MCPError as error:
-            reason = one_line(error.message, _LONGEST_REASON)
-            problem = f"the MCP server {self.name} refuses {method}: {reason}"
+            problem = f"the MCP server {self.name} refuses {method}: {_reason(error)}"
             raise McpRefusedError(problem, error.code, error.data) from None
         except CancelledError:
             raise self._error(f"is gone: {self._end or 'the connection was closed'}") from None
@@ -152,7 +149,7 @@ class HttpConnection:
                 runner.run(self._serve())
             self._end = "the connection was closed"
         except BaseException as error:
-            self._end = _reason(error)
+            self._end = _reason(error) + (f" ({self._refusal})" if self._refusal else "")
             if not self._ready.done():
                 self._ready.set_exception(self._error(f"cannot be reached: {self._end}; check its url"))
 
@@ -165,7 +162,7 @@ class HttpConnection:
         self._main = asyncio.current_task()
         async with AsyncExitStack() as stack:
             timeout = httpx2.Timeout(_CONNECT_SECONDS, read=MOST_TURNS * self._settings.timeout)
-            hooks = {"response": [_limit]}
+            hooks = {"response": [self._receive]}
             http = httpx2.AsyncClient(headers=dict(self._settings.headers), timeout=timeout, event_hooks=hooks)
             await stack.enter_async_context(http)
             way = streamable_http_client(self._settings.url, http_client=http, max_sse_event_size=LONGEST_MESSAGE)
@@ -179,6 +176,12 @@ class HttpConnection:
                 wanted: dict[str, Any] = {f"{kind}_list_changed": True for kind in self.peer.changing}
                 await stack.enter_async_context(client.listen(**wanted))
             await self._closing.wait()
+
+    async def _receive(self, response: httpx2.Response) -> None:
+        """Bound what a response may bring: a body as a whole, a stream of events by the second."""
+        is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
+        response.stream = _LimitedStream(response.stream, is_stream)
+        self._refusal = f"HTTP {response.status_code}" if response.is_error else ""
 
     async def _note(self, message: object) -> None:
         self.changes.note(str(getattr(message, "method", "")))
@@ -225,12 +228,6 @@ def _peer(client: Client) -> Peer:
     )
 
 
-async def _limit(response: httpx2.Response) -> None:
-    """Bound what a response may bring: a body as a whole, a stream of events by the second."""
-    is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
-    response.stream = _LimitedStream(response.stream, is_stream)
-
-
 class _LimitedStream(httpx2.AsyncByteStream):
     """The bytes of a response, up to a limit."""
 
@@ -257,4 +254,4 @@ def _reason(error: BaseException) -> str:
         error = error.exceptions[0]
     if isinstance(error, TimeoutError):
         return "it did not answer in time"
-    return one_line(str(error), _LONGEST_REASON) or type(error).__name__
+    return one_line(str(error).partition("\n")[0], _LONGEST_REASON) or type(error).__name__
