@@ -69,6 +69,7 @@ ARROWS = {
     ],
     "text": ["json_file", "limited_process"],
     "generate": [
+        "tools.rendering",
         "configuration",
         "engine",
         "held_signals",
