@@ -98,7 +98,8 @@ class CallFormat(ABC):
     @property
     def markers(self) -> str:
         """All texts that the format writes beside names and values."""
-        return "".join(value for field in fields(self) if isinstance(value := getattr(self, field.name), str))
+        texts = [value for field in fields(self) if isinstance(value := getattr(self, field.name), str)]
+        return "\n".join([self.opening, *texts])
 
     def call_id(self, number: int, name: str = "", salt: str = "") -> str:
         """Return the id of a call by its number in the reply; other salts give other ids."""
