@@ -115,7 +115,7 @@ ARROWS = {
         "text",
         "user_folders",
     ],
-    "tools": [],
+    "tools": ["json_file", "limited_process", "text", "user_folders"],
     "client": ["generate.prompt", "generate.reply", "generate.stream", "user_folders"],
     "serve": [
         "client.running_servers",
