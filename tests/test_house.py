@@ -79,7 +79,7 @@ ARROWS = {
         "text",
     ],
     "terminal": ["generate.reply", "text", "user_folders"],
-    "conversation": ["generate", "settings", "text", "user_folders"],
+    "conversation": ["generate", "settings", "text", "tools", "user_folders"],
     "chat": [
         "conversation",
         "engine.context",
@@ -88,6 +88,7 @@ ARROWS = {
         "settings",
         "terminal",
         "text",
+        "tools",
         "user_folders",
     ],
     "api": [
