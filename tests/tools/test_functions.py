@@ -65,7 +65,7 @@ PLACE = OBJECT | {
         (Literal["a", "b"], {"enum": ["a", "b"], "type": "string"}, "a", "a"),
         (Literal["a", 1], {"enum": ["a", 1]}, 1, 1),
         (Unit, {"enum": ["C", "K"], "type": "string"}, "C", Unit.CELSIUS),
-        (Union[Unit, None], {"anyOf": [{"enum": ["C", "K"], "type": "string"}, {"type": "null"}]}, "C", Unit.CELSIUS),  # noqa: UP007, UP045
+        (Union[Unit, None], {"anyOf": [{"enum": ["C", "K"], "type": "string"}, {"type": "null"}]}, "C", Unit.CELSIUS),  # noqa: UP007
         (Unit | None, {"anyOf": [{"enum": ["C", "K"], "type": "string"}, {"type": "null"}]}, None, None),
         (Annotated[int, "How many."], {"type": "integer", "description": "How many."}, 1.0, 1),
         (Place, PLACE, {"name": "a", "height": 2}, Place("a", 2.0)),
