@@ -81,7 +81,7 @@ ARROWS = {
         "text",
     ],
     "terminal": ["generate.reply", "text", "user_folders"],
-    "conversation": ["generate", "settings", "text", "user_folders"],
+    "conversation": ["generate", "settings", "text", "tools", "user_folders"],
     "chat": [
         "conversation",
         "engine.context",
@@ -117,7 +117,7 @@ ARROWS = {
         "text",
         "user_folders",
     ],
-    "tools": [],
+    "tools": ["text"],
     "mcp": ["held_signals", "installing", "json_file", "text.guard", "tools", "user_folders"],
     "client": ["generate.prompt", "generate.reply", "generate.stream", "user_folders"],
     "serve": [
