@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tinychat.errors import FieldError
 from tinychat.text.guard import well_formed
+from tinychat.tools.definitions import ToolCall as ToolCall
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 SUMMARY_REQUEST = (
@@ -21,23 +22,6 @@ _KEYS = {
 _MOST_MESSAGES = 100_000
 _MOST_CALLS = 128
 _LONGEST_NAME = 256
-
-
-@dataclass(frozen=True)
-class ToolCall:
-    """A call of a tool that the model asks for.
-
-    `id` names the call in the message of its result; `arguments` is a JSON object, or whatever the model has written
-    instead.
-    """
-
-    id: str
-    name: str
-    arguments: str = "{}"
-
-    def as_dict(self) -> dict[str, object]:
-        """Return the call in OpenAI's form."""
-        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.arguments}}
 
 
 @dataclass

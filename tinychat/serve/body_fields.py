@@ -13,7 +13,7 @@ from tinychat.generate.reply import Summary
 from tinychat.generate.request import Request
 from tinychat.settings import LINE, SEEDS, SETTINGS, names
 from tinychat.tools.definitions import ToolChoice
-from tinychat.tools.hermes import call_grammar
+from tinychat.tools.formats.json_calls import HERMES
 
 MOST_CHOICES = 32
 MOST_STOPS = 64
@@ -114,7 +114,7 @@ def take_grammar(fields: dict[str, Any], schema: str | None, choice: ToolChoice)
     """
     text = fields.pop("grammar", None)
     given = [name for name, one in (("grammar", text), ("response_format", schema)) if one is not None]
-    calls = call_grammar(choice)
+    calls = HERMES.grammar(choice)
     if len(given) + (calls is not None) > 1:
         raise FieldError(given[0], "cannot be given beside another constraint: leave one out")
     if calls is not None:

@@ -23,7 +23,7 @@ from tinychat.serve.chat_choice import ChatChoice, joined_message
 from tinychat.serve.model_pool import ServedModel
 from tinychat.serve.timings import timings
 from tinychat.tools.definitions import ToolChoice, tool_choice
-from tinychat.tools.hermes import CLOSE
+from tinychat.tools.formats.json_calls import HERMES
 
 _EFFORTS = {"none": False, "minimal": False, "low": True, "medium": True, "high": True, "xhigh": True}
 
@@ -60,7 +60,7 @@ def read_chat(body: Payload, served: ServedModel) -> ChatBody:
     if tools.tools:
         variables["tools"] = [tool.as_dict() for tool in tools.tools]
         if not tools.is_parallel:
-            request = replace(request, stop=(*request.stop, CLOSE))
+            request = replace(request, stop=(*request.stop, HERMES.end))
     request = body_fields.constrained(request, grammar, model)
     variables = {**model.template.thinking_variables(thinking), **variables}
     prompt = Prompt(

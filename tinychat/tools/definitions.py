@@ -1,4 +1,4 @@
-"""Definitions of tools, in OpenAI's form."""
+"""Definitions and calls of tools, in OpenAI's form."""
 
 from __future__ import annotations
 
@@ -34,6 +34,23 @@ class Tool:
         """Return the definition in OpenAI's form, as chat templates take it."""
         function = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
         return {"type": "function", "function": function}
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A call of a tool that the model asks for.
+
+    `id` names the call in the message of its result; `arguments` is a JSON object, or whatever the model has written
+    instead.
+    """
+
+    id: str
+    name: str
+    arguments: str = "{}"
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the call in OpenAI's form."""
+        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.arguments}}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,109 @@
+"""The interface of a format of calls: how a model writes them, and how they are found in its replies."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import ClassVar, Literal, Protocol
+
+from tinychat.tools.definitions import Tool, ToolCall, ToolChoice
+from tinychat.tools.events import CallEvent
+
+IdRule = Literal["any", "nine", "named"]
+"""Ids that a template accepts: any, nine letters and digits (Mistral), or ``functions.NAME:NUMBER`` (Kimi)."""
+
+
+class CallParser(Protocol):
+    """Finds the calls of a reply while it is written. Anything that is no call stays text.
+
+    Attributes
+    ----------
+    count : int
+        Calls that have begun.
+    ended : int
+        Calls whose arguments are whole.
+    faults : list of str
+        An account of each call that is malformed, in one line.
+    """
+
+    count: int
+    ended: int
+    faults: list[str]
+
+    def feed(self, text: str) -> Iterator[CallEvent]:
+        """Yield what is certain after the next text."""
+        ...
+
+    def finish(self) -> Iterator[CallEvent]:
+        """Yield what was held back."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallFormat(ABC):
+    """How a model writes calls.
+
+    All texts are as the model writes them, with their space; where a call is read, any space, or none, may stand for
+    it. A call stands between `call_begin` and `call_end`, and all calls of a reply between `section_begin` and
+    `section_end` where there are such; between two of them is the `separator`.
+
+    Attributes
+    ----------
+    name : str
+        Of the family, for messages.
+    id_rule : str
+        The ids that the model's template accepts.
+    """
+
+    name: ClassVar[str]
+
+    section_begin: str = ""
+    section_end: str = ""
+    call_begin: str = ""
+    call_end: str = ""
+    separator: str = "\n"
+    id_rule: IdRule = "any"
+
+    @abstractmethod
+    def parser(self, tools: Sequence[Tool]) -> CallParser:
+        """Return a parser of one reply; the schemas of the tools type arguments that are written as bare text."""
+
+    def grammar(self, choice: ToolChoice) -> str | None:
+        """Return the grammar, in llguidance's Lark, of a reply with calls; None where it may be any text."""
+        return None
+
+    @abstractmethod
+    def spell_body(self, call: ToolCall) -> str:
+        """Return what stands between beginning and end of a call; its arguments must be a JSON object."""
+
+    def spell(self, *calls: ToolCall) -> str:
+        """Return calls as the model writes them in one reply."""
+        spelled = self.separator.join(f"{self.call_begin}{self.spell_body(call)}{self.call_end}" for call in calls)
+        return f"{self.section_begin}{spelled}{self.section_end}"
+
+    @property
+    def opening(self) -> str:
+        """The text by which calls in a reply are found."""
+        begin = re.match(r"\s*([^\s]*)", self.section_begin or self.call_begin)
+        return begin[1].rstrip("[") if begin else ""
+
+    @property
+    def end(self) -> str:
+        """A text that comes behind the arguments of every call, without space; empty where there is none."""
+        return self.call_end.strip()
+
+    @property
+    def markers(self) -> str:
+        """All texts that the format writes beside names and values."""
+        return "".join(value for field in fields(self) if isinstance(value := getattr(self, field.name), str))
+
+    def call_id(self, number: int, name: str = "", salt: str = "") -> str:
+        """Return the id of a call by its number in the reply; other salts give other ids."""
+        if self.id_rule == "named":
+            return f"functions.{name}:{number}"
+        if self.id_rule == "nine":
+            return hashlib.sha256(f"{salt}{number}".encode()).hexdigest()[:9]
+        return f"call_{salt}{number:04}"

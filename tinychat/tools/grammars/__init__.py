@@ -1,0 +1,1 @@
+"""Grammars of replies with calls, one file for each family of formats."""
