@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from tinychat.tools.definitions import Tool, ToolCall, ToolChoice
 from tinychat.tools.events import CallArguments, CallBegin, CallEvent, CallText
 from tinychat.tools.formats.call_format import CallFormat
-from tinychat.tools.grammars.hermes import call_grammar
+from tinychat.tools.grammars.json_calls import hermes_grammar
 from tinychat.tools.json_object import JsonObject
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
@@ -168,7 +168,7 @@ class HermesFormat(CallFormat):
 
     def grammar(self, choice: ToolChoice) -> str | None:
         """Return the grammar of a reply with calls."""
-        return call_grammar(choice)
+        return hermes_grammar(choice)
 
     def spell(self, call: ToolCall) -> str:
         """Return a reply that is this call."""

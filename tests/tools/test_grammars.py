@@ -1,0 +1,320 @@
+"""Grammars of calls: what a model may write in each format, and what it may not."""
+
+import random
+import re
+from functools import lru_cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from spelled_calls import SPELLINGS, qwen_coder
+
+from tinychat.tools.definitions import Tool, ToolChoice
+from tinychat.tools.grammars.markers import TEXT_ONLY, Markers
+
+llguidance = pytest.importorskip("llguidance")
+
+NAMES = list(SPELLINGS)
+EOS, FIRST = 256, 257
+NO_FORCING = '\n%llguidance {"no_forcing": true}'
+
+
+class Vocabulary:
+    """All bytes, a stop token, and the control tokens of a format."""
+
+    bos_token_id, eos_token_id = None, EOS
+
+    def __init__(self, control):
+        self.tokens = [*(bytes([number]) for number in range(EOS)), b"<eos>", *(text.encode() for text in control)]
+        self.special_token_ids = [*range(EOS, len(self.tokens))]
+        self.ids = {text: FIRST + number for number, text in enumerate(control)}
+        self.markers = Markers({"<eos>": EOS} | self.ids, [EOS])
+
+    def __call__(self, text):
+        return []
+
+    def encode(self, text):
+        ids, at = [], 0
+        pattern = "|".join(map(re.escape, sorted(self.ids, key=len, reverse=True))) or r"\b\B"
+        for found in re.finditer(pattern, text):
+            ids += [*text[at : found.start()].encode(), self.ids[found[0]]]
+            at = found.end()
+        return [*ids, *text[at:].encode()]
+
+
+@lru_cache
+def vocabulary(*control):
+    found = Vocabulary(control)
+    return found, llguidance.LLTokenizer(llguidance.TokenizerWrapper(found), eos_token=[EOS])
+
+
+class Held:
+    """A grammar over a vocabulary, `control` if its markers are control tokens in it."""
+
+    def __init__(self, name, choice, control=False):
+        spelling = SPELLINGS[name]
+        self.words, tokens = vocabulary(*(("<other>", *spelling.markers) if control else ()))
+        lark = spelling.grammar(choice, self.words.markers if control else TEXT_ONLY)
+        self.matcher = llguidance.LLMatcher(tokens, lark + NO_FORCING, log_level=0)
+        assert not self.matcher.get_error(), self.matcher.get_error()
+
+    def taken(self, text):
+        """Return how much of a text the grammar accepts token by token, and whether the reply may end there."""
+        matcher, ids = self.matcher.deep_copy(), self.words.encode(text)
+        count = matcher.try_consume_tokens(ids)
+        return count, count == len(ids) and matcher.is_accepting()
+
+    def accepts(self, text):
+        return self.taken(text)[1]
+
+    def refuses_in(self, text, part):
+        """Return whether a text is refused before its last `part` is over."""
+        before, _, _ = text.rpartition(part)
+        return self.taken(text)[0] < len(self.words.encode(before + part))
+
+
+KEYS = st.sampled_from(["a", "ab", "name", "max_items", "x1"])
+TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["C"]), max_size=12).filter(
+    lambda text: not re.search("[<>\\\\'\"]", text)
+)
+SIMPLE = st.sampled_from(["string", "integer", "number", "boolean", "null"]).map(lambda kind: {"type": kind})
+ENUM = st.lists(TEXTS.filter(bool) | st.integers(-5, 99), min_size=1, max_size=3, unique_by=str).map(
+    lambda values: {"enum": values}
+)
+OPTIONAL = st.sampled_from(["string", "integer", "boolean"]).map(lambda kind: {"type": [kind, "null"]})
+LEAVES = SIMPLE | ENUM | OPTIONAL
+
+
+def objects(values):
+    return st.dictionaries(KEYS, values, max_size=3).flatmap(
+        lambda found: st.sets(st.sampled_from([*found] or [""])).map(
+            lambda needed: (
+                {"type": "object", "properties": found, "required": sorted(needed & found.keys())}
+                | {"additionalProperties": False}
+            )
+        )
+    )
+
+
+SCHEMAS = st.recursive(
+    LEAVES,
+    lambda inner: (
+        st.builds(lambda items: {"type": "array", "items": items}, inner)
+        | objects(inner)
+        | st.builds(lambda *parts: {"anyOf": list(parts)}, inner, inner)
+    ),
+    max_leaves=4,
+)
+PARAMETERS = objects(SCHEMAS)
+
+
+def value_of(schema, draw, order):
+    """Return a random value that is valid under a schema, members in the `order` of a spelling."""
+    inner = order.replace("arguments", "schema")
+    if "enum" in schema:
+        return draw.choice(schema["enum"])
+    if "anyOf" in schema:
+        return value_of(draw.choice(schema["anyOf"]), draw, inner)
+    kind = schema["type"]
+    match draw.choice(kind) if isinstance(kind, list) else kind:
+        case "string":
+            return "".join(draw.choices("abc ü,:{}[]()=\N{GRINNING FACE}", k=draw.randrange(6)))
+        case "integer":
+            return draw.randrange(-1000, 1000)
+        case "number":
+            return draw.choice([0, -1.5, 2.25, 1000])
+        case "boolean":
+            return draw.random() < 0.5
+        case "null":
+            return None
+        case "array":
+            return [value_of(schema["items"], draw, inner) for _ in range(draw.randrange(3))]
+    members = [
+        (key, value_of(one, draw, inner))
+        for key, one in schema["properties"].items()
+        if key in schema["required"] or draw.random() < 0.5
+    ]
+    if order != "schema":
+        draw.shuffle(members)
+    return dict(members)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(schemas=st.lists(PARAMETERS, min_size=8, max_size=8), seed=st.integers(0, 1 << 30))
+@settings(max_examples=25, deadline=None)
+def test_valid_calls_are_taken_and_others_refused(name, schemas, seed):
+    """Hold calls of 200 random schemas, eight in each choice."""
+    spelling, draw = SPELLINGS[name], random.Random(seed)
+    tools = tuple(Tool(f"tool_{number}", "", schema) for number, schema in enumerate(schemas))
+    required = draw.random() < 0.5
+    held = Held(name, ToolChoice(tools, required=required, constrains=True), control=draw.random() < 0.5)
+    calls = [(tool.name, value_of(tool.parameters, draw, spelling.order)) for tool in tools]
+    for call in calls:
+        text = spelling.text([call])
+        assert held.accepts(text), text
+        assert held.refuses_in(text.replace(call[0], "toll"), "toll"), text
+        unknown = spelling.text([(call[0], call[1] | {"unknown": 1})])
+        assert not held.accepts(unknown), unknown
+    if spelling.has_several:
+        assert held.accepts(spelling.text(draw.sample(calls, 3)))
+
+
+WEATHER = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string"},
+        "days": {"type": "integer", "minimum": 1, "maximum": 9},
+        "unit": {"enum": ["celsius", "kelvin"]},
+        "hours": {"type": "array", "items": {"type": "integer"}},
+        "is_long": {"type": "boolean"},
+    },
+    "required": ["city"],
+}
+TOOLS = (Tool("weather", "", WEATHER), Tool("clock"))
+AUTO = ToolChoice(TOOLS, constrains=True)
+VALID = {"city": "Köln", "days": 3, "unit": "kelvin", "hours": [1, 2], "is_long": True}
+
+
+@pytest.mark.parametrize("control", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_arguments_of_a_wrong_type_are_refused(name, control):
+    spelling = SPELLINGS[name]
+    held = Held(name, ToolChoice(TOOLS, required=True), control)
+    assert held.accepts(spelling.text([("weather", VALID)]))
+    assert not held.accepts(spelling.text([("weather", {"days": 3})])), "a required one is missing"
+    for key, wrong in [("days", "x"), ("days", 10), ("unit", "ohm"), ("hours", ["a"]), ("hours", 5), ("is_long", 1)]:
+        text = spelling.text([("weather", VALID | {key: wrong})])
+        assert not held.accepts(text), text
+
+
+@pytest.mark.parametrize("control", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_text_is_free_until_a_call_begins(name, control):
+    spelling = SPELLINGS[name]
+    held, call = Held(name, AUTO, control), spelling.text([("weather", {"city": "Bonn"})])
+    if name == "harmony":
+        say = "<|channel|>{}<|message|>{}".format
+        thought = say("analysis", "Do I <tool_call>?") + "<|end|><|start|>assistant"
+        replies = [say("final", "Hello."), thought + say("final", "No {call}."), thought + call]
+    elif name == "llama":
+        replies = ["", "Hello {}.", '{"a": 1}', "The tag is\n", call]
+    else:
+        replies = ["", "Hello <you>!\n", f"Wait: {call}", f"{call}\nDone.", f"A {call} and {call}\n"]
+        replies.append(f"<think>So [TOOL or {'it' if control else spelling.markers[0]}?</think>\n\n{call}")
+    for reply in replies:
+        assert held.accepts(reply), reply
+    if control and name != "harmony":
+        assert held.accepts("Some <other> token<other>")
+    assert not held.accepts(call.replace("weather", "wether"))
+
+
+@pytest.mark.parametrize("control", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_reply_ends_behind_the_only_call(name, control):
+    spelling = SPELLINGS[name]
+    one, two = (spelling.text([("clock", {})] * count) for count in (1, 1 + spelling.has_several))
+    for required in (False, True):
+        held = Held(name, ToolChoice(TOOLS, required=required, is_parallel=False, constrains=True), control)
+        assert held.accepts(one)
+        assert not spelling.has_several or not held.accepts(two)
+        assert not held.accepts(one + " x")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_required_call_has_no_text_before_it_and_names_the_tool_that_is_asked_for(name):
+    spelling = SPELLINGS[name]
+    held = Held(name, ToolChoice(TOOLS, required=True, only="clock", is_parallel=False))
+    assert held.accepts(spelling.text([("clock", {})]))
+    assert not held.accepts(spelling.text([("weather", {"city": "Bonn"})]))
+    assert held.taken("Hello")[0] == 0
+    assert not held.accepts("")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_grammar_where_nothing_is_held(name):
+    grammar = SPELLINGS[name].grammar
+    assert grammar(ToolChoice(TOOLS)) is None
+    assert grammar(ToolChoice(constrains=True)) is None
+    assert grammar(ToolChoice((Tool("f", strict=True), Tool("g")))) is not None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_tool_without_a_schema_takes_any_arguments(name):
+    held = Held(name, AUTO)
+    text = SPELLINGS[name].text([("clock", {"zone": "Bonn", "n": "1"})])
+    assert held.accepts(text), text
+
+
+TREE = {
+    "type": "object",
+    "properties": {"root": {"$ref": "#/$defs/node"}},
+    "required": ["root"],
+    "$defs": {
+        "node": {
+            "type": "object",
+            "properties": {
+                "label": {"type": "string"},
+                "children": {"type": "array", "items": {"$ref": "#/$defs/node"}},
+            },
+            "required": ["label"],
+            "additionalProperties": False,
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_schema_that_contains_itself(name):
+    spelling, held = SPELLINGS[name], Held(name, ToolChoice((Tool("plant", "", TREE),), constrains=True))
+    leaf = {"label": "leaf"}
+    assert held.accepts(spelling.text([("plant", {"root": {"label": "a", "children": [leaf, leaf]}})]))
+    assert not held.accepts(spelling.text([("plant", {"root": {"label": "a", "children": [{"label": 5}]}})]))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_hundreds_of_tools_and_of_parameters(name):
+    wide = {"type": "object", "properties": {f"p{number}": {"type": "integer"} for number in range(80)}}
+    tools = tuple(Tool(f"tool_{number}", "", WEATHER) for number in range(150))
+    held = Held(name, ToolChoice((*tools, Tool("wide", "", wide)), constrains=True))
+    assert held.accepts(SPELLINGS[name].text([("tool_149", {"city": "Bonn"})]))
+    assert held.accepts(SPELLINGS[name].text([("wide", {"p1": 1, "p79": 2})]))
+
+
+def test_raw_text_may_have_anything_but_its_end():
+    held = Held("qwen coder", AUTO)
+    for city in ("", "\n", "<b>\n</b>", '{"a": "\\n"}', "line\n\nline", "</tool_call>"):
+        assert held.accepts(qwen_coder([("weather", {"city": city})])), city
+    assert held.accepts(qwen_coder([("weather", VALID)]).replace("true", "True"))
+
+
+def test_strings_of_python_are_escaped():
+    held = Held("lfm2", AUTO)
+    call = "<|tool_call_start|>[weather(city={})]<|tool_call_end|>".format
+    for city in ("'It\\'s'", '"It\'s"', r'"\u00fc\n\x41"', "''", "'ü'"):
+        assert held.accepts(call(city)), city
+    for city in ("'It's'", '"a\nb"', "Bonn", r'"\q"', "5", "None"):
+        assert not held.accepts(call(city)), city
+
+
+def test_a_string_with_a_pattern_is_held_to_it_in_python_too():
+    schema = {"type": "object", "properties": {"code": {"type": "string", "pattern": "^[A-Z]{3}$"}}}
+    held = Held("lfm2", ToolChoice((Tool("f", "", schema),), constrains=True))
+    call = '<|tool_call_start|>[f(code="{}")]<|tool_call_end|>'.format
+    assert held.accepts(call("ABC"))
+    assert not held.accepts(call("abc"))
+
+
+def test_unknown_keywords_of_a_schema_are_left_out_but_for_a_strict_tool():
+    schema = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
+    assert Held("hermes", ToolChoice((Tool("f", "", schema),), constrains=True))
+    with pytest.raises(AssertionError, match="uniqueItems"):
+        Held("hermes", ToolChoice((Tool("f", "", schema, strict=True),)))
+
+
+def test_names_and_values_of_another_script():
+    schema = {"type": "object", "properties": {"größe": {"enum": ["klein", "groß"]}}}
+    for name in NAMES:
+        held = Held(name, ToolChoice((Tool("maß", "", schema),), constrains=True))
+        assert held.accepts(SPELLINGS[name].text([("maß", {"größe": "groß"})])), name
+    held = Held("hermes", ToolChoice((Tool("maß", "", schema),), constrains=True))
+    assert held.accepts('<tool_call>\n{"name": "ma\\u00df", "arguments": {"größe": "groß"}}\n</tool_call>')
