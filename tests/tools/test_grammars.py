@@ -7,14 +7,20 @@ from functools import lru_cache
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spelled_calls import SPELLINGS, qwen_coder
+from tools.call_texts import FORMATS, spelled
 
 from tinychat.tools.definitions import Tool, ToolChoice
+from tinychat.tools.grammars.harmony import harmony_grammar
 from tinychat.tools.grammars.markers import TEXT_ONLY, Markers
 
 llguidance = pytest.importorskip("llguidance")
 
-NAMES = list(SPELLINGS)
+NAMES = [*FORMATS]
+# Members of objects may come in any order; of those in tags, only arguments.
+ORDERS = {"lfm2": "any", "olmo 3": "any", "gemma 4": "any", "functiongemma": "any"} | dict.fromkeys(
+    ["qwen", "minimax", "glm"], "arguments"
+)
+MARKER = re.compile(r"<[^<>\s]*>|\[[A-Z_]+\]|<\S+(?==)")
 EOS, FIRST = 256, 257
 NO_FORCING = '\n%llguidance {"no_forcing": true}'
 
@@ -52,9 +58,19 @@ class Held:
     """A grammar over a vocabulary, `control` if its markers are control tokens in it."""
 
     def __init__(self, name, choice, control=False):
-        spelling = SPELLINGS[name]
-        self.words, tokens = vocabulary(*(("<other>", *spelling.markers) if control else ()))
-        lark = spelling.grammar(choice, self.words.markers if control else TEXT_ONLY)
+        form = FORMATS[name]
+        control = ("<other>", *dict.fromkeys(MARKER.findall(form.markers))) if control else ()
+        words, tokens = vocabulary(*control)
+        self._set(form.grammar(choice, words.markers if control else TEXT_ONLY), words, tokens)
+
+    @classmethod
+    def of(cls, lark, words, tokens):
+        held = cls.__new__(cls)
+        held._set(lark, words, tokens)
+        return held
+
+    def _set(self, lark, words, tokens):
+        self.words = words
         self.matcher = llguidance.LLMatcher(tokens, lark + NO_FORCING, log_level=0)
         assert not self.matcher.get_error(), self.matcher.get_error()
 
@@ -144,19 +160,18 @@ def value_of(schema, draw, order):
 @settings(max_examples=25, deadline=None)
 def test_valid_calls_are_taken_and_others_refused(name, schemas, seed):
     """Hold calls of 200 random schemas, eight in each choice."""
-    spelling, draw = SPELLINGS[name], random.Random(seed)
+    form, draw = FORMATS[name], random.Random(seed)
     tools = tuple(Tool(f"tool_{number}", "", schema) for number, schema in enumerate(schemas))
-    required = draw.random() < 0.5
-    held = Held(name, ToolChoice(tools, required=required, constrains=True), control=draw.random() < 0.5)
-    calls = [(tool.name, value_of(tool.parameters, draw, spelling.order)) for tool in tools]
+    choice = ToolChoice(tools, required=draw.random() < 0.5, constrains=True)
+    held = Held(name, choice, control=draw.random() < 0.5)
+    calls = [(tool.name, value_of(tool.parameters, draw, ORDERS.get(name, "schema"))) for tool in tools]
     for call in calls:
-        text = spelling.text([call])
+        text = spelled(form, [call])
         assert held.accepts(text), text
         assert held.refuses_in(text.replace(call[0], "toll"), "toll"), text
-        unknown = spelling.text([(call[0], call[1] | {"unknown": 1})])
+        unknown = spelled(form, [(call[0], call[1] | {"unknown": 1})])
         assert not held.accepts(unknown), unknown
-    if spelling.has_several:
-        assert held.accepts(spelling.text(draw.sample(calls, 3)))
+    assert held.accepts(spelled(form, draw.sample(calls, 3)))
 
 
 WEATHER = {
@@ -173,76 +188,74 @@ WEATHER = {
 TOOLS = (Tool("weather", "", WEATHER), Tool("clock"))
 AUTO = ToolChoice(TOOLS, constrains=True)
 VALID = {"city": "Köln", "days": 3, "unit": "kelvin", "hours": [1, 2], "is_long": True}
+BONN = [("weather", {"city": "Bonn"})]
+
+every_format = pytest.mark.parametrize("name", NAMES)
+both_kinds_of_markers = pytest.mark.parametrize("control", [False, True])
 
 
-@pytest.mark.parametrize("control", [False, True])
-@pytest.mark.parametrize("name", NAMES)
+@both_kinds_of_markers
+@every_format
 def test_arguments_of_a_wrong_type_are_refused(name, control):
-    spelling = SPELLINGS[name]
+    form = FORMATS[name]
     held = Held(name, ToolChoice(TOOLS, required=True), control)
-    assert held.accepts(spelling.text([("weather", VALID)]))
-    assert not held.accepts(spelling.text([("weather", {"days": 3})])), "a required one is missing"
+    assert held.accepts(spelled(form, [("weather", VALID)]))
+    assert not held.accepts(spelled(form, [("weather", {"days": 3})])), "a required one is missing"
     for key, wrong in [("days", "x"), ("days", 10), ("unit", "ohm"), ("hours", ["a"]), ("hours", 5), ("is_long", 1)]:
-        text = spelling.text([("weather", VALID | {key: wrong})])
+        text = spelled(form, [("weather", VALID | {key: wrong})])
         assert not held.accepts(text), text
 
 
-@pytest.mark.parametrize("control", [False, True])
-@pytest.mark.parametrize("name", NAMES)
+@both_kinds_of_markers
+@every_format
 def test_text_is_free_until_a_call_begins(name, control):
-    spelling = SPELLINGS[name]
-    held, call = Held(name, AUTO, control), spelling.text([("weather", {"city": "Bonn"})])
-    if name == "harmony":
-        say = "<|channel|>{}<|message|>{}".format
-        thought = say("analysis", "Do I <tool_call>?") + "<|end|><|start|>assistant"
-        replies = [say("final", "Hello."), thought + say("final", "No {call}."), thought + call]
-    elif name == "llama":
-        replies = ["", "Hello {}.", '{"a": 1}', "The tag is\n", call]
+    form = FORMATS[name]
+    held, call = Held(name, AUTO, control), spelled(form, BONN)
+    replies = ["", "Hello <you>!\n", "Hello {}.", call]
+    if name == "llama 3":
+        replies += ['{"a": 1}', "The tag is\n", f"\n{call}"]
     else:
-        replies = ["", "Hello <you>!\n", f"Wait: {call}", f"{call}\nDone.", f"A {call} and {call}\n"]
-        replies.append(f"<think>So [TOOL or {'it' if control else spelling.markers[0]}?</think>\n\n{call}")
+        replies += [f"Wait: {call}", f"{call}\nDone.", f"A {call} and {call}\n"]
+        replies.append(f"<think>So [TOOL or {'it' if control else form.opening}?</think>\n\n{call}")
     for reply in replies:
         assert held.accepts(reply), reply
-    if control and name != "harmony":
+    if control:
         assert held.accepts("Some <other> token<other>")
     assert not held.accepts(call.replace("weather", "wether"))
 
 
-@pytest.mark.parametrize("control", [False, True])
-@pytest.mark.parametrize("name", NAMES)
+@both_kinds_of_markers
+@every_format
 def test_a_reply_ends_behind_the_only_call(name, control):
-    spelling = SPELLINGS[name]
-    one, two = (spelling.text([("clock", {})] * count) for count in (1, 1 + spelling.has_several))
+    one, two = (spelled(FORMATS[name], BONN * count) for count in (1, 2))
     for required in (False, True):
         held = Held(name, ToolChoice(TOOLS, required=required, is_parallel=False, constrains=True), control)
         assert held.accepts(one)
-        assert not spelling.has_several or not held.accepts(two)
+        assert not held.accepts(two)
         assert not held.accepts(one + " x")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@every_format
 def test_a_required_call_has_no_text_before_it_and_names_the_tool_that_is_asked_for(name):
-    spelling = SPELLINGS[name]
-    held = Held(name, ToolChoice(TOOLS, required=True, only="clock", is_parallel=False))
-    assert held.accepts(spelling.text([("clock", {})]))
-    assert not held.accepts(spelling.text([("weather", {"city": "Bonn"})]))
+    held = Held(name, ToolChoice(TOOLS, required=True, only="weather", is_parallel=False))
+    assert held.accepts(spelled(FORMATS[name], BONN))
+    assert not held.accepts(spelled(FORMATS[name], [("clock", {"a": "b"})]))
     assert held.taken("Hello")[0] == 0
     assert not held.accepts("")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@every_format
 def test_no_grammar_where_nothing_is_held(name):
-    grammar = SPELLINGS[name].grammar
+    grammar = FORMATS[name].grammar
     assert grammar(ToolChoice(TOOLS)) is None
     assert grammar(ToolChoice(constrains=True)) is None
     assert grammar(ToolChoice((Tool("f", strict=True), Tool("g")))) is not None
 
 
-@pytest.mark.parametrize("name", NAMES)
+@every_format
 def test_a_tool_without_a_schema_takes_any_arguments(name):
-    held = Held(name, AUTO)
-    text = SPELLINGS[name].text([("clock", {"zone": "Bonn", "n": "1"})])
-    assert held.accepts(text), text
+    text = spelled(FORMATS[name], [("clock", {"zone": "Bonn", "n": "1"})])
+    assert Held(name, AUTO).accepts(text), text
 
 
 TREE = {
@@ -263,28 +276,41 @@ TREE = {
 }
 
 
-@pytest.mark.parametrize("name", NAMES)
+@every_format
 def test_a_schema_that_contains_itself(name):
-    spelling, held = SPELLINGS[name], Held(name, ToolChoice((Tool("plant", "", TREE),), constrains=True))
+    form, held = FORMATS[name], Held(name, ToolChoice((Tool("plant", "", TREE),), constrains=True))
     leaf = {"label": "leaf"}
-    assert held.accepts(spelling.text([("plant", {"root": {"label": "a", "children": [leaf, leaf]}})]))
-    assert not held.accepts(spelling.text([("plant", {"root": {"label": "a", "children": [{"label": 5}]}})]))
+    assert held.accepts(spelled(form, [("plant", {"root": {"label": "a", "children": [leaf, leaf]}})]))
+    assert not held.accepts(spelled(form, [("plant", {"root": {"label": "a", "children": [{"label": 5}]}})]))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@every_format
 def test_hundreds_of_tools_and_of_parameters(name):
     wide = {"type": "object", "properties": {f"p{number}": {"type": "integer"} for number in range(80)}}
     tools = tuple(Tool(f"tool_{number}", "", WEATHER) for number in range(150))
     held = Held(name, ToolChoice((*tools, Tool("wide", "", wide)), constrains=True))
-    assert held.accepts(SPELLINGS[name].text([("tool_149", {"city": "Bonn"})]))
-    assert held.accepts(SPELLINGS[name].text([("wide", {"p1": 1, "p79": 2})]))
+    assert held.accepts(spelled(FORMATS[name], [("tool_149", {"city": "Bonn"})]))
+    assert held.accepts(spelled(FORMATS[name], [("wide", {"p1": 1, "p79": 2})]))
+
+
+@every_format
+def test_names_and_values_of_another_script(name):
+    schema = {"type": "object", "properties": {"größe": {"enum": ["klein", "groß"]}}}
+    held = Held(name, ToolChoice((Tool("maß", "", schema),), constrains=True))
+    assert held.accepts(spelled(FORMATS[name], [("maß", {"größe": "groß"})]))
+
+
+def test_a_name_may_be_escaped_in_json():
+    held = Held("hermes", ToolChoice((Tool("maß"),), constrains=True))
+    assert held.accepts('<tool_call>\n{"name": "ma\\u00df", "arguments": {}}\n</tool_call>')
 
 
 def test_raw_text_may_have_anything_but_its_end():
-    held = Held("qwen coder", AUTO)
+    held = Held("qwen", AUTO)
     for city in ("", "\n", "<b>\n</b>", '{"a": "\\n"}', "line\n\nline", "</tool_call>"):
-        assert held.accepts(qwen_coder([("weather", {"city": city})])), city
-    assert held.accepts(qwen_coder([("weather", VALID)]).replace("true", "True"))
+        text = spelled(FORMATS["qwen"], [("weather", {"city": city})])
+        assert held.accepts(text), text
+    assert held.accepts(spelled(FORMATS["qwen"], [("weather", VALID)]).replace("true", "True"))
 
 
 def test_strings_of_python_are_escaped():
@@ -311,10 +337,21 @@ def test_unknown_keywords_of_a_schema_are_left_out_but_for_a_strict_tool():
         Held("hermes", ToolChoice((Tool("f", "", schema, strict=True),)))
 
 
-def test_names_and_values_of_another_script():
-    schema = {"type": "object", "properties": {"größe": {"enum": ["klein", "groß"]}}}
-    for name in NAMES:
-        held = Held(name, ToolChoice((Tool("maß", "", schema),), constrains=True))
-        assert held.accepts(SPELLINGS[name].text([("maß", {"größe": "groß"})])), name
-    held = Held("hermes", ToolChoice((Tool("maß", "", schema),), constrains=True))
-    assert held.accepts('<tool_call>\n{"name": "ma\\u00df", "arguments": {"größe": "groß"}}\n</tool_call>')
+HARMONY_MARKERS = ("<|channel|>", "<|constrain|>", "<|message|>", "<|start|>", "<|end|>")
+
+
+@both_kinds_of_markers
+def test_messages_of_harmony(control):
+    words, tokens = vocabulary(*(HARMONY_MARKERS if control else ()))
+    say = "<|channel|>{}<|message|>{}".format
+    thought = say("analysis", "Do I call?") + "<|end|><|start|>assistant"
+    late = '<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{"city": "Bonn"}'
+    early = ' to=functions.weather<|channel|>commentary json<|message|>{"city": "Bonn"}'
+    answers, calls = [say("final", "Hello."), thought + say("final", "{}")], [late, early, thought + late]
+    for required in (False, True):
+        held = Held.of(harmony_grammar(ToolChoice(TOOLS, required, constrains=True), words.markers), words, tokens)
+        assert all(map(held.accepts, calls))
+        assert [held.accepts(answer) for answer in answers] == [not required] * 2
+        for wrong in (late.replace("weather", "wether"), early.replace('"Bonn"', "5"), "Hello", late + "<|end|>"):
+            assert not held.accepts(wrong), wrong
+    assert harmony_grammar(ToolChoice(TOOLS)) is None

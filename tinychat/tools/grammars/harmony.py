@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tinychat.tools.definitions import ToolChoice
 from tinychat.tools.grammars.arguments import json_object
-from tinychat.tools.grammars.json_calls import any_tool
 from tinychat.tools.grammars.markers import TEXT_ONLY, Markers, quoted
+from tinychat.tools.grammars.replies import any_tool
 from tinychat.tools.grammars.rules import Rules
 
 _CHANNEL, _CONSTRAIN, _MESSAGE = "<|channel|>", "<|constrain|>", "<|message|>"

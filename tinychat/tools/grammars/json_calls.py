@@ -5,96 +5,74 @@ from __future__ import annotations
 from tinychat.tools.definitions import ToolChoice
 from tinychat.tools.grammars.arguments import json_object, json_text
 from tinychat.tools.grammars.markers import TEXT_ONLY, Markers, quoted
-from tinychat.tools.grammars.rules import Rules, add_reply
+from tinychat.tools.grammars.replies import Frame, add_reply, any_tool, repeated, wild
+from tinychat.tools.grammars.rules import Rules
 
 _PYTHON_TAG = "<|python_tag|>"
 
 
-def hermes_grammar(choice: ToolChoice, markers: Markers = TEXT_ONLY) -> str | None:
-    """Return the grammar of ``<tool_call>{"name": "f", "arguments": {...}}</tool_call>``; None: any text."""
+def object_grammar(
+    choice: ToolChoice,
+    frame: Frame,
+    name_key: str = "name",
+    arguments_key: str = "arguments",
+    has_ids: bool = False,
+    markers: Markers = TEXT_ONLY,
+) -> str | None:
+    """Return the grammar of calls that are objects with name and arguments; None: any text.
+
+    Without a `name_key` the name is the key of the arguments. With `has_ids` an id of nine letters may come last.
+    """
     if not choice.is_constrained:
         return None
     rules = Rules(markers)
-    one = _add_objects(rules, choice, "arguments")
-    add_reply(rules, choice, "<tool_call>", f'"\\n" {one} {markers.lark(chr(10) + "</tool_call>")}', "\n")
+    more = '(", \\"id\\": \\"" /[a-zA-Z0-9]{9}/ "\\"")?' if has_ids else ""
+    begin = quoted(f'{{"{name_key}": ' if name_key else "{")
+    _add_objects(rules, choice, begin, arguments_key if name_key else None, more)
+    add_reply(rules, choice, frame)
     return rules.lark()
 
 
-def mistral_grammar(choice: ToolChoice, markers: Markers = TEXT_ONLY) -> str | None:
-    """Return the grammar of ``[TOOL_CALLS]f[ARGS]{...}``; None: any text."""
-    if not choice.is_constrained:
-        return None
-    rules = Rules(markers)
-    call_id = f"({markers.lark('[CALL_ID]')} /[a-zA-Z0-9]{{9}}/)?" if markers.is_token("[CALL_ID]") else ""
-    for number, tool in enumerate(choice.callable_tools):
-        rules.add(f"arguments_{number}", json_object(choice, tool))
-        rules.add(f"tool_{number}", f"{quoted(tool.name)} {call_id} {markers.lark('[ARGS]')} arguments_{number}")
-    add_reply(rules, choice, "[TOOL_CALLS]", any_tool(rules, choice), "")
-    return rules.lark()
+def bare_grammar(
+    choice: ToolChoice, name_key: str, arguments_key: str, separator: str, markers: Markers = TEXT_ONLY
+) -> str | None:
+    """Return the grammar of a reply that is a call if it begins with the key of its name; None: any text.
 
-
-def mistral_list_grammar(choice: ToolChoice, markers: Markers = TEXT_ONLY) -> str | None:
-    """Return the grammar of ``[TOOL_CALLS] [{"name": "f", "arguments": {...}}]``; None: any text."""
-    if not choice.is_constrained:
-        return None
-    rules = Rules(markers)
-    call_id = '", \\"id\\": \\"" /[a-zA-Z0-9]{9}/ "\\""'
-    one = _add_objects(rules, choice, "arguments", f"({call_id})?")
-    add_reply(rules, choice, "[TOOL_CALLS]", f'" "? "[" {listed(choice, one)} "]"', None)
-    return rules.lark()
-
-
-def llama_grammar(choice: ToolChoice, markers: Markers = TEXT_ONLY) -> str | None:
-    """Return the grammar of ``{"name": "f", "parameters": {...}}`` as a whole reply, or behind ``<|python_tag|>``."""
+    The tag of Llama 3 may come before it, where the vocabulary has that.
+    """
     if not choice.is_constrained:
         return None
     rules = Rules(markers)
     # One terminal with the space before it: free text may begin with space, too.
-    rules.add("HEAD", '/[ \\n]{0,4}/ "{\\"name\\": "')
-    one = _add_objects(rules, choice, "parameters", head="HEAD")
-    has_tag = markers.is_token(_PYTHON_TAG)
-    tag = f"{markers.lark(_PYTHON_TAG)}? " if has_tag else ""
-    rules.add("calls", tag + listed(choice, one, '";"'))
+    key = f'{{"{name_key}"'
+    rules.add("BEGIN", f"/[ \\n]{{0,4}}/ {quoted(f'{key}: ')}")
+    _add_objects(rules, choice, "BEGIN", arguments_key)
+    tag = f"{markers.lark(_PYTHON_TAG)}? " if markers.is_token(_PYTHON_TAG) else ""
+    rules.add("calls", tag + repeated(choice, any_tool(rules, choice), separator.strip()))
     if choice.required:
         rules.add("start", "calls")
         return rules.lark()
-    rules.add("PLAIN", 'TEXT & ~(/[ \\n]*/ "{\\"name\\"" ANY)')
+    rules.add("PLAIN", f"TEXT & ~(/[ \\n]*/ {quoted(key)} ANY)")
     other = markers.others(_PYTHON_TAG)
     rules.add("start", f"calls | PLAIN? ({other} TEXT?)*" if other else "calls | PLAIN?")
     return rules.lark()
 
 
-def kimi_grammar(choice: ToolChoice, markers: Markers = TEXT_ONLY) -> str | None:
-    """Return the grammar of a section with calls, each ``functions.f:0`` and JSON between markers; None: any text."""
+def named_grammar(choice: ToolChoice, frame: Frame, name_end: str, markers: Markers = TEXT_ONLY) -> str | None:
+    """Return the grammar of calls that are a name, `name_end`, and an object; None: any text."""
     if not choice.is_constrained:
         return None
     rules = Rules(markers)
-    begin, middle, end = (f"<|tool_call_{name}|>" for name in ("begin", "argument_begin", "end"))
     for number, tool in enumerate(choice.callable_tools):
         rules.add(f"arguments_{number}", json_object(choice, tool))
-        head = f"{markers.lark(begin)} {quoted(f'functions.{tool.name}:')} /[0-9]{{1,3}}/ {markers.lark(middle)}"
-        rules.add(f"tool_{number}", f"{head} arguments_{number} {markers.lark(end)}")
-    calls = listed(choice, any_tool(rules, choice), "")
-    add_reply(
-        rules, choice, "<|tool_calls_section_begin|>", f"{calls} {markers.lark('<|tool_calls_section_end|>')}", None
-    )
+        rules.add(f"tool_{number}", f"{quoted(tool.name)} {wild(rules, name_end)} arguments_{number}")
+    add_reply(rules, choice, frame)
     return rules.lark()
 
 
-def any_tool(rules: Rules, choice: ToolChoice) -> str:
-    """Return the rule of a call of any of the tools, whose own are named ``tool_NUMBER``."""
-    return rules.add("tool", " | ".join(f"tool_{number}" for number in range(len(choice.callable_tools))))
-
-
-def listed(choice: ToolChoice, one: str, between: str = '", "') -> str:
-    """Return calls one behind the other, in Lark; a single one where they are not parallel."""
-    return f"{one} ({between} {one})*" if choice.is_parallel else one
-
-
-def _add_objects(rules: Rules, choice: ToolChoice, key: str, more: str = "", head: str = r'"{\"name\": "') -> str:
-    """Add objects of name and arguments, one for each tool, that begin with `head`; return the rule of any of them."""
+def _add_objects(rules: Rules, choice: ToolChoice, begin: str, arguments_key: str | None, more: str = "") -> None:
+    """Add objects, one for each tool: `begin`, the name, the key of the arguments if they have one, and `more`."""
+    key = quoted(": " if arguments_key is None else f', "{arguments_key}": ')
     for number, tool in enumerate(choice.callable_tools):
         rules.add(f"arguments_{number}", json_object(choice, tool))
-        name = f'{json_text(tool.name)} ", \\"{key}\\": "'
-        rules.add(f"tool_{number}", f'{head} {name} arguments_{number} {more} "}}"')
-    return any_tool(rules, choice)
+        rules.add(f"tool_{number}", f'{begin} {json_text(tool.name)} {key} arguments_{number} {more} "}}"')

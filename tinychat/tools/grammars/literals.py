@@ -1,4 +1,4 @@
-"""Values that are written as literals of a language, valid under a JSON schema: Python's, Gemma's."""
+"""Values that are written as literals of a language, valid under a JSON schema: Python's, or braces as Gemma's."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ class Literals(ABC):
             self._rules.add(name, self._body(found, name, depth))
         return self._names[spelled]
 
-    def arguments(self, name: str, schema: Schema, between: str, own_keys: Key | None = None) -> str:
-        """Add a rule of the members of an object; return its name. `own_keys` spells the keys in another way."""
-        return self._members(name, resolved(schema, self._root), between, own_keys or self.key, 0)
+    def arguments(self, name: str, schema: Schema, key: Key) -> str:
+        """Add a rule of the arguments of a call; return its name. `key` spells their names."""
+        return self._members(name, resolved(schema, self._root), key, 0)
 
     def _body(self, schema: Schema, name: str, depth: int) -> str:
         if (values := choices_of(schema)) is not None:
@@ -75,7 +75,7 @@ class Literals(ABC):
             case "array":
                 return self._array(schema, depth)
             case "object":
-                members = self._members(f"{name}_members", schema, self.comma, self.key, depth)
+                members = self._members(f"{name}_members", schema, self.key, depth)
                 return f'"{{" {members} "}}"'
         bounds = {key: schema[key] for key in _BOUNDS if key in schema}
         return json_value({"type": kind, **bounds}, is_compact=True)
@@ -90,16 +90,16 @@ class Literals(ABC):
         more = f"{item} ({self.comma} {item}){{{max(low - 1, 0)},{'' if high is None else high - 1}}}"
         return f'"[" ({more}){"" if low else "?"} "]"'
 
-    def _members(self, name: str, schema: Schema, between: str, key: Key, depth: int) -> str:
+    def _members(self, name: str, schema: Schema, key: Key, depth: int) -> str:
         listed = properties_of(schema)
         if listed:
             members = [(f"{key(name)} {self.value(value, depth + 1)}", needed) for name, value, needed in listed]
-            return self._rules.members(name, members, between)
+            return self._rules.members(name, members, self.comma)
         others = schema.get("additionalProperties", True)
         if others is False:
             return self._rules.add(name, '""')
         one = f"{key(None)} {self.value(others, depth + 1)}"
-        return self._rules.add(name, f"({one} ({between} {one})*)?")
+        return self._rules.add(name, f"({one} ({self.comma} {one})*)?")
 
     def _listed(self, value: object) -> list[str]:
         """Return the spellings of a value that a schema lists; of lists and objects, that in JSON."""
@@ -141,23 +141,23 @@ class PythonLiterals(Literals):
         return quoted(f"{name}=")
 
 
-class GemmaLiterals(Literals):
-    """Literals of Gemma: keys without quotes, strings between two marks."""
+class BracedLiterals(Literals):
+    """Literals in braces: keys as they are, strings between two `quote`."""
 
     comma = '","'
 
-    def __init__(self, rules: Rules, root: Schema, prefix: str, mark: str) -> None:
+    def __init__(self, rules: Rules, root: Schema, prefix: str, quote: str) -> None:
         super().__init__(rules, root, prefix)
-        self._mark = mark
+        self._quote = quote
 
     def string(self, schema: Schema) -> str:
-        """Return a string between two marks."""
-        return f"{self._rules.markers.lark(self._mark)} {self._rules.until('string', self._mark)}"
+        """Return a string between two quotes."""
+        return f"{self._rules.markers.lark(self._quote)} {self._rules.until('string', self._quote)}"
 
     def constant(self, value: object) -> list[str]:
         """Return the spelling of a constant."""
         if isinstance(value, str):
-            return [self._rules.markers.lark(f"{self._mark}{value}{self._mark}")]
+            return [self._rules.markers.lark(f"{self._quote}{value}{self._quote}")]
         return [quoted(json.dumps(value))]
 
     def key(self, name: str | None) -> str:

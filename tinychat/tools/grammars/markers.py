@@ -59,6 +59,11 @@ class Markers:
             at = found.end()
         return " ".join(filter(None, [*parts, quoted(text[at:])]))
 
+    def first(self, text: str) -> str:
+        """Return the control token with which a text begins; nothing if it begins with none."""
+        found = self._spellings.match(text)
+        return found[0] if found else ""
+
     def others(self, *texts: str) -> str:
         """Return the control tokens but `texts` and the stop tokens, in Lark; nothing if there are none."""
         ids = sorted(number for text, number in self._ids.items() if text not in texts)
