@@ -33,27 +33,13 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True)
 class InputPrompt:
-    """A prompt for one message.
+    """A prompt for one message."""
 
-    Attributes
-    ----------
-    text : str
-        The text that the prompt begins with.
-    multiline : bool
-        Whether Enter begins a new line and Alt-Enter sends, instead of the other way round.
-    complete : callable
-        Returns candidates for the last word of a line that begins with "/".
-    bar : callable
-        Returns the status bar for a width in columns.
-    is_question : bool
-        Whether it asks for yes or no; the history leaves out the answer.
-    """
-
-    text: str = ""
-    multiline: bool = False
-    complete: Callable[[str], list[Candidate]] = lambda _line: []
-    bar: Callable[[int], str] = lambda _width: ""
-    is_question: bool = False
+    text: str = ""  # that the prompt begins with
+    multiline: bool = False  # Enter begins a new line and Alt-Enter sends, instead of the other way round
+    complete: Callable[[str], list[Candidate]] = lambda _line: []  # for the last word of a line that begins with "/"
+    bar: Callable[[int], str] = lambda _width: ""  # the status bar for a width in columns
+    is_question: bool = False  # it asks for yes or no; the history leaves out the answer
 
     @property
     def mark(self) -> str:
