@@ -103,7 +103,8 @@ class CallFormat(ABC):
     @property
     def markers(self) -> str:
         """All texts that the format writes beside names and values."""
-        return "".join(value for field in fields(self) if isinstance(value := getattr(self, field.name), str))
+        texts = [value for field in fields(self) if isinstance(value := getattr(self, field.name), str)]
+        return "\n".join([self.opening, *texts])
 
     @property
     def frame(self) -> Frame:

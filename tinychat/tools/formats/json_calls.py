@@ -61,9 +61,6 @@ class JsonFormat(CallFormat):
         return f'{{"{self.name_key}": {as_json(call.name)}, "{self.arguments_key}": {call.arguments}}}'
 
 
-HERMES = JsonFormat(call_begin="<tool_call>\n", call_end="\n</tool_call>")
-
-
 class _JsonReader(CallReader):
     def __init__(self, form: JsonFormat) -> None:
         super().__init__(form)
