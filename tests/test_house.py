@@ -91,6 +91,7 @@ ARROWS = {
         "settings",
         "terminal",
         "text",
+        "tools",
         "user_folders",
     ],
     "api": [
@@ -118,7 +119,7 @@ ARROWS = {
         "text",
         "user_folders",
     ],
-    "tools": ["text"],
+    "tools": ["json_file", "limited_process", "text", "user_folders"],
     "mcp": ["held_signals", "installing", "json_file", "text.guard", "tools", "user_folders"],
     "client": ["generate.prompt", "generate.reply", "generate.stream", "user_folders"],
     "serve": [
