@@ -85,9 +85,11 @@ ARROWS = {
         "engine.context",
         "engine.saved_caches",
         "generate",
+        "mcp",
         "settings",
         "terminal",
         "text",
+        "tools",
         "user_folders",
     ],
     "api": [

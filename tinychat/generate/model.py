@@ -157,15 +157,23 @@ class Model:
         return self.chat_prompt([{"role": "user", "content": text}], system, thinking)
 
     def chat_prompt(
-        self, messages: abc.Sequence[Mapping[str, object]], system: str | None = None, thinking: bool | None = None
+        self,
+        messages: abc.Sequence[Mapping[str, object]],
+        system: str | None = None,
+        thinking: bool | None = None,
+        tools: abc.Sequence[Mapping[str, object]] = (),
     ) -> Prompt:
         """Return the prompt that asks for the reply to a conversation, the system prompt before it.
 
         `thinking` asks for a reply with or without it, of models whose templates can; None leaves it to the template.
-        `TextError` if the template refuses the conversation.
+        `tools` are definitions in OpenAI's form, which the template writes before all messages. `TextError` if the
+        template refuses the conversation.
         """
         standing: list[Mapping[str, object]] = [{"role": "system", "content": system}] if system else []
-        ids = self.render_ids([*standing, *messages], **self.template.thinking_variables(thinking))
+        variables: dict[str, object] = {**self.template.thinking_variables(thinking)}
+        if tools:
+            variables["tools"] = list(tools)
+        ids = self.template.render_ids([*standing, *messages], True, **variables)
         return Prompt(ids, False, self.template.stop_strings, self.opens_thinking(thinking))
 
     def opens_thinking(self, thinking: bool | None) -> bool:

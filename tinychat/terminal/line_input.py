@@ -45,20 +45,23 @@ class InputPrompt:
         Returns candidates for the last word of a line that begins with "/".
     bar : callable
         Returns the status bar for a width in columns.
-    is_question : bool
-        Whether it asks for yes or no; the history leaves out the answer.
+    question : str
+        The mark of a question, such as `QUESTION`; the history leaves out the answer.
+    is_fresh : bool
+        Whether keys that were typed before it is shown wait for the next prompt.
     """
 
     text: str = ""
     multiline: bool = False
     complete: Callable[[str], list[Candidate]] = lambda _line: []
     bar: Callable[[int], str] = lambda _width: ""
-    is_question: bool = False
+    question: str = ""
+    is_fresh: bool = False
 
     @property
     def mark(self) -> str:
         """The mark before the text."""
-        return QUESTION if self.is_question else PROMPT
+        return self.question or PROMPT
 
 
 class LineDiscarded(KeyboardInterrupt):
