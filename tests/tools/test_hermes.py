@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tinychat.tools.events import CallArguments, CallBegin, CallText
-from tinychat.tools.formats.hermes import HermesCalls
+from tinychat.tools.formats.json_calls import HERMES
 
 WEATHER = '<tool_call>\n{"name": "weather", "arguments": {"city": "Köln", "days": 2}}\n</tool_call>'
 CLOCK = '<tool_call>{"name":"clock","arguments":{}}</tool_call>'
@@ -16,7 +16,7 @@ CLOCK = '<tool_call>{"name":"clock","arguments":{}}</tool_call>'
 
 def found(text, cuts=()):
     """Return the events of a text that comes in parts, those of one kind in a row joined, and the finder."""
-    calls, ends = HermesCalls(), [*sorted(cuts), len(text)]
+    calls, ends = HERMES.parser(()), [*sorted(cuts), len(text)]
     events = []
     for start, end in zip([0, *ends], ends):
         events += calls.feed(text[start:end])
@@ -115,7 +115,6 @@ def test_braces_tags_and_escapes_in_arguments(arguments, ascii_only):
         '<tool_call>{"name": "\\d", "arguments": {}}</tool_call>',
         '<tool_call>["f"]</tool_call>',
         '<tool_call>{"name": "f"',
-        '<tool_call>{"name": "</tool_call>", "arguments": {}}',
         "<tool_call>",
         "<tool_cal",
         "a < b <tool",

@@ -13,7 +13,7 @@ from tinychat.generate.reply import Summary
 from tinychat.generate.request import Request
 from tinychat.settings import LINE, SEEDS, SETTINGS, names
 from tinychat.tools.definitions import ToolChoice
-from tinychat.tools.formats.hermes import HERMES
+from tinychat.tools.formats.json_calls import HERMES
 
 MOST_CHOICES = 32
 MOST_STOPS = 64

@@ -10,7 +10,7 @@ from tinychat.serve.logprob_fields import chat_logprobs
 from tinychat.text.think_sections import ThinkSections
 from tinychat.text.tokenizer import Tokenizer
 from tinychat.tools.events import CallArguments, CallBegin, CallEvent
-from tinychat.tools.formats.hermes import HermesCalls
+from tinychat.tools.formats.json_calls import HERMES
 
 _FINISH_REASONS = {"stop": "stop", "stop_string": "stop", "length": "length", "context": "length", "loop": "length"}
 
@@ -32,7 +32,7 @@ class ChatChoice:
         self._tokenizer = tokenizer
         self._sections = ThinkSections(opens_thinking)
         self._call_id = call_id
-        self._calls = None if call_id is None else HermesCalls()
+        self._calls = None if call_id is None else HERMES.parser(())
 
     @property
     def call_is_whole(self) -> bool:

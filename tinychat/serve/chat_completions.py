@@ -23,7 +23,7 @@ from tinychat.serve.chat_choice import ChatChoice, joined_message
 from tinychat.serve.model_pool import ServedModel
 from tinychat.serve.timings import timings
 from tinychat.tools.definitions import ToolChoice, tool_choice
-from tinychat.tools.formats.hermes import HERMES
+from tinychat.tools.formats.json_calls import HERMES
 
 _EFFORTS = {"none": False, "minimal": False, "low": True, "medium": True, "high": True, "xhigh": True}
 

@@ -33,6 +33,11 @@ class JsonObject:
         self._digits = 0
         self._is_key = False
 
+    @property
+    def ends_value(self) -> bool:
+        """Whether the last character ended a value of the object itself, or came behind one."""
+        return self.status == "whole" or (len(self._open) == 1 and self._expected in (self._next, self._key))
+
     def feed(self, text: str) -> tuple[str, int]:
         """Return the addition of `text` to the object, and how many of its characters belong to it.
 

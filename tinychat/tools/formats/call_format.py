@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Literal, Protocol
+from dataclasses import dataclass, fields
+from typing import ClassVar, Literal, Protocol
 
 from tinychat.tools.definitions import Tool, ToolCall, ToolChoice
 from tinychat.tools.events import CallEvent
@@ -23,10 +25,13 @@ class CallParser(Protocol):
         Calls that have begun.
     ended : int
         Calls whose arguments are whole.
+    faults : list of str
+        An account of each call that is malformed, in one line.
     """
 
     count: int
     ended: int
+    faults: list[str]
 
     def feed(self, text: str) -> Iterator[CallEvent]:
         """Yield what is certain after the next text."""
@@ -37,8 +42,13 @@ class CallParser(Protocol):
         ...
 
 
+@dataclass(frozen=True, kw_only=True)
 class CallFormat(ABC):
     """How a model writes calls.
+
+    All texts are as the model writes them, with their space; where a call is read, any space, or none, may stand for
+    it. A call stands between `call_begin` and `call_end`, and all calls of a reply between `section_begin` and
+    `section_end` where there are such; between two of them is the `separator`.
 
     Attributes
     ----------
@@ -48,25 +58,47 @@ class CallFormat(ABC):
         The ids that the model's template accepts.
     """
 
-    name: str
+    name: ClassVar[str]
+
+    section_begin: str = ""
+    section_end: str = ""
+    call_begin: str = ""
+    call_end: str = ""
+    separator: str = "\n"
     id_rule: IdRule = "any"
 
     @abstractmethod
     def parser(self, tools: Sequence[Tool]) -> CallParser:
         """Return a parser of one reply; the schemas of the tools type arguments that are written as bare text."""
 
-    @abstractmethod
     def grammar(self, choice: ToolChoice) -> str | None:
         """Return the grammar, in llguidance's Lark, of a reply with calls; None where it may be any text."""
+        return None
 
     @abstractmethod
-    def spell(self, call: ToolCall) -> str:
-        """Return a reply that is this call, as the model writes it."""
+    def spell_body(self, call: ToolCall) -> str:
+        """Return what stands between beginning and end of a call; its arguments must be a JSON object."""
+
+    def spell(self, *calls: ToolCall) -> str:
+        """Return calls as the model writes them in one reply."""
+        spelled = self.separator.join(f"{self.call_begin}{self.spell_body(call)}{self.call_end}" for call in calls)
+        return f"{self.section_begin}{spelled}{self.section_end}"
 
     @property
-    @abstractmethod
+    def opening(self) -> str:
+        """The text by which calls in a reply are found."""
+        begin = re.match(r"\s*([^\s]*)", self.section_begin or self.call_begin)
+        return begin[1].rstrip("[") if begin else ""
+
+    @property
     def end(self) -> str:
-        """The text that ends a call, without space."""
+        """A text that comes behind the arguments of every call, without space; empty where there is none."""
+        return self.call_end.strip()
+
+    @property
+    def markers(self) -> str:
+        """All texts that the format writes beside names and values."""
+        return "".join(value for field in fields(self) if isinstance(value := getattr(self, field.name), str))
 
     def call_id(self, number: int, name: str = "", salt: str = "") -> str:
         """Return the id of a call by its number in the reply; other salts give other ids."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tinychat.text.template import ChatTemplate
 from tinychat.tools.formats.call_format import CallFormat
-from tinychat.tools.formats.hermes import HERMES
+from tinychat.tools.formats.json_calls import HERMES
 
 
 def call_format_of(template: ChatTemplate) -> CallFormat:

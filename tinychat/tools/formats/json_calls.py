@@ -1,0 +1,156 @@
+"""Calls that are JSON objects: ``<tool_call>{"name": "f", "arguments": {...}}</tool_call>``.
+
+Qwen2.5, Qwen3, SmolLM3, Granite 4 and many tunes write them so (the format of Hermes,
+https://huggingface.co/NousResearch/Hermes-2-Pro-Llama-3-8B); older models of Mistral, Granite 3, Phi-4-mini and Command
+R in a list; Llama 3 without any tag.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tinychat.tools.definitions import Tool, ToolCall, ToolChoice
+from tinychat.tools.events import CallArguments, CallBegin
+from tinychat.tools.formats.call_format import CallFormat
+from tinychat.tools.formats.reading import CallReader, MalformedCall, Steps, as_json
+from tinychat.tools.grammars.hermes import call_grammar
+
+
+@dataclass(frozen=True, kw_only=True)
+class JsonFormat(CallFormat):
+    """Each call is a JSON object with name and arguments.
+
+    Attributes
+    ----------
+    name_key, arguments_key : str
+        The keys of name and arguments; without a `name_key` the only key of the object is the name.
+    is_bare : bool
+        Whether a reply that begins with such an object is a call, without a tag.
+    """
+
+    name: ClassVar = "JSON"
+
+    name_key: str = "name"
+    arguments_key: str = "arguments"
+    is_bare: bool = False
+
+    @property
+    def opening(self) -> str:
+        """The text by which calls in a reply are found."""
+        return "<|python_tag|>" if self.is_bare else super().opening
+
+    def parser(self, tools: Sequence[Tool]) -> CallReader:
+        """Return a parser of one reply."""
+        return _BareReader(self, tools) if self.is_bare else _JsonReader(self)
+
+    def grammar(self, choice: ToolChoice) -> str | None:
+        """Return the grammar of a reply with calls."""
+        return call_grammar(choice)
+
+    def spell_body(self, call: ToolCall) -> str:
+        """Return the object."""
+        if not self.name_key:
+            return f"{{{as_json(call.name)}: {call.arguments}}}"
+        return f'{{"{self.name_key}": {as_json(call.name)}, "{self.arguments_key}": {call.arguments}}}'
+
+
+HERMES = JsonFormat(call_begin="<tool_call>\n", call_end="\n</tool_call>")
+
+
+class _JsonReader(CallReader):
+    def __init__(self, form: JsonFormat) -> None:
+        super().__init__(form)
+        self._name_keys = {"name", form.name_key}
+        self._arguments_keys = {"arguments", "parameters", form.arguments_key}
+        self._is_named_by_key = not form.name_key
+
+    def _calls(self) -> Steps[None]:
+        is_list = yield from self._next("[")
+        yield from self._call()
+        self._commit()
+        while (yield from self._next(",", ";")) or (yield from self._sees("{")):
+            yield from self._call()
+            self._commit()
+        # Some models count the brackets wrong.
+        while (yield from self._next("}", "]" if is_list else "}")):
+            pass
+        for end in (self._form.call_end, self._form.section_end.strip().lstrip("]")):
+            if end.strip():
+                yield from self._next(end.strip())
+
+    def _call(self) -> Steps[None]:
+        """Read an object: its arguments come as they are written if the name comes before them."""
+        name, arguments, count = "", None, self.count
+        yield from self._expect("{")
+        while not (yield from self._next("}")):
+            key = yield from self._string()
+            yield from self._expect(":")
+            name = key if self._is_named_by_key else name
+            if key in self._name_keys and not self._is_named_by_key:
+                name = yield from self._string()
+            elif not (self._is_named_by_key or key in self._arguments_keys):
+                yield from self._value()
+            elif name and count == self.count and (yield from self._sees("{")):
+                yield self._begin(name)
+                yield from self._object()
+            else:
+                arguments = yield from self._value()
+            if not (yield from self._next(",")) and not (yield from self._sees("}")):
+                if count == self.count:
+                    yield from self._expect("}")
+                break
+        if count == self.count:
+            yield from self._late_arguments(name, arguments)
+
+    def _late_arguments(self, name: str, text: str | None) -> Steps[None]:
+        """Begin a call whose arguments came before its name, are a text, or are not there."""
+        if not name:
+            raise MalformedCall("it names no tool")
+        arguments = _loaded(text or "{}")
+        if isinstance(arguments, str):
+            arguments = _loaded(arguments)
+        if arguments is not None and not isinstance(arguments, dict):
+            raise MalformedCall("its arguments are no JSON object")
+        spelled = as_json(arguments or {})
+        yield self._begin(name)
+        self.ended += 1
+        yield CallArguments(self.count - 1, spelled)
+
+    def _string(self) -> Steps[str]:
+        found = _loaded((yield from self._value()))
+        if not isinstance(found, str):
+            raise MalformedCall("it has a key or a name that is no text")
+        return found
+
+
+class _BareReader(_JsonReader):
+    """Takes a reply that begins with an object for a call if that names a tool."""
+
+    def __init__(self, form: JsonFormat, tools: Sequence[Tool]) -> None:
+        super().__init__(form)
+        self._known = {tool.name for tool in tools}
+
+    def _read(self) -> Steps[None]:
+        yield from self._space()
+        is_object, self._at = self._text[self._at : self._at + 1] in ("{", "["), 0
+        if is_object:
+            yield from self._attempt()
+        if not self.count:
+            self.faults.clear()
+        self._known.clear()
+        yield from super()._read()
+
+    def _begin(self, name: str) -> CallBegin:
+        if self._known and name not in self._known:
+            raise MalformedCall(f"there is no tool {name[:60]!r}")
+        return super()._begin(name)
+
+
+def _loaded(text: str) -> object:
+    try:
+        return json.loads(text, strict=False)
+    except (ValueError, RecursionError):
+        raise MalformedCall("it is no JSON") from None

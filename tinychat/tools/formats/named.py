@@ -1,0 +1,79 @@
+"""Calls whose name stands before a JSON object: ``[TOOL_CALLS]f[ARGS]{...}`` (Mistral), DeepSeek, Kimi, functionary."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tinychat.tools.definitions import Tool, ToolCall
+from tinychat.tools.formats.call_format import CallFormat
+from tinychat.tools.formats.reading import LONGEST_NAME, CallReader, MalformedCall, Steps
+
+NUMBER, ID = "{number}", "{id}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedFormat(CallFormat):
+    """Each call is a name, `name_end`, and the JSON object of its arguments.
+
+    In `call_begin` and `name_end`, ``{number}`` stands for the number of the call and ``{id}`` for its id.
+    """
+
+    name: ClassVar = "name and JSON"
+
+    name_end: str
+
+    def parser(self, tools: Sequence[Tool]) -> CallReader:
+        """Return a parser of one reply."""
+        return _NamedReader(self)
+
+    def spell(self, *calls: ToolCall) -> str:
+        """Return calls as the model writes them in one reply."""
+        heads = [f"{self.call_begin}\0{self.name_end}" for _ in calls]
+        heads = [
+            head.replace(NUMBER, f"{number}").replace(ID, call.id).replace("\0", call.name)
+            for number, (head, call) in enumerate(zip(heads, calls))
+        ]
+        spelled = [f"{head}{call.arguments}{self.call_end}" for head, call in zip(heads, calls)]
+        return f"{self.section_begin}{self.separator.join(spelled)}{self.section_end}"
+
+    def spell_body(self, call: ToolCall) -> str:
+        """Return name and arguments, of the first call of a reply."""
+        return self.spell(call).removeprefix(self.section_begin + self.call_begin)
+
+    @property
+    def head(self) -> re.Pattern[str]:
+        """The pattern of what stands between the first text of `call_begin` and the last one of `name_end`."""
+        begin, end = (re.split(r"(\{id\}|\{number\})", text) for text in (self.call_begin, self.name_end))
+        parts = [*begin[1:], "\0", *end[:-1]]
+        wild = {NUMBER: r"\d+", ID: r"\S*?", "\0": rf"(.{{1,{LONGEST_NAME}}}?)"}
+        return re.compile("".join(wild.get(part) or re.escape(part.strip()) for part in parts), re.DOTALL)
+
+
+class _NamedReader(CallReader):
+    _form: NamedFormat
+
+    def _calls(self) -> Steps[None]:
+        form = self._form
+        while form.section_begin and not (yield from self._next(form.section_end.strip())):
+            self._settle()
+            yield from self._next(form.separator.strip())
+            yield from self._expect(form.call_begin.partition("{")[0])
+            yield from self._call()
+        if not form.section_begin:
+            yield from self._call()
+
+    def _call(self) -> Steps[None]:
+        form = self._form
+        # The last text before the arguments: those before it may be parts of a name.
+        last = form.name_end.rpartition("}")[2].strip()
+        text = yield from self._until(*([last] if last else ["{"]), longest=2 * LONGEST_NAME)
+        head = form.head.fullmatch(text.strip())
+        if head is None:
+            raise MalformedCall(f"it has no name before {last}")
+        yield from self._expect(last)
+        yield self._begin(head[1].strip())
+        yield from self._object()
+        yield from self._expect(form.call_end)

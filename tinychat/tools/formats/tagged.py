@@ -1,0 +1,99 @@
+"""Calls whose arguments are bare texts between tags: ``<function=f><parameter=k>value</parameter></function>``.
+
+Qwen3-Coder, Qwen3.5, Nemotron 3, GLM, MiniMax and others write them so. The schema of the tool says which values are
+texts and which are JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tinychat.tools.definitions import Tool, ToolCall
+from tinychat.tools.formats.call_format import CallFormat
+from tinychat.tools.formats.reading import CallReader, MalformedCall, Steps, as_json
+from tinychat.tools.formats.schema_types import property_types
+
+_TYPES: dict[type, str] = {bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
+# As Python prints them, which some templates do.
+_WORDS = {"True": True, "False": False, "None": None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaggedFormat(CallFormat):
+    """Each call is a name, `name_end`, and arguments: `key_begin`, key, `key_end`, value, `value_end`."""
+
+    name: ClassVar = "tags"
+
+    name_end: str
+    key_begin: str
+    key_end: str
+    value_end: str
+
+    def parser(self, tools: Sequence[Tool]) -> CallReader:
+        """Return a parser of one reply; the schemas of the tools type the values."""
+        return _TaggedReader(self, tools)
+
+    def spell_body(self, call: ToolCall) -> str:
+        """Return name and arguments."""
+        members = json.loads(call.arguments).items()
+        texts = {key: value if isinstance(value, str) else as_json(value) for key, value in members}
+        arguments = [f"{self.key_begin}{key}{self.key_end}{text}{self.value_end}" for key, text in texts.items()]
+        return f"{call.name}{self.name_end}{''.join(arguments)}"
+
+    @property
+    def end(self) -> str:
+        """A text that comes behind the end of a call; empty where the call has a single one."""
+        return " ".join(self.call_end.split()[1:])
+
+
+class _TaggedReader(CallReader):
+    _form: TaggedFormat
+
+    def __init__(self, form: TaggedFormat, tools: Sequence[Tool]) -> None:
+        super().__init__(form)
+        self._schemas = {tool.name: tool.parameters for tool in tools}
+
+    def _call(self) -> Steps[None]:
+        form = self._form
+        first_end, *others = form.call_end.split()
+        key_begin = form.key_begin.split()[0]
+        name_end = form.name_end.split()
+        name = yield from self._name_before(*(name_end[:1] or [key_begin, first_end]))
+        yield from self._expect(form.name_end)
+        yield self._begin(name)
+        while not (yield from self._next(first_end)):
+            yield from self._expect(form.key_begin)
+            key = yield from self._name_before(form.key_end.split()[0])
+            yield from self._expect(form.key_end)
+            text = yield from self._until(form.value_end.strip())
+            yield from self._expect(form.value_end)
+            yield self._argument(key, typed_value(self._schemas.get(name, {}), key, self._without_lines(text)))
+        yield self._end()
+        yield from self._expect(" ".join(others))
+
+    def _without_lines(self, text: str) -> str:
+        """Return a value without the line ends that the format writes around it."""
+        if self._form.key_end.endswith("\n"):
+            text = text.removeprefix("\n")
+        return text.removesuffix("\n") if self._form.value_end.startswith("\n") else text
+
+
+def typed_value(schema: Mapping[str, Any], key: str, text: str) -> object:
+    """Return the value of an argument by the schema of its tool: a text where that wants one, else JSON if it is JSON.
+
+    A value that the schema does not allow stays a text: whoever runs the tool can say what is wrong with it.
+    """
+    types = property_types(schema, key)
+    if types == {"string"}:
+        return text
+    try:
+        value = _WORDS[text.strip()] if text.strip() in _WORDS else json.loads(text, strict=False)
+        as_json(value)
+    except (ValueError, RecursionError, MalformedCall):
+        return text
+    kind = "null" if value is None else _TYPES.get(type(value), "string")
+    fits = not types or kind in types or (kind == "integer" and "number" in types)
+    return value if fits or "string" not in types else text
