@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from textwrap import indent, shorten
-from typing import TYPE_CHECKING
 
 from tinychat.chat.draft import Draft
 from tinychat.chat.interrupt_flag import plain_interrupts
+from tinychat.conversation.chat_tools import CallResult
 from tinychat.conversation.messages import Message
-from tinychat.conversation.tool_rounds import CallResult
 from tinychat.terminal.line_input import InputPrompt
+from tinychat.terminal.rendering import Renderer
 from tinychat.terminal.safe_text import escaped_text
 from tinychat.tools.consent import Answer, Decision, Question
 from tinychat.tools.definitions import ToolCall
-
-if TYPE_CHECKING:
-    from tinychat.chat.loop import ChatLoop
 
 _KEYS = {"y": Decision.ONCE, "a": Decision.EXACTLY, "t": Decision.TOOL_IN_FOLDER, "n": Decision.NO, "": Decision.NO}
 _REASON = "r"
@@ -26,10 +23,15 @@ _KIB = 1024
 
 
 class CallScreen:
-    """Shows the calls of a chat, and asks its user about them."""
+    """Shows the calls of a chat, and asks its user about them.
 
-    def __init__(self, loop: ChatLoop) -> None:
-        self._loop = loop
+    `read` returns what is typed at a prompt, `prefill` begins the next prompt for a message.
+    """
+
+    def __init__(
+        self, renderer: Renderer, read: Callable[[InputPrompt], str], prefill: Callable[[Draft], None]
+    ) -> None:
+        self._renderer, self._read_prompt, self._prefill = renderer, read, prefill
 
     def ask(self, question: Question) -> Answer:
         """Show a call and return the user's decision; Ctrl-C and Ctrl-D raise KeyboardInterrupt, which ends the turn.
@@ -37,15 +39,14 @@ class CallScreen:
         Only keys that are pressed after the question is shown count. A text that is no answer waits for the next
         prompt.
         """
-        loop = self._loop
-        loop.renderer.end_reply()
+        self._renderer.end_reply()
         for line in _described(question):
-            loop.notice(line)
+            self._renderer.notice(line)
         with plain_interrupts():
             try:
                 return self._answer(question)
             except (KeyboardInterrupt, EOFError):
-                loop.notice("stopped: the call does not run; /regen lets the model go on")
+                self._renderer.notice("stopped: the call does not run; /regen lets the model go on")
                 raise KeyboardInterrupt from None
 
     def _answer(self, question: Question) -> Answer:
@@ -58,21 +59,21 @@ class CallScreen:
                 return Answer(keys[typed.strip().lower()])
             if key.lower() == _REASON:
                 return Answer(Decision.NO, reason.strip() or self._read("reason> ").strip())
-            self._loop.prefill(Draft(typed))
-            self._loop.notice("that is no answer, and waits for the next prompt")
+            self._prefill(Draft(typed))
+            self._renderer.notice("that is no answer, and waits for the next prompt")
 
     def _read(self, mark: str) -> str:
-        return self._loop.read(InputPrompt(question=mark, is_fresh=True))
+        return self._read_prompt(InputPrompt(question=mark, is_fresh=True))
 
     def begin(self, call: ToolCall) -> None:
         """Show that a call runs."""
-        self._loop.renderer.end_reply()
-        self._loop.renderer.tool_progress(call.name)
+        self._renderer.end_reply()
+        self._renderer.tool_progress(call.name)
 
     def end(self, found: CallResult) -> None:
         """Show a call and its result as one line."""
-        self._loop.renderer.end_reply()
-        self._loop.renderer.aside(folded(found))
+        self._renderer.end_reply()
+        self._renderer.aside(folded(found))
 
 
 def folded(found: CallResult) -> str:

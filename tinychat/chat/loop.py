@@ -54,7 +54,7 @@ class ChatLoop:
         self._lines = lines
         self.shelf = ToolShelf(chat)
         self.servers: dict[str, McpServer] = {}
-        self.screen = CallScreen(self)
+        self.screen = CallScreen(renderer, self.read, self.prefill)
         chat.tools.on_call, chat.tools.on_result = self.screen.begin, self.screen.end
         chat.on_summarising = renderer.summary_progress
 

@@ -7,13 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from tinychat.conversation.attachments import Attachment
+from tinychat.conversation.chat_tools import MOST_ROUNDS, ChatTools, as_toolbox
 from tinychat.conversation.compaction import Compaction, with_summary
 from tinychat.conversation.history import History
 from tinychat.conversation.messages import Message, check_conversation, exchanges, open_calls
 from tinychat.conversation.reply_calls import ReplyCalls
 from tinychat.conversation.reply_room import ReplyRoom
 from tinychat.conversation.state import ChatState, ReplyHooks
-from tinychat.conversation.tool_rounds import MOST_ROUNDS, ChatTools, ToolRounds, as_toolbox
+from tinychat.conversation.tool_rounds import ToolRounds
 from tinychat.errors import FieldError, SettingError
 from tinychat.generate.model import Model
 from tinychat.generate.prefix_miss import PrefixMiss
@@ -317,7 +318,8 @@ class Chat(ChatState):
                 yield delta if calls is None else replace(delta, text=calls.feed(delta.text))
             reply.partial = run.summary.is_cut or run.summary.finish_reason == "interrupted"
             if calls is not None:
-                rest = calls.finish()
+                # What was held back of a reply that is cut is shown when it is continued, unless it is markup.
+                rest = "" if reply.partial else calls.finish()
                 if not reply.partial and calls.calls:
                     reply.content, reply.tool_calls = calls.content, calls.calls
                 if rest:

@@ -74,7 +74,7 @@ class ReplyCalls:
 
     def _event(self, event: CallEvent) -> str:
         if isinstance(event, CallBegin):
-            self._names.append(event.name[:_LONGEST_NAME] or "?")
+            self._names.append(event.name[:_LONGEST_NAME])
             self._arguments.append([])
         elif isinstance(event, CallArguments):
             self._arguments[event.number].append(event.text)

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import TypedDict, Unpack
 
 from tinychat.conversation.call_rules import CallRules
+from tinychat.conversation.chat_tools import ChatTools
 from tinychat.conversation.history import Transcript
 from tinychat.conversation.messages import Message
 from tinychat.conversation.overflow import as_policy
 from tinychat.conversation.request_state import RequestState
-from tinychat.conversation.tool_rounds import ChatTools
 from tinychat.errors import SettingError, TextError
 from tinychat.generate.model import Model
 from tinychat.generate.precedence import Resolved

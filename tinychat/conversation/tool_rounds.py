@@ -3,63 +3,25 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tinychat.conversation.chat_tools import CallResult, ChatTools
 from tinychat.conversation.messages import Message, waiting_calls
 from tinychat.errors import ToolError
 from tinychat.tools.definitions import ToolCall
-from tinychat.tools.runnable import Toolbox, ToolResult
+from tinychat.tools.runnable import ToolResult
 
 if TYPE_CHECKING:
     from tinychat.conversation.state import ChatState
     from tinychat.generate.model import Model
     from tinychat.generate.reply import Delta
-    from tinychat.tools.consent import Consent
-    from tinychat.tools.runnable import RunnableTool
-
-MOST_ROUNDS = 10
-"""Rounds of calls that answer one message, unless another number is set."""
 
 STOPPED = "not run: stopped by the user"
-# One in so many parts of the context is for the results of a round of up to two calls.
+# One in so many parts of the context is for the results of a round of calls.
 _SHARE_OF_RESULTS = 4
 _FEWEST_TOKENS = 32
-
-
-@dataclass(frozen=True)
-class CallResult:
-    """A call with its result; `seconds` is None if it did not run."""
-
-    call: ToolCall
-    result: ToolResult
-    seconds: float | None
-
-
-@dataclass
-class ChatTools:
-    """The tools of a conversation, and who decides on their calls.
-
-    Attributes
-    ----------
-    toolbox : Toolbox
-    consent : Consent, optional
-        Decides on each call; None runs all of them, for functions of the program's own.
-    max_rounds : int
-        Rounds of calls that answer one message at most.
-    on_call : callable
-        Called with each call before it runs.
-    on_result : callable
-        Called with each `CallResult`, of calls that did not run too.
-    """
-
-    toolbox: Toolbox = field(default_factory=Toolbox)
-    consent: Consent | None = None
-    max_rounds: int = MOST_ROUNDS
-    on_call: Callable[[ToolCall], None] = lambda call: None
-    on_result: Callable[[CallResult], None] = lambda result: None
 
 
 class ToolRounds:
@@ -169,7 +131,7 @@ class _StopEvent(threading.Event):
 
 def _most_tokens(model: Model, calls: int) -> int:
     """Return how many tokens of a result the model reads, so that those of a round leave room for the reply."""
-    return max(model.context_size // (_SHARE_OF_RESULTS * max(1, (calls + 1) // 2)), _FEWEST_TOKENS)
+    return max(model.context_size // (_SHARE_OF_RESULTS * max(calls, 1)), _FEWEST_TOKENS)
 
 
 def _cut(model: Model, text: str, limit: int) -> str:
@@ -180,15 +142,3 @@ def _cut(model: Model, text: str, limit: int) -> str:
     end = limit // _SHARE_OF_RESULTS
     note = f"\n[{len(ids) - limit} tokens are left out here]\n"
     return model.decode(ids[: limit - end]) + note + model.decode(ids[len(ids) - end :])
-
-
-def as_toolbox(tools: Iterable[Callable[..., Any] | RunnableTool]) -> Toolbox:
-    """Return a toolbox of tools and Python functions; `ToolError` if one cannot be used."""
-    return Toolbox(_of_function(tool) if callable(tool) else tool for tool in tools)
-
-
-def _of_function(function: Callable[..., Any]) -> RunnableTool:
-    # Imported here: most conversations have no tools.
-    from tinychat.tools.own.functions import function_tool
-
-    return function_tool(function)
