@@ -56,6 +56,32 @@ def test_the_third_is_not_held():
 
 
 @posix
+def test_a_step_holds_the_third_too():
+    reached = False
+    with pytest.raises(KeyboardInterrupt), held_signals(always=True):
+        for _ in range(5):
+            ctrl_c()
+        reached = True
+    assert reached
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@posix
+def test_a_time_limit_waits_too():
+    def end(number, frame):
+        raise TimeoutError
+
+    before, reached = signal.signal(signal.SIGALRM, end), False
+    try:
+        with pytest.raises(TimeoutError), held_signals():
+            signal.raise_signal(signal.SIGALRM)
+            reached = True
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert reached
+
+
+@posix
 def test_each_signal_keeps_its_own_handler(monkeypatch):
     seen = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))

@@ -121,10 +121,7 @@ def configuration_path(environment: Mapping[str, str] = os.environ) -> Path | No
 def read_configuration() -> Configuration:
     """Read the file, if there is one.
 
-    Raises
-    ------
-    ConfigurationError
-        If it cannot be read, is not TOML, or has an unknown key or a wrong value: with the line.
+    `ConfigurationError` with the line if it cannot be read, is not TOML, or has an unknown key or a wrong value.
     """
     path = configuration_path()
     if path is None:

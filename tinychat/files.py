@@ -86,10 +86,7 @@ def read_stream(path: Path, limit: int) -> bytes:
 def read_text(path: Path, limit: int = MAX_TEXT_BYTES) -> str:
     """Return the text of a file, pipe or device that a person named.
 
-    Raises
-    ------
-    TextError
-        It cannot be read, is not text in UTF-8, has a NUL byte, or holds more than `limit` bytes.
+    `TextError` if it cannot be read, is not text in UTF-8, has a NUL byte, or holds more than `limit` bytes.
     """
     try:
         text = read_stream(path, limit).decode("utf-8")

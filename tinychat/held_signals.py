@@ -1,12 +1,15 @@
-"""Signals held while foreign code runs that would lose them.
+"""Signals held while foreign code runs that would lose them, and while the cache or the driver is changed.
 
 Python runs a signal's handler between any two of its own instructions, also in a function that C code has called: LLVM
 calls Python while it links a kernel. An exception of the handler is printed and dropped there, or comes out as the
-error of an import, and the program goes on as if Ctrl-C had not been pressed.
+error of an import, and the program goes on as if Ctrl-C had not been pressed. In the middle of a step, it would leave
+blocks of the cache to two sequences, or to none.
 """
 
 from __future__ import annotations
 
+# The functions of `signal` make enumerations of what they return, which takes ten times as long.
+import _signal  # type: ignore[import-not-found]
 import os
 import signal
 import sys
@@ -16,32 +19,33 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-# Windows has no SIGHUP.
-_NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
-NUMBERS = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
+# Those whose handlers end programs or time limits, and so may raise. Windows has the first two only.
+_NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM")
+NUMBERS = tuple(int(getattr(signal, name)) for name in _NAMES if hasattr(signal, name))
 # A user who presses this often wants to leave, at any price.
 _PATIENCE = 3
 _MOMENT = 0.02
 
 
 @contextmanager
-def held_signals() -> Iterator[Callable[[], None]]:
+def held_signals(always: bool = False) -> Iterator[Callable[[], None]]:
     """Note the signals that come inside the block, and run their handlers at its end.
 
-    Yields a function for long blocks that runs the handlers of those so far. The third signal is not held. Only
-    handlers written in Python are put off: by default SIGTERM ends the process, which loses nothing. Outside of the
-    main thread, which alone gets signals, nothing happens.
+    Yields a function for long blocks that runs the handlers of those so far. The third signal is not held, except
+    `always`, for a block that soon ends. Only handlers written in Python are put off: by default SIGTERM ends the
+    process, which loses nothing. Outside of the main thread, which alone gets signals, nothing happens.
     """
     is_main = threading.current_thread() is threading.main_thread()
-    handlers: dict[int, Any] = {number: signal.getsignal(number) for number in NUMBERS if is_main}
+    handlers: dict[int, Any] = {number: _signal.getsignal(number) for number in NUMBERS if is_main}
     handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
     noted: list[int] = []
-    presses = 0
+    presses, is_over = 0, False
 
     def note(number: int, frame: FrameType | None) -> None:
         nonlocal presses
         presses += 1
-        if presses >= _PATIENCE:
+        # A handler that raises while the others are put back leaves this function in their place.
+        if is_over or (presses >= _PATIENCE and not always):
             handlers[number](number, frame)
         noted.append(number)
 
@@ -52,11 +56,14 @@ def held_signals() -> Iterator[Callable[[], None]]:
 
     try:
         for number in handlers:
-            signal.signal(number, note)
+            _signal.signal(number, note)
         yield act
     finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+        try:
+            for number, handler in handlers.items():
+                _signal.signal(number, handler)
+        finally:
+            is_over = True
         act()
 
 

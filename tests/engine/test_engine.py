@@ -510,19 +510,6 @@ def test_a_capacity_that_does_not_go_changes_nothing(sequence, context_size):
     sequence.step([5])
 
 
-def test_a_rewrite_that_ends_before_the_engine_knows_of_it_leaves_nothing_wrong(sequence):
-    """Ctrl-C may come right after the cache has swapped its buffers."""
-    ids = engines.draw_ids(sequence, 60)
-    logits_of_all(sequence, ids)
-    sequence.drop(10, 30)
-    expected = sequence.step([7])
-    logits_of_all(sequence, ids)
-    sequence.cache.drop(10, 30)
-    np.testing.assert_array_equal(sequence.step([7]), expected)
-    sequence.cache.resize(2000)
-    sequence.step([8] * 200)
-
-
 LIARS = """
 import sys
 from pathlib import Path

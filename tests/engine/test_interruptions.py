@@ -1,23 +1,32 @@
-"""Ctrl-C at any line of the code that moves blocks of the cache: each stays its owners'."""
+"""Ctrl-C before any line of a step: replies go on to the same tokens, and each block of the cache stays its owners'."""
 
+import gc
+import signal
 import sys
 from collections import Counter
+from pathlib import Path
 
-import families
+import engines
 import numpy as np
 import pytest
+from fake_model import ByteTokenizer
 
-from tinychat.engine.blocks import BlockPool, bytes_per_position
-from tinychat.engine.cache import KVCache
-from tinychat.errors import CacheFullError
+from tinychat.engine.sequence import new_sequence
+from tinychat.generate.drafts import Drafts
+from tinychat.generate.model import Model
+from tinychat.generate.run import Room
 from tinychat.kernels.sizes import BLOCK
-from tinychat.models.architectures import parse_config
 
-BLOCKS = 14
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are another thing there")
+
+BLOCKS = 9
+CONTEXT = 256
+TRIALS = 30
+OURS = ("/tinychat/engine/", "/tinychat/generate/", "/tinychat/held_signals.py", "/contextlib.py")
 
 
-class Interruption:
-    """Raises KeyboardInterrupt before line `place` of all that run in the engine's files inside the block."""
+class Press:
+    """Presses Ctrl-C before line `place` of all that run in files of ours inside the block."""
 
     def __init__(self, place):
         self.left = place
@@ -27,107 +36,114 @@ class Interruption:
         sys.settrace(self.trace)
         return self
 
-    def __exit__(self, kind, *rest):
+    def __exit__(self, *_exception):
         sys.settrace(self.before)
-        return kind is KeyboardInterrupt
 
     def trace(self, frame, event, argument):
-        if "/tinychat/engine/" not in frame.f_code.co_filename:
+        if not any(part in frame.f_code.co_filename for part in OURS):
             return None
         if event == "line":
             self.left -= 1
             if self.left == 0:
-                raise KeyboardInterrupt
+                sys.settrace(None)
+                signal.raise_signal(signal.SIGINT)
         return self.trace
 
 
-def pool_of(config):
-    return BlockPool(config, "f32", BLOCKS * BLOCK * bytes_per_position(config, "f32"))
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return engines.convert_variant("qwen3-window", "int4", tmp_path_factory.mktemp("models") / "model")
 
 
-def run(cache, ids):
-    """Do as a step does; each value in the cache is its id, so that it shows whose it is."""
-    with cache.pool.lock:
-        cache.make_room(len(ids))
-        blocks, places = pointers_of(cache, cache.length, cache.length + len(ids))
-        cache.pool.buffers.values[blocks, :, :, places] = np.reshape(ids, (-1, 1, 1, 1))
-        cache.append(ids)
+class Letters(ByteTokenizer):
+    """Has a letter for each id."""
+
+    def token_bytes(self, token_id):
+        return bytes([65 + token_id % 26])
 
 
-def pointers_of(cache, start, stop):
-    """Return the block of each position, and its place in it."""
-    positions = np.arange(start, stop)
-    return np.array(cache.table, int)[positions // BLOCK], positions % BLOCK
+def model_of(folder):
+    """Return a model whose memory is too small for its replies and what earlier ones left."""
+    engine = engines.open_engine(folder, threads=2, positions=BLOCKS * BLOCK)
+    return Model(new_sequence(engine, CONTEXT), Letters(), None, frozenset(), Path("model"), Drafts())
 
 
-def values_of(cache):
-    blocks, places = pointers_of(cache, 0, cache.length)
-    return cache.pool.buffers.values[blocks, 0, 0, places, 0]
+class Conversation:
+    """Does with a model all that moves blocks; goes on where Ctrl-C came."""
+
+    def __init__(self, model):
+        self.model, self.presses = model, 0
+        self.ids = engines.draw_ids(model, 230)
+        fields = {"ignore_eos": True, "temperature": 0.0}
+        self.streams = [
+            model.stream(self.ids[:150], max_tokens=12, **fields),
+            model.stream([*self.ids[:140], 7], max_tokens=45, **fields),
+            model.stream(self.ids, max_tokens=32, make_room=self.make_room, **fields),
+        ]
+
+    def make_room(self, reply_ids):
+        """Drop what the prompt has behind its beginning."""
+        return Room(self.ids[:10] + self.ids[160:], 150)
+
+    def run(self):
+        self.attempt(lambda: next(self.streams[0]))
+        for stream in self.streams:
+            self.attempt(stream.to_end)
+            self.attempt(stream.to_end)  # where it was interrupted
+        self.attempt(lambda: next(self.model.stream(self.ids[:100], max_tokens=3)))  # which nobody keeps
+        gc.collect()
+        self.attempt(lambda: self.model.resize(CONTEXT + BLOCK))
+        self.attempt(lambda: self.model.logits(self.ids[:100]))
+        self.attempt(lambda: self.model.next_logits(self.ids[:145]))
+
+    def attempt(self, function):
+        try:
+            function()
+        except KeyboardInterrupt:
+            self.presses += 1
+
+    def outcome(self):
+        logits = self.model.next_logits(self.ids[:149])
+        return [*(stream.reply.token_ids for stream in self.streams), logits.tobytes()]
 
 
-def converse(caches, pools):
-    """Do with two caches of a pool all that moves blocks."""
-    one, two = caches
-    run(one, list(range(150)))
-    two.match_prefix(range(140), 140)
-    run(two, [7] * 80)
-    two.rewind(130)
-    two.fork()  # which nobody keeps
-    caches.append(two.fork())
-    run(caches[2], [8] * 3)
-    two.drop(10, 80)
-    one.clear()
-    one.match_prefix(range(100), 100)
-    run(one, [9])
-    caches[2].move(pools[1])
-    run(caches[2], [10] * 100)
+def assert_sound(pool):
+    tables = [table for owner, table in pool._tables if owner() is not None]
+    owners = Counter(pool.prefixes.blocks())
+    for table in tables:
+        owners.update(block for block in table if block >= 0)
+    assert pool.used == len(owners)
+    assert +pool._owners == owners
+    assert sorted([*owners, *pool._free]) == list(range(pool.capacity)), "no block is lost, none is free and owned"
 
 
-def assert_sound(caches, pools):
-    for pool in pools:
-        named = Counter(pool.prefixes.blocks())
-        for cache in caches:
-            if cache.pool is pool:
-                named.update(cache.table)
-        assert all(pool._owners[block] >= count for block, count in named.items()), "a block lacks an owner"
-        assert not named.keys() & set(pool._free)
-        assert len(set(pool._free)) == len(pool._free)
-        assert all(block in range(pool.capacity) for block in [*named, *pool._free])
-    for cache in caches:
-        np.testing.assert_array_equal(values_of(cache), cache.ids)
+def count_lines(folder):
+    """Return how many lines run in a conversation, and what comes of it."""
+    with Press(0) as counting:
+        conversation = Conversation(model_of(folder))
+        conversation.run()
+    assert_sound(conversation.model.engine.pool)
+    return -counting.left, conversation.outcome()
 
 
-def fill(pool):
-    """Write blocks until there are no more: those of others must not be among them."""
-    other = KVCache(pool, 10_000)
-    with pytest.raises(CacheFullError):
-        for _ in range(BLOCKS):
-            run(other, [99] * 4 * BLOCK)
-    other.clear()
-
-
-def test_blocks_of_the_cache_stay_their_owners():
-    config = parse_config(families.BY_NAME["llama3.1"].config, "llama3.1")
-    place, is_interrupted = 0, True
-    while is_interrupted:
-        place += 3  # not every one: some seconds less
-        pools = [pool_of(config), pool_of(config)]
-        for pool in pools:
-            pool.reserve(BLOCKS * BLOCK)
-        caches = [KVCache(pools[0], 1000) for _ in range(2)]
-        with Interruption(place) as interruption:
-            converse(caches, pools)
-        is_interrupted = interruption.left == 0
-        assert_sound(caches, pools)
-        for cache in caches:
-            run(cache, [11] * 5)
-        assert_sound(caches, pools)
-        for ids in (range(150), [*range(130), *[7] * 50]):
-            found = KVCache(pools[0], 1000)
-            found.match_prefix(ids, 200)
-            np.testing.assert_array_equal(values_of(found), found.ids)
-        del found
-        for pool in pools:
-            fill(pool)
-        assert_sound(caches, pools)
-    assert place > 1000
+def test_a_conversation_goes_on_after_ctrl_c_at_any_line(folder):
+    before = signal.getsignal(signal.SIGINT)
+    Conversation(model_of(folder)).run()  # compiles, which holds signals in its own way
+    lines, expected = count_lines(folder)
+    assert lines > 10_000
+    presses = 0
+    for place in np.random.default_rng(1).integers(lines // 10, lines, TRIALS).tolist():
+        model = model_of(folder)
+        conversation = Conversation(model)
+        gc.collect()
+        with Press(place):
+            conversation.run()
+        presses += conversation.presses
+        assert conversation.outcome() == expected, f"after Ctrl-C before line {place}"
+        assert_sound(model.engine.pool)
+        assert signal.getsignal(signal.SIGINT) is before
+        model.close()
+        gc.collect()
+        assert model.engine.pool.used == len(model.engine.pool.prefixes)
+        del model, conversation
+    assert presses > TRIALS / 2

@@ -52,7 +52,8 @@ class Sequences(RuleBasedStateMachine):
     def expect(self, i):
         """Return the logits of the last step, and the ids, of a sequence that has done the same alone."""
         sequence, logits = new_sequence(self.alone, CONTEXT), None
-        self.alone.pool.prefixes.__init__()
+        pool = self.alone.pool
+        pool.release(pool.prefixes.evict(pool.capacity, lambda block: True))
         for operation, *arguments in self.histories[i]:
             result = getattr(sequence, operation)(*arguments)
             logits = result if operation == "step" else logits

@@ -8,7 +8,7 @@ import pytest
 
 from tinychat.conversion.float_stages import FloatStages
 from tinychat.engine import stages
-from tinychat.engine.wiring import Compiled, Stage, by_kind
+from tinychat.engine.wiring import Compiled, Stage, by_kind, unless
 from tinychat.kernels.variants import NoNorm, RmsNorm
 from tinychat.kernels.weights import PerLayer
 
@@ -52,6 +52,18 @@ def test_the_kind_of_an_argument_chooses_the_body():
     describe(NoNorm(), 1)
     describe(RmsNorm(np.ones(2, np.float32)), 2)
     assert calls == [("plain", 1), ("normed", 2)]
+
+
+def test_a_part_that_a_model_lacks_is_passed_over():
+    calls = []
+
+    @unless(norm=NoNorm)
+    def norm_rows(x, norm):
+        calls.append(x)
+
+    norm_rows(1, NoNorm())
+    norm_rows(2, RmsNorm(np.ones(2, np.float32)))
+    assert calls == [2]
 
 
 class Pair(NamedTuple):

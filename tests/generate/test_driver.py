@@ -209,6 +209,28 @@ def test_a_reply_may_be_taken_out(engine):
     assert len(replies[1].token_ids) == NEW_TOKENS
 
 
+def test_an_error_of_a_reader_costs_others_nothing(engine):
+    prompts = draw_prompts(engine, (30, 40))
+    alone = [written_alone(engine, ids) for ids in prompts]
+    driver = Driver(new_sequence(engine, CONTEXT))
+    replies = [reply_to(ids) for ids in prompts]
+    runs = submitted(driver, replies)
+    deliver, left = runs[0].deliver, [None] * 5
+
+    def fail_once(event):
+        deliver(event)
+        if left and left.pop() is None and not left:
+            raise OSError
+
+    runs[0].deliver = fail_once
+    with pytest.raises(OSError):
+        while len(driver):
+            driver.step()
+    while len(driver):
+        driver.step()
+    assert [reply.token_ids for reply in replies] == alone
+
+
 def test_memory_too_small_for_one_is_an_error(unquantized):
     engine = small_engine(unquantized, blocks=2)
     hog = new_sequence(engine, 128)

@@ -28,10 +28,16 @@ def alone():
 def model():
     with tinychat.load("demo", context=256) as model:
         yield model
-        assert len(model.driver) == 0, "no run is left"
+        assert runs_left(model) == 0
         pool = model.engine.pool
     gc.collect()
     assert pool.used == len(pool.prefixes), "all blocks but those that are kept for later prompts are free"
+
+
+def runs_left(model):
+    """Return how many runs there are once those without readers have ended, with the next step."""
+    model.driver.step()
+    return len(model.driver)
 
 
 def token_ids(stream):
@@ -110,7 +116,7 @@ def test_streams_that_are_dropped_half_read(model, alone):
         next(stream)
         del stream
     gc.collect()
-    assert len(model.driver) == 0
+    assert runs_left(model) == 0
     assert token_ids(model.stream(PROMPTS[0], **FIELDS)) == alone[PROMPTS[0]]
 
 

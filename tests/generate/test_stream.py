@@ -1,5 +1,6 @@
 import gc
 import itertools
+import signal
 import threading
 import weakref
 from pathlib import Path
@@ -143,7 +144,7 @@ def test_an_interrupt_in_a_step_leaves_the_engine_usable():
     def interrupt(count):
         if count in presses:
             presses.remove(count)
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
 
     sequence = FakeSequence(STORY, before_step=interrupt)
     run = start(sequence)
@@ -151,6 +152,7 @@ def test_an_interrupt_in_a_step_leaves_the_engine_usable():
         text_of(run)
     assert bytes(run.token_ids) == b" up"
     assert run.summary.finish_reason == "interrupted"
+    assert text_of(run) == "on a time", "it goes on, if that is wanted"
     assert text_of(start(sequence)) == " upon a time"
 
 
@@ -191,11 +193,11 @@ def test_the_repeat_penalty_sees_prompt_and_reply():
 def test_an_interrupted_step_costs_other_replies_nothing(moment):
     """Ctrl-C in the middle of a step over two replies ends the one whose reader was there."""
 
-    left = [KeyboardInterrupt]
+    left = [signal.SIGINT]
 
     def interrupt(count):
         if count == moment and left:
-            raise left.pop()
+            signal.raise_signal(left.pop())
 
     def model_of(before_step):
         sequence = FakeSequence(Letters(), chunk_size=16, before_step=before_step)
@@ -218,6 +220,39 @@ def test_an_interrupted_step_costs_other_replies_nothing(moment):
                 break
             found += delta.ids
     assert (interrupted, found) == (1, wanted)
+
+
+@pytest.mark.parametrize("name", ["logits", "next_logits"])
+def test_ctrl_c_acts_between_two_steps_of_a_long_text(name):
+    sequence = FakeSequence(STORY, before_step=lambda count: signal.raise_signal(signal.SIGINT))
+    model = Model(sequence, ByteTokenizer(), None, frozenset({EOS}), Path("fake"))
+    with pytest.raises(KeyboardInterrupt):
+        getattr(model, name)([65] * 50)
+    assert len(sequence.steps) == 1
+
+
+def test_ctrl_c_acts_while_another_thread_has_the_model():
+    run = start(FakeSequence(STORY))
+    driver, taken, is_over = run._driver, threading.Event(), threading.Event()
+
+    def take():
+        with driver.exclusive():
+            taken.set()
+            is_over.wait(30)
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    taken.wait()
+    press = threading.Timer(0.1, signal.raise_signal, (signal.SIGINT,))
+    press.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            next(run)
+        assert thread.is_alive()
+    finally:
+        is_over.set()
+        thread.join()
+    assert text_of(run) == " upon a time"
 
 
 class Letters:

@@ -33,23 +33,11 @@ TOKENS_BETWEEN_LIMITS = 16
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan of measurements.
+    """A plan of measurements."""
 
-    Attributes
-    ----------
-    prefill : tuple of int
-        Lengths of prompts, ascending.
-    depths : tuple of int
-        Tokens in the cache before decoding, ascending.
-    new_tokens : int
-        Tokens decoded at each depth.
-    rounds : int
-        How often all of it.
-    """
-
-    prefill: tuple[int, ...] = (512, 2048)
-    depths: tuple[int, ...] = (0, 2048, 4096)
-    new_tokens: int = 64
+    prefill: tuple[int, ...] = (512, 2048)  # lengths of prompts, ascending
+    depths: tuple[int, ...] = (0, 2048, 4096)  # tokens in the cache before decoding, ascending
+    new_tokens: int = 64  # decoded at each depth
     rounds: int = 3
 
     @property

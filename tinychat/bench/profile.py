@@ -16,15 +16,8 @@ ROUNDS = 5
 def profile(sequence: Sequence, T: int, start: int) -> list[dict[str, object]]:
     """Time each kind of stage for `T` tokens after `start` others, most expensive first; the sequence is emptied.
 
-    Returns
-    -------
-    list of dict
-        `kernel`, `seconds` over all layers, their `share`, `bytes` that are read, `multiply_adds`.
-
-    Raises
-    ------
-    SettingError
-        If the tokens do not fit into a step or the context.
+    Rows have `kernel`, `seconds` over all layers, their `share`, `bytes` that are read, `multiply_adds`. `SettingError`
+    if the tokens do not fit into a step or the context.
     """
     if T > sequence.chunk_size or start + T > sequence.context_size:
         raise SettingError(f"{T} tokens after {start} do not fit into a context of {sequence.context_size}")

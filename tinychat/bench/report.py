@@ -27,25 +27,10 @@ def bench(
     progress: Progress | None = None,
     make_ceilings: Callable[[int], Ceilings] = Ceilings,
 ) -> dict[str, object]:
-    """Measure a model; return the result of `tinychat bench`.
+    """Measure a model that has an `Engine`; return the result of `tinychat bench`.
 
-    Parameters
-    ----------
-    model : Model
-        With an `Engine`.
-    plan : Plan
-        Measurements that do not fit into the context are left out, with a note.
-    threads, kv
-        As the model was loaded; for the processes that are started.
-    progress : callable, optional
-        See `tinychat.bench.measure`.
-    make_ceilings : callable
-        Makes the meter of the machine's limits for a number of threads.
-
-    Raises
-    ------
-    TinychatError
-        If a process that is started fails.
+    Measurements that do not fit into the context are left out, with a note. `threads` and `kv` are for the processes
+    that are started; `make_ceilings` makes the meter of the machine's limits for a number of threads.
     """
     sequence = model.sequence
     engine = sequence.engine

@@ -71,7 +71,8 @@ def _resize(chat: Chat, size: int) -> None:
     sequence = chat.model.sequence
     if not chat.messages and size < len(sequence.ids):
         # Tokens of an earlier conversation must not prevent a smaller cache.
-        sequence.rewind(0)
+        with chat.model.driver.exclusive():
+            sequence.rewind(0)
     if size != sequence.context_size:
         before, trained = sequence.context_size, chat.model.trained_length
         chat.model.resize(size)

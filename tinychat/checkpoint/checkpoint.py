@@ -44,13 +44,8 @@ class Checkpoint:
 def open_checkpoint(folder: Path) -> Checkpoint:
     """Open a checkpoint folder, checking its configuration and the headers of all its weight files.
 
-    Raises
-    ------
-    CheckpointError
-        If the folder or one of its files is missing, damaged, or contradicts another, or a text file is a link out
-        of the checkpoint.
-    UnsupportedModelError
-        If the architecture is not implemented.
+    `CheckpointError` if the folder or one of its files is missing, damaged, or contradicts another, or a text file is a
+    link out of the checkpoint; `UnsupportedModelError` if the architecture is not implemented.
     """
     if not folder.is_dir():
         raise CheckpointError(f"{folder} is not a folder; expected one with config.json and the weights")

@@ -10,13 +10,7 @@ from tinychat.checkpoint.gguf import is_gguf
 
 @contextmanager
 def folder_of(checkpoint: Path) -> Iterator[Path]:
-    """Give the folder of a checkpoint, one made for the time being where it is a GGUF file or a folder of one.
-
-    Raises
-    ------
-    CheckpointError, UnsupportedModelError
-        If that is damaged, or of an architecture or a tokenizer that is not implemented.
-    """
+    """Yield the folder of a checkpoint, temporary for a GGUF file or a folder of one; errors as `unpacked`."""
     if os.path.isfile(checkpoint / "config.json") or not is_gguf(checkpoint):
         yield checkpoint
         return

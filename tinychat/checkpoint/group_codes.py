@@ -12,29 +12,17 @@ Floats = NDArray[np.float32]
 class GroupCodes(NamedTuple):
     """Rows of a weight [N, K]: ``f * scale * (code - zero) + h * offset``.
 
-    Columns share scales and offsets in groups, and factors in spans of groups, whose sizes follow from the shapes.
-    ``f * scale`` must have at most 22 significant bits, then sums of products are exact: any float16 or bfloat16 does,
-    and one times a whole number of up to 11 bits.
-
-    Attributes
-    ----------
-    codes : uint8 [N, K]
-        0 to 15 or 0 to 255. Where those of eight bits count from 0 and go beyond 127, 128 scales are added to offsets:
-        their form must hold that, and both factors be the same.
-    scales : float32 [N, K / group]
-    offsets : float32 [N, K / group], or None
-        None: all 0.
-    factors : float32 [N, K / span, 2], or None
-        Those of scales, f, and those of offsets, h. None: all 1.
-    zero : int
-        The code of 0 where there are no offsets, as 8 or 128; else 0.
+    Columns share scales and offsets in groups, and factors in spans of groups, whose sizes follow from the shapes. ``f
+    * scale`` must have at most 22 significant bits, then sums of products are exact: any float16 or bfloat16 does, and
+    one times a whole number of up to 11 bits. Where codes of eight bits count from 0 and go beyond 127, 128 scales are
+    added to offsets: their form must hold that, and both factors be the same.
     """
 
-    codes: NDArray[np.uint8]
-    scales: Floats
-    offsets: Floats | None = None
-    factors: Floats | None = None
-    zero: int = 0
+    codes: NDArray[np.uint8]  # [N, K]: 0 to 15 or 0 to 255
+    scales: Floats  # [N, K / group]
+    offsets: Floats | None = None  # [N, K / group]; None: all 0
+    factors: Floats | None = None  # [N, K / span, 2]: those of scales, f, and of offsets, h; None: all 1
+    zero: int = 0  # the code of 0 where there are no offsets, as 8 or 128; else 0
 
     def rows(self, order: NDArray[np.intp]) -> "GroupCodes":
         """Return some rows, in some order."""

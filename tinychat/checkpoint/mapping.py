@@ -26,12 +26,8 @@ def map_rows(path: Path, dtype: str, offset: int, shape: tuple[int, ...], start:
     """Map rows of a row-major tensor of this `shape` at a byte `offset` of a file; a scalar counts as one row.
 
     Each call maps only what it returns, and the map goes with the array: a conversion that walks through a checkpoint
-    never holds more of it in memory than the rows in hand. `dtype` is a key of `DTYPES`.
-
-    Returns
-    -------
-    array [stop - start, *shape[1:]] of `dtype`, C order, aligned
-        Writeable but private: writing never reaches the file.
+    never holds more of it in memory than the rows in hand. `dtype` is a key of `DTYPES`. The array [stop - start,
+    *shape[1:]] is aligned, in C order and private: writing never reaches the file.
     """
     part = (stop - start, *shape[1:]) if shape else ()
     row_bytes = math.prod(shape[1:]) * DTYPES[dtype].itemsize

@@ -18,12 +18,8 @@ _YES, _NO = ("y", "yes"), ("", "n", "no")
 def offer_better_model() -> str | None:
     """Offer the best model of the catalog for this machine, once, and pull it if the answer is yes.
 
-    Stdin and stdout must be terminals that nobody else reads. Without an answer in `SECONDS`, nothing changes.
-
-    Returns
-    -------
-    str or None
-        The typed text if it is no answer, perhaps a first message. None if nothing was offered.
+    Stdin and stdout must be terminals that nobody else reads. Without an answer in `SECONDS`, nothing changes. Returns
+    the typed text if it is no answer, perhaps a first message; None if nothing was offered.
     """
     # select works on sockets only there.
     if sys.platform == "win32":

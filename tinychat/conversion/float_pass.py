@@ -17,16 +17,8 @@ from tinychat.engine.stages import layer_of
 class FloatPass:
     """`engine.forward` in NumPy.
 
-    Parameters
-    ----------
-    source : Source
-    texts : sequence of sequences of int
-        Token ids. Hidden states, float32 [T, D], are those of all texts, one after another.
-
-    Attributes
-    ----------
-    firsts : list of int
-        The first row of each text, and T.
+    Hidden states, float32 [T, D], are those of all texts, one after another; `firsts` are the first rows of each, and
+    T.
     """
 
     def __init__(self, source: Source, texts: Sequence[Sequence[int]]) -> None:

@@ -47,11 +47,7 @@ class Cell:
 class FloatStages:
     """A team that runs stages in NumPy.
 
-    Parameters
-    ----------
-    source : Source
-    linear : Linear
-        It may look at the inputs, and quantize the layer before it gives its outputs.
+    `linear` may look at the inputs, and quantize the layer before it gives its outputs.
     """
 
     def __init__(self, source: Source, linear: Linear) -> None:

@@ -137,15 +137,9 @@ def make(
 ) -> Path:
     """Convert a checkpoint folder into the model folder `target`.
 
-    With `resumable` the model is for the store: a later call continues after Ctrl-C or the end of the program, and
-    what runs the model is compiled beside a short conversion.
-
-    Raises
-    ------
-    ConversionError
-        If a weight is not finite, or `target` exists or cannot be written.
-    TinychatError
-        If the checkpoint is damaged or not supported, or a setting is out of range.
+    With `resumable` the model is for the store: a later call continues after Ctrl-C or the end of the program, and what
+    runs the model is compiled beside a short conversion. `ConversionError` if a weight is not finite, or `target`
+    exists or cannot be written.
     """
     from tinychat.engine.precompile import begin as begin_ahead
 

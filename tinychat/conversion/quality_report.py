@@ -66,10 +66,7 @@ def examine(
 ) -> dict[str, dict[str, float]]:
     """Compare a converted model with its checkpoint on `TEXT`, and on token ids that the model wrote itself, if any.
 
-    Returns
-    -------
-    dict
-        By "text" and "own words": tokens, kl (nats), top1 (share), perplexity, and source_perplexity.
+    Returns tokens, kl (nats), top1 (share), perplexity, and source_perplexity by "text" and "own words".
     """
     texts = {"text": _text_ids(model), "own words": list(own_words)[: model.context_size]}
     texts = {name: ids for name, ids in texts.items() if len(ids) > 1}

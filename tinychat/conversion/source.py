@@ -18,12 +18,7 @@ SLAB_ROWS = 8192
 
 
 class Source:
-    """The tensors of a checkpoint in float32, read when asked for.
-
-    Parameters
-    ----------
-    checkpoint : Checkpoint
-    """
+    """The tensors of a checkpoint in float32, read when asked for; `ConversionError` if a weight is not finite."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.config = checkpoint.config
@@ -36,13 +31,7 @@ class Source:
         return self._linears.get(name) or self._linears["embed_tokens"]
 
     def weight(self, name: str, shard: int) -> Floats:
-        """Return a linear's weight [N, K].
-
-        Raises
-        ------
-        ConversionError
-            If it is not finite.
-        """
+        """Return a linear's weight [N, K]."""
         layout = self.layout(name)
         parts = [f"{source}.weight" for source in layout.names(shard)]
         weight = np.empty((sum(layout.rows), layout.columns), np.float32)
@@ -54,13 +43,7 @@ class Source:
         return weight
 
     def slabs(self, linear: Linear, rows: int = SLAB_ROWS) -> Iterator[Floats]:
-        """Yield the weight of a linear outside the layers, `rows` rows at a time.
-
-        Raises
-        ------
-        ConversionError
-            If it is not finite.
-        """
+        """Yield the weight of a linear outside the layers, `rows` rows at a time."""
         part, end = f"{linear.sources[0]}.weight", linear.first + linear.rows[0]
         for first in range(linear.first, end, rows):
             slab = self._tensors.read(part, first, min(first + rows, end)).astype(np.float32)

@@ -7,9 +7,8 @@ cache (`engine.prefixes`) until their memory is needed. (Kwon et al., 2023, http
 from __future__ import annotations
 
 import threading
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from weakref import ref
 
 import numpy as np
@@ -26,7 +25,6 @@ from tinychat.models.config import ModelConfig
 # Share of the free memory that a pool may take: it does so only as blocks are written.
 DEFAULT_SHARE = 0.25
 EVICTED_AT_ONCE = 1 / 16  # of all blocks: to find the oldest takes a look at many
-T = TypeVar("T")
 
 
 def blocks_for(positions: int) -> int:
@@ -43,26 +41,12 @@ def bytes_per_position(config: ModelConfig, kv: str) -> int:
 class BlockPool:
     """Blocks of one type for one model.
 
-    A block has as many owners as tables and prefixes that name it. Ctrl-C may come between any two operations: then a
-    block may keep an owner too many, until blocks run out and owners are recounted. It never has one too few: two
-    sequences would write to it.
+    A block has as many owners as tables and prefixes that name it. Whoever changes them holds signals, as the driver
+    does: an exception of a handler in the middle would leave a block an owner too many, or too few.
 
-    Parameters
-    ----------
-    config : ModelConfig
-    kv : {"bf16", "f16", "int8", "f32"}
-    memory : int, optional
-        Most bytes. When omitted, a quarter of what is free now, and more where one sequence needs it.
-
-    Attributes
-    ----------
-    buffers : CacheBuffers
-        Replaced as a whole when the pool grows.
-    position_bytes : int
-        Of one token, over all layers.
-    prefixes : PrefixIndex
-    lock : RLock
-        Held while blocks are read or written, or owned by no table yet.
+    `memory` is the most bytes; by default a quarter of what is free now, and more where one sequence needs it.
+    `buffers`, and `pointers` to them for `kernels.memory.from_pointers`, are replaced when the pool grows. `lock` is
+    held while blocks are read or written, or owned by no table yet.
     """
 
     def __init__(self, config: ModelConfig, kv: str, memory: int | None = None) -> None:
@@ -73,15 +57,13 @@ class BlockPool:
         self.is_fixed: bool = memory is not None
         self.prefixes: PrefixIndex = PrefixIndex()
         self.buffers: CacheBuffers = self._allocate(0)
-        self._located = self.buffers, pointers_of(self.buffers)
+        self.pointers: NDArray[np.int64] = pointers_of(self.buffers)
         self.position_bytes: int = bytes_per_position(config, kv)
         self._block_bytes = BLOCK * self.position_bytes
         self._limit = (self._default_memory() if memory is None else memory) // self._block_bytes
         self._owners: Counter[int] = Counter()
         self._free: list[int] = []
-        # By the `id` of a reference to the owner, which enters the second when the owner is no more.
-        self._tables: dict[int, tuple[ref[object], list[int]]] = {}
-        self._abandoned: deque[ref[object]] = deque()
+        self._tables: list[tuple[ref[object], list[int]]] = []  # with their owners
         self.lock: threading.RLock = threading.RLock()
 
     @property
@@ -94,13 +76,6 @@ class BlockPool:
         """Number of blocks that have an owner."""
         self._release_abandoned()
         return self.capacity - len(self._free)
-
-    @property
-    def pointers(self) -> NDArray[np.int64]:
-        """Addresses of the buffers, for `kernels.memory.from_pointers`."""
-        if self._located[0] is not self.buffers:
-            self._located = self.buffers, pointers_of(self.buffers)
-        return self._located[1]
 
     def reserve(self, positions: int) -> None:
         """Grow until one sequence of so many positions fits; SettingError or MemoryError if it cannot."""
@@ -124,18 +99,12 @@ class BlockPool:
     def new_table(self, owner: object) -> list[int]:
         """Return an empty list, changed in place: its blocks count as owned while its owner lives.
 
-        They are released later, since Python may end an owner at any time. No code of ours runs then, in which Ctrl-C
-        would be lost.
+        They are released when blocks are next taken, since Python may end an owner at any time.
         """
-        reference, table = ref(owner, self._abandoned.append), list[int]()
-        self._tables[id(reference)] = reference, table
-        return table
-
-    def empty(self, table: list[int]) -> None:
-        """Release all blocks of a table."""
         with self.lock:
-            while table:
-                self.release([table.pop()])
+            self._release_abandoned()
+            self._tables.append((ref(owner), table := list[int]()))
+        return table
 
     def take(self, count: int, beyond_limit: bool = False) -> list[int]:
         """Return free blocks, evicting prefixes that no sequence uses; CacheFullError if there are too few.
@@ -168,37 +137,32 @@ class BlockPool:
 
     def insert_prefix(self, angles: int, ids: Sequence[int], table: list[int]) -> None:
         """Cache the blocks of a sequence's first ids; `table` gets the blocks that are cached for the same ids."""
-
-        def insert(prefixes: PrefixIndex) -> tuple[list[tuple[int, int]], list[int]]:
-            added, known, replaced = prefixes.insert(angles, ids, table[: blocks_for(len(ids))])
-            self.share(added)
-            return known, replaced
-
         with self.lock:
-            known, replaced = self._change(insert)
+            added, known, replaced = self.prefixes.insert(angles, ids, table[: blocks_for(len(ids))])
+            self.share(added)
             for index, block in known:
                 if len(ids) >= (index + 1) * BLOCK:
                     self.share([block])
-                    table[index], own = block, table[index]
-                    self.release([own])
+                    self.release([table[index]])
+                    table[index] = block
             self.release(replaced)
 
     def match_prefix(self, angles: int, ids: Sequence[int]) -> tuple[list[int], int]:
         """Return the cached blocks of the longest prefix of `ids`, with the caller as an owner, and its length."""
         with self.lock:
-            blocks, length = self._change(lambda prefixes: prefixes.match(angles, ids))
+            blocks, length = self.prefixes.match(angles, ids)
             self.share(blocks)
         return blocks, length
 
     def evict_prefix(self, block: int) -> None:
         """Evict the cached prefix that ends in a block."""
         with self.lock:
-            self.release(self._change(lambda prefixes: prefixes.evict_block(block)))
+            self.release(self.prefixes.evict_block(block))
 
     def evict_branch(self, angles: int, ids: Sequence[int]) -> None:
         """Evict the cached blocks of a sequence that no other one shares."""
         with self.lock:
-            self.release(self._change(lambda prefixes: prefixes.evict_branch(angles, ids)))
+            self.release(self.prefixes.evict_branch(angles, ids))
 
     def is_shared(self, block: int) -> bool:
         """Return whether a block has several owners."""
@@ -211,45 +175,29 @@ class BlockPool:
             buffer[new] = buffer[block]
         return new
 
-    def _change(self, change: Callable[[PrefixIndex], T]) -> T:
-        """Change the prefix cache, and drop it if Ctrl-C comes meanwhile: it may name blocks of others."""
-        try:
-            return change(self.prefixes)
-        except BaseException:
-            self.prefixes = PrefixIndex()
-            raise
-
     def _release_abandoned(self) -> None:
+        """Release the blocks of owners that are no more."""
         with self.lock:
-            while self._abandoned:
-                key = id(self._abandoned[0])
-                if key in self._tables:
-                    self.empty(self._tables[key][1])
-                    del self._tables[key]
-                self._abandoned.popleft()
+            owned = []
+            for owner, table in self._tables:
+                if owner() is None:
+                    self.release(table)
+                else:
+                    owned.append((owner, table))
+            self._tables = owned
 
     def _find_free(self, count: int, beyond_limit: bool) -> None:
-        """Grow, evict or recount until `count` blocks are free."""
+        """Grow or evict until `count` blocks are free."""
         if self.capacity < self._limit:
             self._grow(self._limit)
         if len(self._free) < count:
             wanted = max(int(EVICTED_AT_ONCE * self.capacity), count - len(self._free))
-            self.release(self._change(lambda prefixes: prefixes.evict(wanted, lambda block: self._owners[block] == 1)))
-        if len(self._free) < count:
-            self._recount()
+            self.release(self.prefixes.evict(wanted, lambda block: self._owners[block] == 1))
         if len(self._free) < count and beyond_limit:
             self._grow(self.capacity + count - len(self._free))
         if len(self._free) < count:
             full = f"the cache memory of {self._limit * self._block_bytes >> 20} MiB is full"
             raise CacheFullError(f"{full}: give more with cache_memory, or run fewer sequences at once")
-
-    def _recount(self) -> None:
-        """Count the owners of all blocks."""
-        owners = Counter(self.prefixes.blocks())
-        for _, table in list(self._tables.values()):
-            owners.update(block for block in table if block >= 0)
-        self._owners = owners
-        self._free = [block for block in range(self.capacity) if not owners[block]]
 
     def _grow(self, blocks: int) -> None:
         """Move the blocks in use to larger buffers."""
@@ -258,7 +206,7 @@ class BlockPool:
             for block in self._owners:
                 after[block] = before[block]
         added = range(len(old.keys), blocks)
-        self.buffers = new
+        self.buffers, self.pointers = new, pointers_of(new)
         self._free = [*reversed(added), *self._free]
 
     def _allocate(self, blocks: int) -> CacheBuffers:

@@ -2,8 +2,8 @@
 
 Short convolutions store what they need of a token there too, as keys and values that are not rotated.
 
-A step appends in place. A rewrite reads old blocks, fills new ones, and swaps the table in one step: one that is
-interrupted leaves the old cache valid.
+A step appends in place. A rewrite reads old blocks and fills new ones, which then replace them: one that fails leaves
+the old cache valid.
 """
 
 from __future__ import annotations
@@ -84,9 +84,6 @@ class KVCache:
     def make_room(self, count: int) -> None:
         """Own blocks for `count` more positions; CacheFullError if the pool has no more."""
         with self.pool.lock:
-            if len(self.table) > blocks_for(self.length):
-                # What Ctrl-C left behind the ids may be others' blocks.
-                self.rewind(self.length)
             index, filled = divmod(self.length, BLOCK)
             if filled and self.pool.is_shared(self.table[index]):
                 self._own(index)
@@ -153,12 +150,13 @@ class KVCache:
 
     def drop(self, start: int, stop: int) -> None:
         """Drop positions ``start..stop``; later ones move down, their keys re-rotated to the new positions."""
-        kept = [*range(start), *range(stop, self.length)]
-        altered = self._altered_from
-        if len(kept) > start and (altered is None or start < altered):
-            altered = start
-        self._rewrite(np.array(kept, np.int64), start // BLOCK * BLOCK, self.pool)
-        self._altered_from = altered
+        sources, first = np.r_[:start, stop : self.length], start // BLOCK
+        with self.pool.lock:
+            replaced, self.table[first:] = self.table[first:], self._rewritten(sources, first, self.pool)
+            self.pool.release(replaced)
+            del self.ids[start:stop]
+        if self.length > start and (self._altered_from is None or start < self._altered_from):
+            self._altered_from = start
 
     def resize(self, context_size: int) -> None:
         """Set the capacity; SettingError if it is less than the length."""
@@ -167,11 +165,14 @@ class KVCache:
                 raise SettingError(f"context {context_size} is less than the {self.length} tokens in use: clear first")
             self.context_size = context_size
 
-    def move(self, pool: BlockPool) -> None:
-        """Move everything to blocks of another pool, whose type may be another."""
-        rounded = pool.kv != self.pool.kv and self.length > 0
-        self._rewrite(np.arange(self.length), 0, pool)
-        self._altered_from = 0 if rounded else self._altered_from
+    def copy(self, pool: BlockPool) -> KVCache:
+        """Return a cache of the same keys and values in blocks of another pool, whose type may be another."""
+        other = KVCache(pool, self.context_size)
+        other.table += self._rewritten(np.arange(self.length), 0, pool)
+        other.ids, other.angles_of = self.ids.copy(), self.angles_of
+        is_rounded = pool.kv != self.pool.kv and self.length > 0
+        other._altered_from = 0 if is_rounded else self._altered_from
+        return other
 
     def _first_seen(self, length: int) -> int:
         """Return the index of the first block that a token after `length` positions sees anything of."""
@@ -188,8 +189,9 @@ class KVCache:
         """Return a cache of the same blocks, until one of the two writes."""
         other = KVCache(self.pool, self.context_size)
         with self.pool.lock:
-            self.pool.share(self.table)
-            other.table += self.table
+            # No more of it: both will write behind their ids.
+            other.table += self.table[: blocks_for(self.length)]
+            self.pool.share(other.table)
         other.ids = self.ids.copy()
         other.angles_of, other._altered_from = self.angles_of, self._altered_from
         return other
@@ -206,40 +208,35 @@ class KVCache:
             self.pool.evict_branch(angles, self.ids)
         self.rewind(0)
 
-    def _rewrite(self, sources: NDArray[np.int64], first: int, pool: BlockPool) -> None:
-        """Fill position j with the key and value at ``sources[j]``, in new blocks from position `first` on.
+    def _rewritten(self, sources: NDArray[np.int64], first: int, pool: BlockPool) -> list[int]:
+        """Return new blocks for a table from index `first` on: position j has the key and value at ``sources[j]``.
 
-        Freed blocks stay so: nothing before them may move.
+        No block may have been freed.
         """
         # Imported here: Numba compiles it, or finds it in its cache, which no conversation needs from the start.
         with held_signals():
             from tinychat.kernels.rope import rewrite
 
-        first = max(first, self.table.count(GONE) * BLOCK)
-        kept, moved = self.table[: first // BLOCK], sources[first:]
+        start, needed = first * BLOCK, blocks_for(len(sources))
         moves = Moves(
-            first,
-            moved,
-            self._turns(sources)[:, first:].copy(),
+            start,
+            sources[start:],
+            self._turns(sources)[:, start:].copy(),
             np.array([self.config.angle_sets[layer] for layer in self.config.cache_layers], np.int64),
             np.array([self.config.rotary_dims[layer] for layer in self.config.cache_layers], np.int64),
         )
-        ids, before, old = [self.ids[source] for source in sources], self.pool, self.table
-        with before.lock, pool.lock:
-            table = kept + pool.take(blocks_for(len(moved)), beyond_limit=True)
-            tables = np.zeros((2, max(len(old), len(table))), np.int64)
-            tables[0, : len(old)], tables[1, : len(table)] = old, table
-            rewrite(before.buffers, pool.buffers, tables, moves, np.empty(self.config.head_dim, np.float32))
-            # Python lets nothing come between assignments of one line that call nothing, not even Ctrl-C.
-            if pool is before:
-                replaced = old[len(kept) :]
-                self.table[:], self.ids = table, ids
-                pool.release(replaced)
-            else:
-                own = pool.new_table(self)
-                own += table
-                self.pool, self.table, self.ids = pool, own, ids
-                before.empty(old)
+        tables = np.zeros((2, max(len(self.table), needed)), np.int64)
+        tables[0, : len(self.table)] = self.table
+        row = np.empty(self.config.head_dim, np.float32)
+        with self.pool.lock, pool.lock:
+            new = pool.take(needed - first, beyond_limit=True)
+            tables[1, first:needed] = new
+            try:
+                rewrite(self.pool.buffers, pool.buffers, tables, moves, row)
+            except BaseException:
+                pool.release(new)
+                raise
+        return new
 
     def _turns(self, sources: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return cosines and sines of the angles from each key's old position to its new one, for each set of them."""

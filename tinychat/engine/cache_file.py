@@ -20,6 +20,7 @@ from tinychat.engine.blocks import BlockPool, blocks_for
 from tinychat.engine.cache import KVCache
 from tinychat.errors import CacheFullError, SessionError
 from tinychat.files import open_regular, replacing
+from tinychat.held_signals import held_signals
 from tinychat.models.rope import angle_set
 
 _MAGIC = b"tinychat keys and values\n"
@@ -82,10 +83,11 @@ def _read(file: BufferedIOBase, pool: BlockPool, of: str) -> int:
     header = _header(file, pool, of)
     if header is None:
         return 0
-    with pool.lock:
+    with held_signals(always=True) as let_signals_act, pool.lock:
         table = pool.take(len(header.checksums))
         try:
             for block, checksum in zip(table, header.checksums):
+                let_signals_act()
                 if any(file.readinto(part) != part.nbytes for part in _parts(pool, block)):
                     return 0
                 if _checksum(pool, block) != checksum:

@@ -34,7 +34,7 @@ Logits = NDArray[np.float32]
 
 
 class AttentionMemory(NamedTuple):
-    """Scratch of attention and its pointers; replaced as a whole, since Ctrl-C may come at any time."""
+    """Scratch of attention and its pointers."""
 
     positions: int
     scratch: AttentionScratch
@@ -45,19 +45,9 @@ class Engine:
     """A model folder's decoder: runs token ids of one sequence or of several at once.
 
     Made once for a model. What belongs to one conversation, the keys and values of its tokens, is a `Sequence`; any
-    number of them share the weights, the threads, the scratch and the block pool.
-
-    Parameters
-    ----------
-    folder : ModelFolder
-    threads : int
-        Most threads; the result does not depend on it.
-    kv : {"bf16", "f16", "int8", "f32"}
-        Type of the sequences' caches.
-    fewest_threads : int
-        Fewest threads, where other programs hold the cores.
-    cache_memory : int, optional
-        Most bytes for the keys and values of all sequences: see `BlockPool`.
+    number of them share the weights, the threads, the scratch and the block pool. It runs on up to `threads` threads,
+    and no fewer than `fewest_threads` where other programs hold the cores; the result does not depend on that. `kv` is
+    the type of caches, `cache_memory` the most bytes for all of them: see `BlockPool`.
     """
 
     def __init__(

@@ -4,7 +4,7 @@ It reads like the paper: embedding, then for each layer attention and MLP, each 
 residual stream, then the last norm and the output matrix. What only some families have is a kind of its own: a norm
 that is not there (`NoNorm`), a short convolution in attention's place, an MLP without a gate, beside attention or of
 experts, numbers without a cap. A function that depends on a kind is `by_kind`: its own body is the common case, which
-`where` replaces. Of what a model does not have nothing is compiled.
+`where` replaces; or it does nothing `unless` the model has a part. Of what it does not have nothing is compiled.
 
 This is plain Python, which `engine.compiled` compiles, calibration runs in NumPy (`conversion.float_pass`), and
 `engine.counting` runs to find how much memory and work it takes. The calls with a `team` are its stages
@@ -40,7 +40,7 @@ from tinychat.engine.stages import (
     rope_append,
     short_convolution,
 )
-from tinychat.engine.wiring import by_kind
+from tinychat.engine.wiring import by_kind, unless
 from tinychat.kernels.variants import NoNorm, NoPositions, NoShared, Unchanged
 from tinychat.kernels.weights import ADD, STORE, PerLayer
 
@@ -78,26 +78,16 @@ def predict(team, p, sizes, s, batch, logits):
     cap_logits(team, outputs, logits, p.cap)
 
 
-@by_kind
+@unless(vectors=NoPositions)
 def embed_positions(team, T, vectors, positions, hidden):
     """Add the vectors of positions to the embeddings."""
     add_positions(team, T, vectors, positions, hidden)
 
 
-@embed_positions.where(vectors=NoPositions)
-def _(team, T, vectors, positions, hidden):
-    pass
-
-
-@by_kind
+@unless(norm=NoNorm)
 def norm_embedding(team, T, norm, sizes, hidden):
     """Norm the embeddings."""
     norm_rows(team, T, norm, sizes, hidden)
-
-
-@norm_embedding.where(norm=NoNorm)
-def _(team, T, norm, sizes, hidden):
-    pass
 
 
 @by_kind
@@ -129,15 +119,10 @@ def _(team, T, w, sizes, kv, s, attention, batch):
         run_mixer(team, T, w.second, sizes, kv, s, attention, batch)
 
 
-@by_kind
+@unless(norm=NoNorm)
 def norm_queries_keys(team, T, qkv, norm, sizes):
     """Norm queries and keys over all heads."""
     norm_width(team, T, qkv, norm, sizes)
-
-
-@norm_queries_keys.where(norm=NoNorm)
-def _(team, T, qkv, norm, sizes):
-    pass
 
 
 @by_kind
@@ -223,7 +208,7 @@ def _(team, T, mlp, sizes, s):
     add_routed(team, T, shared, s.branch, s.hidden, e)
 
 
-@by_kind
+@unless(shared=NoShared)
 def run_shared(team, T, mlp, shared, sizes, s):
     """Run the expert that all tokens pass; leave what it gives in `s.branch`."""
     quantize_normed(team, T, s.hidden, mlp.post_attention_layernorm, sizes, shared.gate_up_proj, s)
@@ -232,17 +217,7 @@ def run_shared(team, T, mlp, shared, sizes, s):
     linear(team, T, shared.down_proj, s, s.branch, STORE)
 
 
-@run_shared.where(shared=NoShared)
-def _(team, T, mlp, shared, sizes, s):
-    pass
-
-
-@by_kind
+@unless(cap=Unchanged)
 def cap_logits(team, rows, logits, cap):
     """Cap the logits."""
     cap_rows(team, rows, logits, cap)
-
-
-@cap_logits.where(cap=Unchanged)
-def _(team, rows, logits, cap):
-    pass

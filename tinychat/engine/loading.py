@@ -36,26 +36,9 @@ def load_engine(
 ) -> "Engine":
     """Open a model folder, and compile the kernels if this machine has not done so yet.
 
-    Parameters
-    ----------
-    folder : Path
-    threads : int, optional
-        Most threads, and no more than cores that this process may use; as many as these when omitted.
-    fewest_threads : int
-        Fewest threads, where other programs use the cores; equal to `threads` for a fixed number.
-    kv : {"bf16", "f16", "int8", "f32"}, optional
-        Type of the sequences' caches (`kernels.kv`); `default_kv` when omitted.
-    cache_memory : int, optional
-        Most bytes for the keys and values of all sequences: see `engine.blocks.BlockPool`.
-    progress : callable, optional
-        Called with (steps done, steps in all) if kernels have to be compiled.
-
-    Raises
-    ------
-    ModelFolderError
-        If the folder is damaged.
-    SettingError
-        If an argument is out of range.
+    Arguments are those of `Engine`, of which threads are no more than the cores that this process may use, by default
+    as many, and `kv` is `default_kv` by default; `progress` is called with (steps done, steps in all) if kernels have
+    to be compiled. `ModelFolderError` if the folder is damaged, `SettingError` if an argument is out of range.
     """
     opened = open_model_folder(folder)
     if threads is not None and not 1 <= threads <= MAX_THREADS:

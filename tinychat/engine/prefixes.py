@@ -61,14 +61,8 @@ class PrefixIndex:
     def insert(self, angles: int, ids: Ids, blocks: list[int]) -> tuple[list[int], list[tuple[int, int]], list[int]]:
         """Insert the blocks of a sequence's first ids, of which the last may be partly filled.
 
-        Returns
-        -------
-        added : list of int
-            Blocks that were not in the tree.
-        known : list of (int, int)
-            Index of each block that is not inserted, and the block of the same tokens that is in the tree.
-        replaced : list of int
-            Evicted blocks, whose tokens are the beginning of a new block's.
+        Returns the blocks that were not in the tree; the index of each block that is not inserted, with the block of
+        the same tokens that is in the tree; and the evicted blocks, whose tokens are the beginning of a new block's.
         """
         node = self._roots.setdefault(angles, Node((), -1, None))
         nodes: list[Node] = []

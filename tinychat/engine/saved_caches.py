@@ -26,14 +26,9 @@ _ENDING = ".cache"
 
 
 class SavedCaches:
-    """The files of a folder.
+    """The files of a folder that only this user can write to.
 
-    Parameters
-    ----------
-    folder : Path
-        Only this user can write to it.
-    max_bytes : int
-        Limit of all files together, which never take more than a tenth of the free disk space; 0 saves and loads none.
+    They take `max_bytes` at most, and never more than a tenth of the free disk space; 0 saves and loads none.
     """
 
     def __init__(self, folder: Path, max_bytes: int = DEFAULT_BYTES) -> None:

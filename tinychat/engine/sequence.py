@@ -119,14 +119,17 @@ class Sequence:
             self._run_again(kept, self.cache.angles_of)
 
     def drop(self, start: int, stop: int) -> None:
-        """Drop positions ``start..stop``: later keys are re-rotated, or computed again where blocks were freed."""
+        """Drop positions ``start..stop``: later keys are re-rotated.
+
+        Where blocks were freed, all from `start` on leaves the cache, or all, and may be run again.
+        """
         start, stop = index(start), index(stop)
         if not 0 <= start <= stop <= self.cache.length:
             raise SettingError(f"positions {start} to {stop} cannot be dropped: there are {self.cache.length}")
         if self.cache.is_whole:
             self.cache.drop(start, stop)
         else:
-            self._run_again(self.ids[:start] + self.ids[stop:], self.cache.angles_of)
+            self.cache.rewind(start if self.cache.can_rewind(start) else 0)
 
     def resize(self, context_size: int) -> None:
         """Set the capacity; SettingError if it is less than the length, or more than this machine's memory."""
@@ -146,8 +149,7 @@ class Sequence:
         engine.compile(progress)
         other = new_sequence(engine, self.context_size)
         if self.cache.is_whole:
-            other.cache = self.cache.fork()
-            other.cache.move(engine.pool)
+            other.cache = self.cache.copy(engine.pool)
         else:
             other._run_again(self.ids, self.cache.angles_of)
         return other

@@ -8,6 +8,7 @@ of a stage, the team, runs it: `conversion.float_pass` in NumPy, `engine.countin
 from collections.abc import Callable
 from functools import update_wrapper
 from importlib import import_module
+from inspect import signature
 from typing import Any
 
 
@@ -79,3 +80,14 @@ class ByKind:
 
 
 by_kind = ByKind
+
+
+def unless(**kinds: type) -> Callable[[Callable[..., Any]], ByKind]:
+    """Return the decorator for a function by kind that does nothing where the argument of this name is of that kind."""
+
+    def decorate(function: Callable[..., Any]) -> ByKind:
+        found = ByKind(function)
+        found.where(**kinds)(eval(f"lambda {', '.join(signature(function).parameters)}: None"))
+        return found
+
+    return decorate

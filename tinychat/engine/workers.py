@@ -159,7 +159,7 @@ class Workers:
             bind_thread(0, cores)
 
     def _start(self) -> None:
-        """Start new workers: a fork copies no threads, and a start that Ctrl-C interrupted has started only some."""
+        """Start new workers: a fork copies no threads, and a start that failed has started only some."""
         old = self._threads
         workers = WorkerThreads(old.worker_loop, old.count, old.arguments)
         weakref.finalize(self, workers.close)

@@ -71,8 +71,8 @@ def write_many(
                 if isinstance(run, TinychatError):
                     yield number, run
                 else:
-                    driver.submit(run)
                     runs[number] = run
+                    driver.submit(run)
             if not runs:
                 return
             started, before, is_full = perf_counter(), driver.rows, len(runs) == most

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -39,6 +41,8 @@ PROMPT_BUDGET = 64
 SHARED = 64
 # How long the driver's thread waits for another run before it ends.
 LISTENING_SECONDS = 2.0
+# How long a signal waits while another thread makes a step.
+SIGNAL_SECONDS = 0.05
 
 
 class Driver:
@@ -47,41 +51,57 @@ class Driver:
     Any thread may submit, cancel and step; steps take turns. A run whose events nobody reads pauses, so whoever waits
     for one reply makes the steps of all. `drafts` proposes ids that are checked in the same pass as the next token; a
     step has up to `prompt_budget` tokens of prompts while replies are being written. `rows` counts the tokens of all
-    steps; whoever uses a sequence of the driver holds `lock`. Without `shares_prefixes` each reply reads all of its
-    prompt.
+    steps; whoever uses a sequence of the driver does so within `exclusive`. Without `shares_prefixes` each reply reads
+    all of its prompt.
     """
 
     def __init__(self, sequence: Sequence, drafts: Drafts | None = None, prompt_budget: int = PROMPT_BUDGET) -> None:
         self.drafts = drafts
         self.rows: int = 0
         self.shares_prefixes: bool = True
-        self.lock: threading.RLock = threading.RLock()
+        self._lock = threading.RLock()
         self._prompt_budget = prompt_budget
         self._waiting: deque[Run] = deque()
         # In the order in which they were submitted.
         self._running: list[Run] = []
         self._dropped: deque[Run] = deque()
         # Until a run ends, no other begins.
-        self._is_full = False
-        self._is_stepping = self._is_closed = False
+        self._is_full = self._is_closed = False
         # One thread steps; others wait here for the events of their runs.
-        self._turn_lock, self._is_led = threading.RLock(), False
-        self._turn = threading.Condition(self._turn_lock)
+        self._turn, self._is_led = threading.Condition(), False
         # Runs with listeners: a thread of the driver's steps, as long as there are any.
         self._listened: list[Run] = []
         self._thread: threading.Thread | None = None
         self.adopt(sequence)
 
+    @contextmanager
+    def exclusive(self) -> Iterator[Callable[[], None]]:
+        """Keep other threads out, and put off handlers of signals: what they raise comes before or after the block.
+
+        Yields a function that runs handlers at once, for where nothing is half done.
+        """
+        with held_signals(always=True) as let_signals_act, self._locked(let_signals_act):
+            yield let_signals_act
+
+    @contextmanager
+    def _locked(self, let_signals_act: Callable[[], None]) -> Iterator[None]:
+        while not self._lock.acquire(timeout=SIGNAL_SECONDS):
+            let_signals_act()
+        try:
+            yield
+        finally:
+            self._lock.release()
+
     def adopt(self, sequence: Sequence) -> None:
         """Continue with another sequence, its engine and capacity, instead of all idle ones."""
-        with self.lock:
+        with self.exclusive():
+            self._end_dropped()
             if len(self):
                 raise SettingError("the cache cannot be changed while replies are written: wait for their end")
             self.engine: Engine = sequence.engine
             self.context_size: int = sequence.context_size
             self._another = sequence.another
             self._logits: Logits | None = None
-            self._has_angle_sets = self.engine.config.rope_scaling is not None
             self._idle = IdleSequences()
             self._idle.put(sequence)
 
@@ -92,14 +112,14 @@ class Driver:
     @property
     def idle(self) -> list[Sequence]:
         """The sequences that no run uses, the least recently used first."""
-        with self.lock:
+        with self.exclusive():
             self._end_dropped()
             return self._idle.sequences
 
     @property
     def recent(self) -> Sequence:
         """The most recently used idle sequence."""
-        with self.lock:
+        with self.exclusive():
             self._end_dropped()
             if not len(self._idle):
                 self._check_open()
@@ -107,70 +127,66 @@ class Driver:
             return self._idle.last
 
     def submit(self, run: Run) -> None:
-        """Let a reply be written; `SettingError` if the driver is closed."""
-        with self.lock:
+        """Let a reply be written, unless it is already; `SettingError` if the driver is closed."""
+        with self.exclusive():
             self._check_open()
-            if run.is_over:
+            if run.is_over or run.is_submitted:
                 return
+            run.is_submitted = True
             self._waiting.append(run)
-            if run.listener is None:
-                return
-            with self._turn:
-                self._listened.append(run)
-                self._turn.notify_all()
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._write_for_listeners, daemon=True)
-                    self._thread.start()
+            if run.listener is not None:
+                with self._turn:
+                    self._listened.append(run)
+                    self._turn.notify_all()
+                    if self._thread is None:
+                        self._thread = threading.Thread(target=self._write_for_listeners, daemon=True)
+                        self._thread.start()
 
     def cancel(self, run: Run) -> None:
         """End a run; what it has written stays, with the text that was held back."""
-        with self.lock:
-            if run.is_over:
-                return
-            if run.reply.token_ids and run.reply.finish_reason is None:
-                run.deliver(Delta(run.reply.finish("interrupted")))
-            self._end(run)
+        with self.exclusive():
+            if not run.is_over:
+                if run.reply.token_ids and run.reply.finish_reason is None:
+                    run.deliver(Delta(run.reply.finish("interrupted")))
+                self._end(run)
 
     def cancel_all(self) -> None:
         """End all runs."""
-        with self.lock:
+        with self.exclusive():
             for run in [*self._running, *self._waiting]:
                 self.cancel(run)
 
     def drop(self, run: Run) -> None:
-        """End a run without readers; from any thread and at any moment, the middle of a step included."""
+        """End a run without readers at the next step; from any thread and at any moment, without waiting."""
         self._dropped.append(run)
-        if self.lock.acquire(blocking=False):
-            try:
-                if not self._is_stepping:
-                    self._end_dropped()
-            finally:
-                self.lock.release()
 
     def advance(self, run: Run) -> None:
         """Make a step, or wait for another thread's, unless the run has events or is over."""
-        with self._turn_lock:
-            while self._is_led and not run.events and not run.is_over:
-                self._turn.wait()
-            if run.events or run.is_over:
-                return
-            self._is_led = True
-        try:
-            self.step()
-        finally:
-            with self._turn_lock:
-                self._is_led = False
-                self._turn.notify_all()
+        with held_signals(always=True) as let_signals_act:
+            with self._turn:
+                while self._is_led and not run.events and not run.is_over:
+                    self._turn.wait(SIGNAL_SECONDS)
+                    let_signals_act()
+                if run.events or run.is_over:
+                    return
+                self._is_led = True
+            try:
+                with self._locked(let_signals_act):
+                    self._step()
+            finally:
+                with self._turn:
+                    self._is_led = False
+                    self._turn.notify_all()
 
     def close(self) -> None:
         """End all runs and free their memory; nothing can be submitted afterwards."""
-        with self.lock:
+        with self.exclusive():
             self.cancel_all()
             while self._idle.release_oldest():
                 pass
             self._logits, self._is_closed = None, True
-        with self._turn:
-            self._turn.notify_all()
+            with self._turn:
+                self._turn.notify_all()
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -188,18 +204,15 @@ class Driver:
 
     def step(self) -> None:
         """Run one pass for all that want more, and deliver its events."""
-        with self.lock:
-            self._is_stepping = True
-            try:
-                if self._dropped:
-                    self._end_dropped()
-                if self._waiting:
-                    self._admit()
-                # Readers see the beginning before the first chunk runs.
-                if not self._begin():
-                    self._make_step()
-            finally:
-                self._is_stepping = False
+        with self.exclusive():
+            self._step()
+
+    def _step(self) -> None:
+        self._end_dropped()
+        self._admit()
+        # Readers see the beginning before the first chunk runs.
+        if not self._begin():
+            self._make_step()
 
     def _make_step(self) -> None:
         """Run one pass, and accept its logits."""
@@ -210,19 +223,13 @@ class Driver:
         self.rows += rows
         if self.drafts is not None and rows and None not in [part.draft for part in parts]:
             self.drafts.note_pass(rows, seconds)
-        if len(parts) == 1:
-            self._accept(parts[0], logits[0], seconds)
-            return
-        # What a signal's handler raises would end others' replies, too.
-        with held_signals():
-            for part, rows_of_part in zip(parts, logits):
-                self._accept(part, rows_of_part, seconds)
+        for part, rows_of_part in zip(parts, logits):
+            self._accept(part, rows_of_part, seconds)
 
     def _end_dropped(self) -> None:
         """End the runs without readers."""
         while self._dropped:
-            run = self._dropped.popleft()
-            if not run.is_over:
+            if not (run := self._dropped.popleft()).is_over:
                 self._end(run)
 
     def _admit(self) -> None:
@@ -310,12 +317,12 @@ class Driver:
         sequence = run.sequence
         done, length = len(sequence.ids), run.length
         if done >= length:
-            # The step was interrupted before its logits were accepted.
+            # An error of another run's listener came before its logits were accepted.
             done = length - 1
             sequence.rewind(done)
         if done + 1 < length or not run.reply.token_ids:
             return False
-        if self._has_angle_sets:
+        if self.engine.config.rope_scaling is not None:
             now, then = (angle_set(self.engine.config, count) for count in (done, length))
             if None not in (now, then) and now != then:
                 # Keys of other angles cannot be used any more.

@@ -115,7 +115,7 @@ class Model:
 
         `SettingError` if its ids or this machine's memory do not fit, or replies are being written.
         """
-        with self.driver.lock:
+        with self.driver.exclusive():
             sequence = self.driver.recent
             sequence.resize(context_size)
             self.driver.adopt(sequence)
@@ -192,14 +192,14 @@ class Model:
         the vocabulary.
         """
         check_prompt(ids, self.engine, self.context_size)
-        with self.driver.lock:
-            return logits_of_all(self.driver.recent, ids)
+        with self.driver.exclusive() as let_signals_act:
+            return logits_of_all(self.driver.recent, ids, let_signals_act)
 
     def next_logits(self, ids: Ids) -> Logits:
         """Return the logits of the token after `ids`, float32 [vocab_size], computing only what is not cached."""
         check_prompt(ids, self.engine, self.context_size)
-        with self.driver.lock:
-            return logits_after(self.driver.recent, ids)
+        with self.driver.exclusive() as let_signals_act:
+            return logits_after(self.driver.recent, ids, let_signals_act)
 
     def stream(
         self,

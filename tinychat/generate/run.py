@@ -61,7 +61,7 @@ class Run:
         self.make_room = make_room
         self.listener: Callable[[Event | None], None] | None = None
         self.events: deque[Event] = deque()
-        self.is_over = self.has_begun = False
+        self.is_submitted = self.has_begun = self.is_over = False
         self.cached = 0
         self.miss: PrefixMiss | None = None
         self.base: list[int] = list(reply.prompt.ids)

@@ -42,7 +42,6 @@ class Stream(Iterator[Delta], AsyncIterator[Delta]):
         self.token_ids: list[int] = []
         self._driver, self._run = driver, run
         self._on_prefill, self._cancelled = on_prefill, cancelled
-        self._is_submitted = False
         # For event loops: what the driver's thread has posted.
         self._posted: asyncio.Queue[Event | None] | None = None
         weakref.finalize(self, driver.drop, run).atexit = False
@@ -111,8 +110,7 @@ class Stream(Iterator[Delta], AsyncIterator[Delta]):
 
     def start(self) -> None:
         """Submit the reply: whoever steps first then writes it beside others."""
-        if not self._is_submitted:
-            self._is_submitted = True
+        if not self._run.is_submitted:
             self._driver.submit(self._run)
 
     def close(self) -> None:

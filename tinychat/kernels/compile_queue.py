@@ -48,17 +48,10 @@ class CompileTask(NamedTuple):
 
 
 class CompileQueue:
-    """The tasks of this process.
+    """The tasks of this process, `waiting` in the order in which they were queued.
 
-    Attributes
-    ----------
-    waiting : list of CompileTask
-        In the order in which they were queued.
-    listeners : list of callable
-        Each is called with each new task.
-    pause : callable
-        Called repeatedly during a wait for another process; an exception raised there reaches the caller of the
-        compilation.
+    `listeners` are called with each new task. `pause` is called repeatedly during a wait for another process; an
+    exception raised there reaches the caller of the compilation.
     """
 
     def __init__(self) -> None:

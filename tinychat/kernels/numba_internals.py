@@ -86,13 +86,7 @@ class CallOnlyDeviceLibrary(CallOnlyLibrary, DeviceLibrary):
     """LLVM bitcode of a call-only function, for other libraries to link, or for object code."""
 
     def object_code(self) -> bytes:
-        """Return machine code for this processor.
-
-        Raises
-        ------
-        RuntimeError
-            It would call a function of Numba's runtime.
-        """
+        """Return machine code for this processor; RuntimeError if it would call a function of Numba's runtime."""
         called = [function.name for function in self._final_module.functions if function.is_declaration]
         foreign = [name for name in called if name.startswith(_RUNTIME_PREFIXES)]
         if foreign:

@@ -26,10 +26,7 @@ def _flat(part) -> list[int]:
 def sample_of(part) -> Any:
     """Return arguments of the same types, without the memory: arrays have no elements, numbers stay.
 
-    Raises
-    ------
-    TypeError
-        An array is not C-contiguous: `pointers_of` leaves out its strides.
+    `TypeError` if an array is not C-contiguous: `pointers_of` leaves out its strides.
     """
     if isinstance(part, np.ndarray):
         if not part.flags.c_contiguous:

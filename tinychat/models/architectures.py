@@ -63,12 +63,8 @@ def read_config(path: Path) -> ModelConfig:
 def parse_config(raw: Mapping[str, object], source: str) -> ModelConfig:
     """Validate a parsed `config.json` of transformers 4 or 5, or its text model's part; errors name it `source`.
 
-    Raises
-    ------
-    UnsupportedModelError
-        If architecture, activation, rotary embedding, layer types or a quantization are not implemented.
-    CheckpointError
-        If a value is missing, of the wrong type, out of range or contradicts another.
+    `UnsupportedModelError` if architecture, activation, rotary embedding, layer types or a quantization are not
+    implemented; `CheckpointError` if a value is missing, of the wrong type, out of range or contradicts another.
     """
     raw = text_part(raw)
     family = family_of(_read_architecture(ConfigValues(raw, source)))

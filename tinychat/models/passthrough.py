@@ -67,18 +67,11 @@ def joined(forms: Iterable[Form]) -> Form:
 
 @dataclass(frozen=True)
 class PassthroughLinear:
-    """Storage of a passthrough linear.
+    """Storage of a passthrough linear."""
 
-    Attributes
-    ----------
-    forms : tuple of Form
-        One for each size of codes that there is, four bits before eight.
-    bits : tuple of tuples of int
-        Size of the codes by layer (one outside of layers) and by the tensors that make up the rows. They differ within
-        a layer only where all tensors but the last have whole blocks of 16 rows.
-    """
-
-    forms: tuple[Form, ...]
+    forms: tuple[Form, ...]  # one for each size of codes that there is, four bits before eight
+    # Size of the codes by layer (one outside of layers) and by the tensors that make up the rows. They differ within a
+    # layer only where all tensors but the last have whole blocks of 16 rows.
     bits: tuple[tuple[int, ...], ...]
 
     def blocks(self, rows: tuple[int, ...]) -> list[list[int]]:

@@ -20,14 +20,10 @@ TABLE_STEP = 256  # positions computed at once: some milliseconds
 
 
 def rope_tables(config: ModelConfig, start: int, stop: int, sequence_length: int | None = None) -> NDArray[np.float32]:
-    """Compute cosines and sines for the positions ``start..stop-1``.
+    """Return cosines, then sines for the positions ``start..stop-1``, float32 [stop - start, rotary_dim].
 
-    `sequence_length` is that of the whole sequence, see `angle_set`; `stop` when omitted.
-
-    Returns
-    -------
-    float32 [stop - start, rotary_dim], C order
-        The first half of the columns are cosines, the others sines, both times the attention factor (yarn, longrope).
+    `sequence_length` is that of the whole sequence, see `angle_set`; `stop` when omitted. Both are times the attention
+    factor (yarn, longrope).
     """
     frequencies = inverse_frequencies(config, stop if sequence_length is None else sequence_length)
     return _rows(frequencies, attention_factor(config.rope_scaling), start, stop)

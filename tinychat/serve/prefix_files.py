@@ -38,7 +38,7 @@ class PrefixFiles:
         caches = self._caches(model)
         if caches is None:
             return 0
-        with model.driver.lock:
+        with model.driver.exclusive():
             return sum(caches.load(name, model.sequence) for name in caches.names()[:_MOST_FILES])
 
     def save(self, model: Model) -> None:
@@ -46,7 +46,7 @@ class PrefixFiles:
         caches = self._caches(model)
         if caches is None:
             return
-        with model.driver.lock:
+        with model.driver.exclusive():
             for sequence in model.driver.idle:
                 beginning = ",".join(map(str, sequence.ids[:_NAMED_BY]))
                 caches.save(hashlib.sha256(beginning.encode()).hexdigest()[:16], sequence)

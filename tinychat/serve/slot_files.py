@@ -82,7 +82,7 @@ def _done(slot: Slot, path: Path | None, model: Model, *, is_saved: bool) -> Pay
 def _saved(slot: Slot, path: Path, model: Model) -> int:
     if not slot.ids:
         raise FieldError("id_slot", f"{slot.number} has run no request: there is nothing to save")
-    with model.driver.lock:
+    with model.driver.exclusive():
         sequence = _cached([*slot.ids], model)
         count = len(sequence.ids)
         try:
@@ -105,7 +105,7 @@ def _cached(ids: list[int], model: Model) -> Sequence:
 
 def _erased(ids: list[int], model: Model) -> int:
     """Let prompts reuse only what other texts share with `ids`; return how many tokens were cached."""
-    with model.driver.lock:
+    with model.driver.exclusive():
         sequence = _cached(ids, model)
         count = len(sequence.ids)
         for idle in model.driver.idle:
@@ -116,7 +116,7 @@ def _erased(ids: list[int], model: Model) -> int:
 
 
 def _restored(path: Path, model: Model) -> int:
-    with model.driver.lock:
+    with model.driver.exclusive():
         count = model.driver.recent.load(path)
     if not count:
         raise FieldError("filename", f"{path.name} has nothing that this model can use: save it again")

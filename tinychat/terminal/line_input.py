@@ -33,30 +33,14 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True)
 class InputPrompt:
-    """A prompt for one message.
+    """A prompt for one message."""
 
-    Attributes
-    ----------
-    text : str
-        The text that the prompt begins with.
-    multiline : bool
-        Whether Enter begins a new line and Alt-Enter sends, instead of the other way round.
-    complete : callable
-        Returns candidates for the last word of a line that begins with "/".
-    bar : callable
-        Returns the status bar for a width in columns.
-    question : str
-        The mark of a question, such as `QUESTION`; the history leaves out the answer.
-    is_fresh : bool
-        Whether keys that were typed before it is shown wait for the next prompt.
-    """
-
-    text: str = ""
-    multiline: bool = False
-    complete: Callable[[str], list[Candidate]] = lambda _line: []
-    bar: Callable[[int], str] = lambda _width: ""
-    question: str = ""
-    is_fresh: bool = False
+    text: str = ""  # that the prompt begins with
+    multiline: bool = False  # Enter begins a new line and Alt-Enter sends, instead of the other way round
+    complete: Callable[[str], list[Candidate]] = lambda _line: []  # for the last word of a line that begins with "/"
+    bar: Callable[[int], str] = lambda _width: ""  # the status bar for a width in columns
+    question: str = ""  # the mark of a question, such as `QUESTION`; the history leaves out the answer
+    is_fresh: bool = False  # keys that were typed before it is shown wait for the next prompt
 
     @property
     def mark(self) -> str:

@@ -22,22 +22,11 @@ _LEAST_PAUSE_SECONDS, _PAUSE_PER_DRAWING, _MOST_PAUSE_SECONDS = 0.05, 19.0, 0.5
 
 
 class MarkdownReply:
-    """Renders one reply: finished blocks once, the open one several times a second.
+    """Renders one reply on a terminal with escape codes: finished blocks once, the open one several times a second.
 
-    Parameters
-    ----------
-    out : text stream
-        A terminal with escape codes.
-    size : callable
-        Returns columns and rows.
-    environment : mapping
-        TERM, COLORTERM and NO_COLOR are read.
-    on_hidden : callable, optional
-        Called with the length of the think section so far and whether it has ended, instead of showing it.
-    clock : callable
-        Seconds.
-    thinking : bool
-        Whether the reply begins inside its think section.
+    `size` returns columns and rows; of `environment`, TERM, COLORTERM and NO_COLOR are read. `on_hidden` is called with
+    the length of the think section so far and whether it has ended, instead of showing it. `thinking` tells whether the
+    reply begins inside its think section.
     """
 
     def __init__(

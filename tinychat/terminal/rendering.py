@@ -34,25 +34,11 @@ _CUTS: Mapping[FinishReason, str] = {
 
 
 class Renderer:
-    """Writes a conversation to two text streams.
+    """Writes a conversation to two text streams: the model's text; status lines, notices and errors.
 
-    Parameters
-    ----------
-    out, err : text stream
-        The first gets the model's text, the second status lines, notices and errors.
-    environment : mapping
-        NO_COLOR, TERM and COLORTERM are read.
-    plain : bool
-        Show replies as plain text, not as rendered Markdown, on terminals too.
-
-    Attributes
-    ----------
-    show_thinking : bool
-        Show the think section of a reply, or only its length.
-    show_stats : bool or None
-        Show counts and rates of each reply; None: if stderr is a terminal.
-    starts_thinking : bool
-        Whether the chat template has opened the think section of the next reply.
+    Of `environment`, NO_COLOR, TERM and COLORTERM are read. `plain` shows replies as plain text on terminals too.
+    `show_stats` shows counts and rates of each reply, None if stderr is a terminal. `starts_thinking` tells whether the
+    chat template has opened the think section of the next reply.
     """
 
     def __init__(self, out: TextIO, err: TextIO, environment: Mapping[str, str], plain: bool = False) -> None:

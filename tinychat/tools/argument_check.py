@@ -2,8 +2,8 @@
 
 Checked are ``type``, ``enum``, ``const``, ``properties``, ``required``, ``additionalProperties``, ``items``,
 ``prefixItems``, ``anyOf``, ``oneOf``, ``allOf``, ``$ref`` into the same schema, and the limits of numbers, lengths and
-counts. Other keywords (``pattern``, ``multipleOf``, ``not``, ``if`` and their like) are left to the tool. Schemas come from
-servers, so a check takes a bounded number of steps, and a part of a schema that makes no sense asks for nothing.
+counts. Other keywords (``pattern``, ``multipleOf``, ``not``, ``if`` and their like) are left to the tool. Schemas come
+from servers, so a check takes a bounded number of steps, and a part of a schema that makes no sense asks for nothing.
 """
 
 from __future__ import annotations

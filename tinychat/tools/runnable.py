@@ -143,8 +143,9 @@ class Toolbox:
     def run(self, name: str, arguments: dict[str, Any], stop: threading.Event | None = None) -> ToolResult:
         """Run a checked call and return its result, cut to the limit with a note.
 
-        Once `stop` is set, the result is there within 0.2 seconds. A tool that does not stop by itself (a Python function
-        cannot be ended from outside) is left to its thread: it goes on, and its result is dropped. Ctrl-C sets `stop`.
+        Once `stop` is set, the result is there within 0.2 seconds. A tool that does not stop by itself (a Python
+        function cannot be ended from outside) is left to its thread: it goes on, and its result is dropped. Ctrl-C
+        sets `stop`.
         """
         tool, stop, results = self.find(name), stop or threading.Event(), list[ToolResult]()
         done = threading.Event()
