@@ -290,7 +290,7 @@ def test_a_long_result_leaves_room_in_the_context():
 
 
 def test_results_that_do_not_fit_stay_and_can_be_taken_back():
-    chat, _ = chat_with([weather("x" * 100)], call("weather", city="Bern"), "Warm.", context_size=130)
+    chat, _ = chat_with([FakeTool("w", lambda arguments, stop: "x" * 100)], call("w"), "Warm.", context_size=112)
     with pytest.raises(ContextError):
         chat.say("warm? " * 7 + "now.")
     assert roles(chat) == ["user", "assistant", "tool"]

@@ -173,7 +173,7 @@ class Model:
         variables: dict[str, object] = {**self.template.thinking_variables(thinking)}
         if tools:
             variables["tools"] = list(tools)
-        ids = self.template.render_ids([*standing, *messages], True, **variables)
+        ids = self.template.render_ids([*standing, *messages], add_generation_prompt=True, **variables)
         return Prompt(ids, False, self.template.stop_strings, self.opens_thinking(thinking))
 
     def opens_thinking(self, thinking: bool | None) -> bool:
