@@ -70,6 +70,7 @@ ARROWS = {
     ],
     "text": ["json_file", "limited_process"],
     "generate": [
+        "tools.rendering",
         "configuration",
         "engine",
         "held_signals",

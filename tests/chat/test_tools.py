@@ -11,7 +11,6 @@ from fake_model import Replies, fake_model
 from fake_tools import FakeTool, call
 
 from tinychat.chat.repl import Repl
-from tinychat.chat.tool_groups import GROUPS
 from tinychat.chat.tool_setup import names_of, refresh_servers, set_up_tools
 from tinychat.conversation.call_rules import CallRules
 from tinychat.conversation.conversation import Chat
@@ -19,6 +18,7 @@ from tinychat.errors import McpError, SettingError, TinychatError
 from tinychat.settings import ToolSettings
 from tinychat.terminal.line_input import LineDiscarded
 from tinychat.terminal.rendering import Renderer
+from tinychat.tools.own.groups import GROUPS
 from tinychat.tools.runnable import ToolResult
 
 TIME = re.compile(r"\d+(\.\d)? m?s\b")

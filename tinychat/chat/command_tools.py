@@ -7,11 +7,11 @@ from textwrap import shorten
 
 from tinychat.chat.call_screen import unfolded
 from tinychat.chat.loop import ChatLoop
-from tinychat.chat.tool_groups import GROUPS
 from tinychat.chat.tool_setup import add_group
 from tinychat.conversation.messages import exchanges
 from tinychat.errors import SettingError
 from tinychat.terminal.safe_text import escaped_text
+from tinychat.tools.own.groups import GROUPS
 
 _USAGE = "type /tools, /tools on NAME, /tools off NAME or /tools last"
 _LONGEST = 60

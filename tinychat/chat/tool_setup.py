@@ -63,7 +63,7 @@ def set_up_tools(loop: ChatLoop, settings: ToolSettings, servers: Mapping[str, M
 
 def add_group(loop: ChatLoop, group: str) -> None:
     """Add a group of our own tools, rooted in the working folder; `SettingError` if there is none of this name."""
-    from tinychat.chat.tool_groups import GROUPS
+    from tinychat.tools.own.groups import GROUPS
 
     if group not in GROUPS:
         raise SettingError(f"there are no tools called {group!r}; expected some of {', '.join(GROUPS)}")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tinychat.conversation.reply_calls import ReplyCalls
 from tinychat.generate.grammar import Constraint, Grammar
 from tinychat.tools.definitions import Tool, ToolChoice
-from tinychat.tools.formats.of_template import call_format_of
 
 if TYPE_CHECKING:
     from tinychat.generate.model import Model
@@ -28,7 +26,7 @@ class CallRules:
     def __init__(self, model: Model, tools: Sequence[Tool]) -> None:
         self.tools = tuple(tools)
         self._model = model
-        self._format = call_format_of(model.template)
+        self._format = model.tool_template.form
 
     def of_reply(self, opens_thinking: bool, salt: str) -> ReplyCalls:
         """Return the splitter of a new reply; parameters are those of `ReplyCalls`."""
@@ -40,8 +38,7 @@ class CallRules:
 
         `SettingError` if llguidance is missing or refuses the schemas.
         """
-        choice = ToolChoice(tuple(replace(tool, strict=True) for tool in self.tools))
-        lark = self._format.grammar(choice)
+        lark = self._format.grammar(ToolChoice(self.tools, constrains=True))
         if lark is None:
             return None
         model, grammar = self._model, Grammar.from_text(lark, "the tools")

@@ -320,8 +320,10 @@ class Chat(ChatState):
             if calls is not None:
                 # What was held back of a reply that is cut is shown when it is continued, unless it is markup.
                 rest = "" if reply.partial else calls.finish()
-                if not reply.partial and calls.calls:
-                    reply.content, reply.tool_calls = calls.content, calls.calls
+                if not reply.partial:
+                    reply.content, reply.reasoning, reply.tool_calls = calls.content, calls.reasoning, calls.calls
+                    for fault in calls.faults:
+                        self.on_notice(f"a call of the model is malformed: {fault}")
                 if rest:
                     yield Delta(rest)
         except SystemExit:

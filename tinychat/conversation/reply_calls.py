@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from tinychat.conversation.messages import MOST_CALLS
 from tinychat.text.think_sections import SectionDelta, ThinkSections
 from tinychat.tools.definitions import ToolCall
-from tinychat.tools.events import CallArguments, CallBegin, CallEvent
+from tinychat.tools.events import CallArguments, CallBegin, CallEvent, CallThought
 from tinychat.tools.formats.call_format import CallFormat, CallParser
 
 # As chat templates write them.
@@ -37,6 +37,7 @@ class ReplyCalls:
         self._text: list[str] = []
         self._names: list[str] = []
         self._arguments: list[list[str]] = []
+        self._thoughts: list[str] = []
 
     @property
     def content(self) -> str:
@@ -50,6 +51,16 @@ class ReplyCalls:
             ToolCall(self._form.call_id(number, name, self._salt), name, "".join(parts) or "{}")
             for number, (name, parts) in enumerate(zip(self._names[:MOST_CALLS], self._arguments))
         )
+
+    @property
+    def reasoning(self) -> str | None:
+        """Thoughts that the format keeps apart from the text, None if there are none."""
+        return "".join(self._thoughts) or None
+
+    @property
+    def faults(self) -> list[str]:
+        """An account of each malformed call, in one line."""
+        return self._parser.faults
 
     def feed(self, text: str) -> str:
         """Return the text that is certain after a delta of the reply."""
@@ -78,6 +89,8 @@ class ReplyCalls:
             self._arguments.append([])
         elif isinstance(event, CallArguments):
             self._arguments[event.number].append(event.text)
+        elif isinstance(event, CallThought):
+            self._thoughts.append(event.text)
         else:
             return self._kept(event.text)
         return ""
