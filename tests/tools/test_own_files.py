@@ -63,14 +63,13 @@ def test_a_long_file_is_read_part_by_part(root):
     [
         ("none.txt", "there is no file none.txt"),
         ("src", "src is a folder: list_files lists it"),
-        ("", ". is a folder: list_files lists it"),
         ("binary", "binary is not text: it has 5 bytes of other data"),
         ("utf16", "utf16 is not text: it has 6 bytes of other data"),
         ("huge", "huge cannot be read: it is larger than 4 MiB"),
         ("pipe", "pipe cannot be read: it is not a regular file"),
         ("notes.txt/x", "notes.txt/x cannot be read: Not a directory"),
         ("a\0b", "a path has no NUL character"),
-        ("x" * 5000, "File name too long"),
+        ("x" * 4000, "File name too long"),
         ("loop", "loop cannot be read: Too many levels of symbolic links"),
     ],
 )

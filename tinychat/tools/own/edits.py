@@ -12,11 +12,10 @@ from tinychat.errors import ToolError
 from tinychat.files import replacing
 from tinychat.tools.definitions import Tool
 from tinychat.tools.own.diff import diff_of
-from tinychat.tools.own.files import schema_of
+from tinychat.tools.own.files import PATH, schema_of
 from tinychat.tools.own.root import MAX_FILE_BYTES, Root
 from tinychat.tools.runnable import RunnableTool, ToolResult
 
-_PATH = {"type": "string", "minLength": 1, "description": "Path in the working folder"}
 _MODE_OF_NEW_FILES = 0o644
 
 
@@ -76,7 +75,7 @@ class WriteFile(_Writer):
     definition = Tool(
         "write_file",
         "Write a text file of the working folder: a new one, or all of an old one. To change a part, use edit_file.",
-        schema_of(("path", "content"), path=_PATH, content={"type": "string"}),
+        schema_of(("path", "content"), path=PATH, content={"type": "string"}),
     )
 
     def _edited(self, before: str | None, arguments: dict[str, Any]) -> str:
@@ -92,7 +91,7 @@ class EditFile(_Writer):
         "Replace a passage of a text file. The old text must occur exactly once: give enough lines around it.",
         schema_of(
             ("path", "old_text", "new_text"),
-            path=_PATH,
+            path=PATH,
             old_text={"type": "string", "minLength": 1},
             new_text={"type": "string"},
         ),

@@ -24,9 +24,9 @@ _MOST_MATCHES = 100
 _MOST_CHARACTERS = LONGEST_RESULT - 1000
 _INCOMPLETE = "[the folder is too large: this is a part of it; name a folder in it]"
 
-_PATH = {"type": "string", "description": "Path in the working folder"}
-_FOLDER = {"type": "string", "description": "Folder to look in; the working folder if left out"}
-_PATTERN = {"type": "string", "description": "Names or paths with * and ?, such as *.py or src/*.md"}
+PATH = {"type": "string", "minLength": 1, "maxLength": 4096, "description": "Path in the working folder"}
+_FOLDER = {"type": "string", "maxLength": 4096, "description": "Folder to look in; the working folder if left out"}
+_PATTERN = {"type": "string", "maxLength": 1000, "description": "Names or paths with * and ?, as in src/*.md"}
 _LINE = {"type": "integer", "minimum": 1}
 
 
@@ -42,7 +42,7 @@ class ReadFile(RunnableTool):
     definition = Tool(
         "read_file",
         "Read a text file of the working folder, or some of its lines.",
-        schema_of(("path",), path=_PATH, start_line=_LINE, end_line=_LINE),
+        schema_of(("path",), path=PATH, start_line=_LINE, end_line=_LINE),
     )
 
     def __init__(self, root: Root) -> None:
@@ -116,7 +116,7 @@ class SearchFiles(RunnableTool):
         "Find lines in the text files of the working folder.",
         schema_of(
             ("text",),
-            text={"type": "string", "minLength": 1, "description": "Text to find"},
+            text={"type": "string", "minLength": 1, "maxLength": 4000, "description": "Text to find"},
             is_regex={"type": "boolean", "description": "Whether the text is a regular expression of Python"},
             ignore_case={"type": "boolean"},
             path=_FOLDER,
