@@ -74,7 +74,7 @@ def test_a_call_is_shown_asked_for_and_folded(group):
     assert out == "Let me see.\nIt is warm.\n"
     folder = Path.cwd()
     assert err == [
-        "tools: weather (9 tokens); each call asks you first",
+        "tools: weather (9 tokens); calls ask you first",
         "fake Ctrl-C stops a reply, Ctrl-D leaves, /help lists the commands",
         'the model asks for weather(city="Bern")',
         f"run it? y once, a always exactly this, t always weather in {folder}, n no, r no, with a reason for the model",
@@ -229,12 +229,12 @@ def test_tools_lists_the_cost_and_switches(group):
     _, err, loop = converse(lines)
     assert err[2:] == [
         "2 of 2 tools are on: 15 of 4096 tokens of the context",
-        "on   weather      7  reads only      The tool weather.",
-        "on   delete       6  changes things  The tool delete.",
+        "on   weather      7  reads   The tool weather.",
+        "on   delete       6  writes  The tool delete.",
         "tools that are on: delete (8 tokens)",
         "1 of 2 tools are on: 8 of 4096 tokens of the context",
-        "off  weather      7  reads only      The tool weather.",
-        "on   delete       8  changes things  The tool delete.",
+        "off  weather      7  reads   The tool weather.",
+        "on   delete       8  writes  The tool delete.",
         "tools that are on: weather, delete (15 tokens)",
         "error: no tool was called in this conversation",
     ]
@@ -341,7 +341,7 @@ def test_a_server_starts_once_its_whole_command_line_was_allowed(servers):
     err, loop = start_with(server, ["y"])
     assert err[0] == "start the MCP server git? its command line:"
     assert err[1] == "  npx server --secret"
-    assert err[-1] == "tools: git_log (9 tokens); each call asks you first"
+    assert err[-1] == "tools: git_log (9 tokens); calls ask you first"
     assert (server.started, [*loop.shelf.tools], [*loop.servers]) == (1, ["git_log"], ["git"])
 
 

@@ -14,7 +14,7 @@ from tinychat.terminal.safe_text import escaped_text
 from tinychat.tools.own.groups import GROUPS
 
 _USAGE = "type /tools, /tools on NAME, /tools off NAME or /tools last"
-_LONGEST = 60
+_LONGEST = 42
 
 
 def tools(loop: ChatLoop, argument: str) -> None:
@@ -52,8 +52,8 @@ def tool_list(loop: ChatLoop) -> str:
     width = max(map(len, shelf.tools))
     for name, each in shelf.tools.items():
         about = shorten(escaped_text(each.tool.definition.description), _LONGEST, placeholder="...")
-        writes = "changes things  " if each.tool.writes else "reads only      "
-        lines.append(f"{'on ' if each.is_on else 'off'}  {name:<{width}}  {shelf.tokens_of(name):>5}  {writes}{about}")
+        writes = "writes" if each.tool.writes else "reads "
+        lines.append(f"{'on ' if each.is_on else 'off'}  {name:<{width}}  {shelf.tokens_of(name):>5}  {writes}  {about}")
     if warning := shelf.warning():
         lines.append(warning)
     return "\n".join(lines)

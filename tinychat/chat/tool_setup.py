@@ -52,7 +52,7 @@ def set_up_tools(loop: ChatLoop, settings: ToolSettings, servers: Mapping[str, M
     off = [] if settings.tools_budget is None else loop.shelf.keep_to(settings.tools_budget, allowed)
     if loop.interactive and loop.shelf.on:
         names = ", ".join(tool.definition.name for tool in loop.shelf.on)
-        loop.notice(f"tools: {names} ({loop.shelf.tokens()} tokens); each call asks you first")
+        loop.notice(f"tools: {names} ({loop.shelf.tokens()} tokens); calls ask you first")
     if off:
         loop.notice(f"off, as more than --tools-budget {settings.tools_budget}: {', '.join(off)}")
     if warning := loop.shelf.warning():
