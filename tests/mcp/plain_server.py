@@ -180,6 +180,8 @@ def serve():
             continue
         if MODE in ("stateless", "slow") and params.get("_meta", {}).get(f"{META}protocolVersion") != "2026-07-28":
             refuse(number, -32602, "no envelope")
+        elif method == "tools/list" and MODE == "lists nothing":
+            pass
         elif method == "tools/list":
             answer(number, listed(params))
         elif method == "tools/call" and params["name"] == "received":

@@ -280,6 +280,23 @@ def test_a_server_and_its_children_end_with_the_chat(plain, tmp_path, monkeypatc
     assert ended(child)
 
 
+def test_who_waits_when_a_server_is_closed_is_told(plain):
+    server, errors = plain("lists nothing"), []
+
+    def listing():
+        with pytest.raises(McpError) as caught:
+            server.tools()
+        errors.append(str(caught.value))
+
+    thread = threading.Thread(target=listing)
+    thread.start()
+    while not server._connection._waiting:
+        time.sleep(0.01)
+    server.close()
+    thread.join(2)
+    assert errors[0].startswith("the MCP server plain is gone: it has ended (exit code 0)")
+
+
 def test_nothing_runs_before_it_is_started_or_after_it_is_closed(plain):
     server = plain()
     server.close()

@@ -100,7 +100,9 @@ class ServerProcess:
             if fault:
                 _signal_group(self._process, signal.SIGTERM)
             self._end()
-            # Its last words are the reason.
+            # Somebody else may be ending it. Its last words are the reason.
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(2 * _GRACE_SECONDS)
             self._logger.join(_GRACE_SECONDS)
             self._on_end(fault or _ending(self._process.returncode, self.log.last_line))
 
