@@ -74,7 +74,7 @@ def apply_template(body: Payload, model: Model) -> Payload:
     _refuse_others(body)
     if tools.tools:
         variables["tools"] = [tool.as_dict() for tool in tools.tools]
-    return {"prompt": unguard(model.template.render(messages, begins_reply, **variables))}
+    return {"prompt": unguard(model.tool_template.render(messages, begins_reply, **variables))}
 
 
 def _refuse_others(body: Payload) -> None:
