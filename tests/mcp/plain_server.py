@@ -43,8 +43,11 @@ def read():
 
 
 def tools():
-    schema = {"type": "object", "properties": {"text": {"type": "string"}}}
-    return [{"name": name, "description": state["description"], "inputSchema": schema} for name in ("echo", "b.c", "d")]
+    one = {"description": state["description"]} | (
+        {"annotations": {"readOnlyHint": True}} if MODE == "says it reads" else {}
+    )
+    one["inputSchema"] = {"type": "object", "properties": {"text": {"type": "string"}}}
+    return [{"name": name} | one for name in ("echo", "b.c", "d")]
 
 
 def listed(params):
