@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import numpy as np
 from safetensors.numpy import save
 
-from fuzzing import cache_files
+from fuzzing import cache_files, mcp_messages
 from tinychat.chat.workspace import resumed
 from tinychat.checkpoint.checkpoint import open_checkpoint
 from tinychat.checkpoint.gguf_checkpoint import unpacked
@@ -415,6 +415,8 @@ def readers() -> tuple[Reader, ...]:
         Reader("session", "session.json", (_json(SESSION), _json(SESSION_OF_TOOLS)), _read_session),
         Reader("configuration", "config.toml", CONFIGURATIONS,
                lambda folder: parse_configuration((folder / "config.toml").read_bytes(), Path("config.toml"))),
+        Reader("mcp_servers", mcp_messages.SERVERS, (mcp_messages.SOUND_SERVERS,), mcp_messages.read_servers),
+        Reader("mcp_messages", mcp_messages.MESSAGES, (mcp_messages.SOUND_MESSAGES,), mcp_messages.read_messages),
         Reader("tasks", "in.jsonl", (TASKS,), _read_tasks),
         Reader("results", "out.jsonl", (batch_results(),), _read_results),
         Reader("schema", "schema.json", tuple(map(_json, SCHEMAS)),
