@@ -70,7 +70,6 @@ ARROWS = {
     ],
     "text": ["json_file", "limited_process"],
     "generate": [
-        "tools.rendering",
         "configuration",
         "engine",
         "held_signals",
@@ -80,6 +79,7 @@ ARROWS = {
         "models",
         "settings",
         "text",
+        "tools",
     ],
     "terminal": ["generate.reply", "text", "user_folders"],
     "conversation": ["generate", "settings", "text", "tools", "user_folders"],
@@ -88,6 +88,7 @@ ARROWS = {
         "engine.context",
         "engine.saved_caches",
         "generate",
+        "mcp",
         "settings",
         "terminal",
         "text",
