@@ -6,8 +6,8 @@ The messages are sent one after the other, greedily, so that the same model give
 rates. What is seen comes out of the chat's own loop and drawing; a person's part is typed by this script.
 
 With ``--tools`` the answers to the questions for consent stand among the messages, and the tools work in the folder in
-which the script is started. With ``--reply`` a grammar prescribes the replies, one after the other, for pictures of what
-a small model would not do by itself: whoever shows such a picture says so.
+which the script is started. With ``--reply`` a grammar prescribes the replies, one after the other, for pictures of
+what a small model would not do by itself: whoever shows such a picture says so.
 """
 
 import argparse
