@@ -410,3 +410,13 @@ def test_a_prompt_of_a_server_comes_into_the_line():
     for line in ("/prompt got:greet", "/prompt git", "/prompt git:greet who", "/prompt git:greet who='a"):
         with pytest.raises(SettingError, match="type /prompt SERVER:NAME KEY=VALUE"):
             loop.run(line)
+
+
+def test_context_and_show_name_the_tools(group):
+    group(weather(), FakeTool("delete", writes=True))
+    _, err, _ = converse(["hi", "/context", "/show"], "Hello.")
+    begin = err.index("    15  tools      weather, delete")
+    counts = [int(line.split()[0]) for line in err[begin : begin + 5] if line.split()[0].isdecimal()]
+    # The question, the reply, and three control tokens.
+    assert sum(counts) == 15 + 2 + 6 + 3
+    assert any(line.startswith("tools") and line.endswith("weather, delete (15 tokens)") for line in err)
