@@ -119,7 +119,16 @@ ARROWS = {
     ],
     "tools": ["text"],
     "mcp": ["held_signals", "installing", "json_file", "text.guard", "tools", "user_folders"],
-    "client": ["generate.prompt", "generate.reply", "generate.stream", "user_folders"],
+    "client": [
+        "generate.precedence",
+        "generate.prompt",
+        "generate.reply",
+        "generate.request",
+        "generate.run",
+        "generate.stream",
+        "settings",
+        "user_folders",
+    ],
     "serve": [
         "client.running_servers",
         "conversation",
