@@ -11,6 +11,7 @@ import numpy as np
 from tinychat.engine.context import check_context
 from tinychat.errors import SettingError
 from tinychat.generate.model import Model
+from tinychat.tools.formats.known import HERMES
 
 BOS, EOS, SYSTEM, USER, ASSISTANT = range(256, 261)
 VOCAB_SIZE = 261
@@ -86,6 +87,24 @@ class MarkerTemplate:
             ids += [EOS] * (message["role"] == "assistant")
         closed = b"<think>\n\n</think>\n\n" if variables.get(self.thinking_switch) is False else b""
         return [*ids, *[ASSISTANT] * add_generation_prompt, *closed * add_generation_prompt]
+
+
+class MarkedTools:
+    """The template itself, which writes calls and results in its own way; the model writes those of Hermes."""
+
+    form = HERMES
+
+    def __init__(self, model):
+        self._model = model
+
+    def render(self, messages, add_generation_prompt=True, **variables):
+        return self._model.template.render(messages, add_generation_prompt, **variables)
+
+    def render_ids(self, messages, add_generation_prompt=True, **variables):
+        return self._model.template.render_ids(messages, add_generation_prompt, **variables)
+
+    def marker_ids(self, tokenizer):
+        return frozenset()
 
 
 class FakeSequence:
@@ -263,10 +282,12 @@ class Replies:
 
 def fake_model(next_id, *, name="fake", has_template=True, **sequence):
     """Return a Model whose replies `next_id` decides."""
-    return Model(
+    model = Model(
         sequence=FakeSequence(next_id, **sequence),
         tokenizer=ByteTokenizer(),
         template=MarkerTemplate(is_fallback=not has_template),
         stop_ids=frozenset({EOS}),
         path=Path(name),
     )
+    model.tool_template = MarkedTools(model)
+    return model

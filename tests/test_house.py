@@ -70,6 +70,7 @@ ARROWS = {
     ],
     "text": ["json_file", "limited_process"],
     "generate": [
+        "tools.rendering",
         "configuration",
         "engine",
         "held_signals",
@@ -90,6 +91,7 @@ ARROWS = {
         "settings",
         "terminal",
         "text",
+        "tools",
         "user_folders",
     ],
     "api": [
@@ -117,7 +119,7 @@ ARROWS = {
         "text",
         "user_folders",
     ],
-    "tools": ["text"],
+    "tools": ["json_file", "limited_process", "text", "user_folders"],
     "mcp": ["held_signals", "installing", "json_file", "text.guard", "tools", "user_folders"],
     "client": [
         "generate.precedence",

@@ -14,6 +14,7 @@
     |- ContextError             the tokens do not fit into the context
     |  |- PromptTooLongError    the prompt alone has more of them than the context
     |  `- CacheFullError        the memory of all sequences' keys and values is full
+    |- ToolError                a tool cannot be offered, or a call of it cannot be run
     |- ServerError              a server cannot be reached, refuses a request, or breaks off
     |- McpError                 an MCP server cannot be started, breaks off, or breaks a limit or the protocol
     |  `- McpRefusedError       it answers a request with an error
@@ -97,6 +98,10 @@ class PromptTooLongError(ContextError):
 
 class CacheFullError(ContextError):
     """The memory of all sequences' keys and values is full."""
+
+
+class ToolError(TinychatError):
+    """A tool cannot be offered, or a call of it cannot be run: one line that the model may read, too."""
 
 
 class ServerError(TinychatError):

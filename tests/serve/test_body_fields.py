@@ -8,6 +8,7 @@ from tinychat.generate.request import Request
 from tinychat.serve import body_fields
 from tinychat.settings import SEEDS
 from tinychat.tools.definitions import Tool, ToolChoice
+from tinychat.tools.formats.known import HERMES
 
 
 def refused(take, *arguments):
@@ -64,13 +65,13 @@ def test_options_of_a_stream():
 def test_one_grammar_at_most():
     required = ToolChoice((Tool("f"),), required=True)
     take = body_fields.take_grammar
-    assert take({}, None, ToolChoice()) is None
-    assert refused(take, {"grammar": "root ::= [a]"}, "{}", ToolChoice()) == "grammar"
-    assert refused(take, {}, "{}", required) == "response_format"
-    assert refused(take, {"grammar": "root ::= [a]"}, None, required) == "grammar"
+    assert take({}, None) is None
+    assert refused(take, {"grammar": "root ::= [a]"}, "{}") == "grammar"
+    assert refused(take, {}, "{}", required, HERMES) == "response_format"
+    assert refused(take, {"grammar": "root ::= [a]"}, None, required, HERMES) == "grammar"
     strict = ToolChoice((Tool("f", strict=True),))
-    assert refused(take, {}, "{}", strict) == "response_format"
-    assert refused(take, {"grammar": 5}, None, ToolChoice()) == "grammar"
+    assert refused(take, {}, "{}", strict, HERMES) == "response_format"
+    assert refused(take, {"grammar": 5}, None) == "grammar"
 
 
 def test_a_prompt_counts_once_and_each_choice_for_itself():

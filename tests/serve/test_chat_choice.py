@@ -10,13 +10,16 @@ from hypothesis import strategies as st
 
 from tinychat.generate.logprobs import ScoredToken, TokenLogprobs
 from tinychat.generate.reply import Delta
-from tinychat.serve.chat_choice import ChatChoice, joined_message
+from tinychat.serve.chat_choice import ChatChoice, ChoiceCalls, joined_message
+from tinychat.tools.definitions import Tool, ToolChoice
+from tinychat.tools.formats.known import HERMES
 
 CALL = '<tool_call>\n{"name": "f", "arguments": {"a": "<think>"}}\n</tool_call>'
 
 
-def choice(opens_thinking=False, calls=True):
-    return ChatChoice(ByteTokenizer(), opens_thinking, (lambda index: f"id{index}") if calls else None)
+def choice(opens_thinking=False, calls=True, is_parallel=True):
+    found = ChoiceCalls(HERMES, ToolChoice((Tool("f"),), is_parallel=is_parallel), "salt") if calls else None
+    return ChatChoice(ByteTokenizer(), opens_thinking, found)
 
 
 def message(text, cuts=(), **options):
@@ -36,12 +39,18 @@ def test_thoughts_text_and_calls():
         "role": "assistant",
         "content": "So:",
         "reasoning_content": "Hm <tool_call>.\n",
-        "tool_calls": [{"id": "id0", "type": "function", "function": function}],
+        "tool_calls": [{"id": "call_salt0000", "type": "function", "function": function}],
     }
     assert message(text) == (expected, "tool_calls")
     assert message(text.removeprefix("<think>\n"), opens_thinking=True) == (expected, "tool_calls")
     for cut in range(1, len(text)):
         assert message(text, [cut]) == (expected, "tool_calls")
+
+
+def test_only_the_first_call_where_they_are_not_parallel():
+    two = f"{CALL}\n{CALL}"
+    assert len(message(two)[0]["tool_calls"]) == 2
+    assert len(message(two, is_parallel=False)[0]["tool_calls"]) == 1
 
 
 def test_a_reply_without_text():

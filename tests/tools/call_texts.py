@@ -5,7 +5,8 @@ import json
 from tinychat.tools.definitions import ToolCall
 from tinychat.tools.events import CallArguments, CallBegin, CallText
 from tinychat.tools.formats.braced import BracedFormat
-from tinychat.tools.formats.json_calls import HERMES, JsonFormat
+from tinychat.tools.formats.json_calls import JsonFormat
+from tinychat.tools.formats.known import HERMES
 from tinychat.tools.formats.named import NamedFormat
 from tinychat.tools.formats.pythonic import PythonicFormat
 from tinychat.tools.formats.tagged import TaggedFormat

@@ -11,7 +11,8 @@ from tools.call_texts import FORMATS, calls_of, everywhere, found, spelled
 
 from tinychat.tools.definitions import Tool
 from tinychat.tools.events import CallArguments, CallBegin, CallText
-from tinychat.tools.formats.json_calls import HERMES, JsonFormat
+from tinychat.tools.formats.json_calls import JsonFormat
+from tinychat.tools.formats.known import HERMES
 from tinychat.tools.formats.named import NamedFormat
 from tinychat.tools.formats.tagged import typed_value
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tinychat.tools.events import CallArguments, CallBegin, CallText
-from tinychat.tools.formats.json_calls import HERMES
+from tinychat.tools.formats.known import HERMES
 
 WEATHER = '<tool_call>\n{"name": "weather", "arguments": {"city": "Köln", "days": 2}}\n</tool_call>'
 CLOCK = '<tool_call>{"name":"clock","arguments":{}}</tool_call>'

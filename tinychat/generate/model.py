@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import abc
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -20,6 +21,7 @@ from tinychat.generate.run import MakeRoom, Run
 from tinychat.generate.sequence import Ids, Logits, logits_after, logits_of_all
 from tinychat.generate.stream import PrefillProgress, Stream
 from tinychat.text.guard import unguard
+from tinychat.tools.rendering import ToolTemplate
 
 if TYPE_CHECKING:
     from tinychat.engine.engine import Engine
@@ -134,16 +136,27 @@ class Model:
     def render(self, messages: abc.Sequence[Mapping[str, object]], add_generation_prompt: bool = True) -> str:
         """Return the text of the chat template for messages with `role` and `content`."""
         # The marks that keep their contents apart from control tokens are for `render_ids` only.
-        return unguard(self.template.render(messages, add_generation_prompt=add_generation_prompt))
+        return unguard(self.tool_template.render(messages, add_generation_prompt))
 
     def render_ids(
         self, messages: abc.Sequence[Mapping[str, object]], add_generation_prompt: bool = True, **variables: object
     ) -> list[int]:
         """Return the token ids of the rendered messages, whose contents never become special tokens.
 
-        `variables` are further ones of the template, such as ``enable_thinking=False``.
+        `variables` are further ones of the template, such as ``enable_thinking=False``, or ``tools=[...]`` in OpenAI's
+        form, of which any model is told.
         """
-        return self.template.render_ids(messages, add_generation_prompt=add_generation_prompt, **variables)
+        return self.tool_template.render_ids(messages, add_generation_prompt, **variables)
+
+    @cached_property
+    def tool_template(self) -> ToolTemplate:
+        """The chat template with tools, calls and results; its `form` is that of the model's calls."""
+        return ToolTemplate(self.template)
+
+    @cached_property
+    def call_markers(self) -> frozenset[int]:
+        """The control tokens that are text in a reply which may call tools: see `Prompt.shown`."""
+        return self.tool_template.marker_ids(self.tokenizer) - self.stop_ids
 
     def takes_message(self, system: str | None = None, as_chat: bool | None = None) -> bool:
         """Return whether a text becomes a message: `as_chat`, by default if there is a chat template or `system`."""
@@ -160,16 +173,24 @@ class Model:
         return self.chat_prompt([{"role": "user", "content": text}], system, thinking)
 
     def chat_prompt(
-        self, messages: abc.Sequence[Mapping[str, object]], system: str | None = None, thinking: bool | None = None
+        self,
+        messages: abc.Sequence[Mapping[str, object]],
+        system: str | None = None,
+        thinking: bool | None = None,
+        tools: abc.Sequence[Mapping[str, object]] = (),
     ) -> Prompt:
         """Return the prompt that asks for the reply to a conversation, the system prompt before it.
 
         `thinking` asks for a reply with or without it, of models whose templates can; None leaves it to the template.
-        `TextError` if the template refuses the conversation.
+        `tools` are definitions in OpenAI's form. `TextError` if the template refuses the conversation.
         """
         standing: list[Mapping[str, object]] = [{"role": "system", "content": system}] if system else []
-        ids = self.render_ids([*standing, *messages], **self.template.thinking_variables(thinking))
-        return Prompt(ids, False, self.template.stop_strings, self.opens_thinking(thinking))
+        variables: dict[str, object] = {**self.template.thinking_variables(thinking)}
+        if tools:
+            variables["tools"] = list(tools)
+        ids = self.render_ids([*standing, *messages], True, **variables)
+        shown = self.call_markers if tools else frozenset[int]()
+        return Prompt(ids, False, self.template.stop_strings, self.opens_thinking(thinking), shown=shown)
 
     def opens_thinking(self, thinking: bool | None) -> bool:
         """Return whether the reply to a `chat_prompt` begins inside its think section."""

@@ -23,6 +23,7 @@ class Prompt:
     space loses that space, as in the reply of a chat. `stop` are texts that end the reply, beside those of the request;
     `opens_thinking`: it begins inside a think section. `previous` are the ids of the turn before it in the same
     conversation, whose cache is used; `removed` tokens may be cut out of that where the two first differ: see `Room`.
+    `shown` are control tokens that are text in the reply: those that tell its calls of tools.
     """
 
     ids: Sequence[int]
@@ -31,6 +32,7 @@ class Prompt:
     opens_thinking: bool = False
     previous: Sequence[int] = ()
     removed: int = 0
+    shown: frozenset[int] = frozenset()
 
 
 def check_prompt(ids: Sequence[int], engine: Engine, context_size: int) -> None:

@@ -131,7 +131,7 @@ class Reply:
             self._budget = ThinkBudget(request.think_budget, tokenizer, prompt.opens_thinking)
         # A grammar counts every space, so that none may be taken for a mark of the first word.
         joins_prompt = prompt.joins_reply or self._constraint is not None
-        self._detokenizer = Detokenizer(tokenizer, after=prompt.ids if joins_prompt else ())
+        self._detokenizer = Detokenizer(tokenizer, prompt.ids if joins_prompt else (), prompt.shown)
         self._stop_strings = StopStringFilter((*request.stop, *prompt.stop))
         self._all_ids = list(prompt.ids)
         self._deltas: list[Delta] = []

@@ -13,11 +13,12 @@ from tinychat.generate.reply import Summary
 from tinychat.generate.request import Request
 from tinychat.settings import LINE, SEEDS, SETTINGS, names
 from tinychat.tools.definitions import ToolChoice
-from tinychat.tools.formats.json_calls import HERMES
+from tinychat.tools.formats.call_format import CallFormat
 
 MOST_CHOICES = 32
 MOST_STOPS = 64
 _MOST_TOP_LOGPROBS = 20
+_NO_TOOLS = ToolChoice()
 # Our names of settings by those in bodies.
 NAMES = {each: name for name in names(entry=LINE) for each in (name, *SETTINGS[name].openai)}
 IGNORED = frozenset(
@@ -104,8 +105,10 @@ def take_request(fields: dict[str, Any], defaults: Request) -> Request:
     return replace(defaults, **values)
 
 
-def take_grammar(fields: dict[str, Any], schema: str | None, choice: ToolChoice) -> Grammar | None:
-    """Return the grammar that a reply must follow: of calls, a schema, or the field ``grammar``.
+def take_grammar(
+    fields: dict[str, Any], schema: str | None, choice: ToolChoice = _NO_TOOLS, form: CallFormat | None = None
+) -> Grammar | None:
+    """Return the grammar that a reply must follow: of calls in a format, a schema, or the field ``grammar``.
 
     Raises
     ------
@@ -114,7 +117,9 @@ def take_grammar(fields: dict[str, Any], schema: str | None, choice: ToolChoice)
     """
     text = fields.pop("grammar", None)
     given = [name for name, one in (("grammar", text), ("response_format", schema)) if one is not None]
-    calls = HERMES.grammar(choice)
+    calls = None if form is None else form.grammar(choice)
+    if form is not None and calls is None and choice.required:
+        raise FieldError("tool_choice", f"must be auto: this model's calls ({form.name}) have no grammar")
     if len(given) + (calls is not None) > 1:
         raise FieldError(given[0], "cannot be given beside another constraint: leave one out")
     if calls is not None:

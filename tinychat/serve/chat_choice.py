@@ -2,17 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tinychat.generate.reply import Delta, FinishReason
 from tinychat.serve.logprob_fields import chat_logprobs
 from tinychat.text.think_sections import ThinkSections
 from tinychat.text.tokenizer import Tokenizer
-from tinychat.tools.events import CallArguments, CallBegin, CallEvent
-from tinychat.tools.formats.json_calls import HERMES
+from tinychat.tools.definitions import ToolChoice
+from tinychat.tools.events import CallArguments, CallBegin, CallEvent, CallThought
+from tinychat.tools.formats.call_format import CallFormat
 
 _FINISH_REASONS = {"stop": "stop", "stop_string": "stop", "length": "length", "context": "length", "loop": "length"}
+
+
+class ChoiceCalls:
+    """Turns the calls of a reply into fields of its message; without parallel calls only the first counts.
+
+    Parameters
+    ----------
+    form : CallFormat
+    choice : ToolChoice
+    salt : str
+        Tells the ids of its calls from those of other replies.
+    """
+
+    def __init__(self, form: CallFormat, choice: ToolChoice, salt: str) -> None:
+        self._form, self._salt = form, salt
+        self._most = None if choice.is_parallel else 1
+        self._parser = form.parser(choice.tools)
+
+    @property
+    def ended(self) -> int:
+        """Calls whose arguments are whole."""
+        return self._parser.ended
+
+    def feed(self, text: str) -> Iterator[dict[str, Any]]:
+        """Yield the fields that are certain after the next text."""
+        yield from self._fields_of(self._parser.feed(text))
+
+    def finish(self) -> Iterator[dict[str, Any]]:
+        """Yield what was held back."""
+        yield from self._fields_of(self._parser.finish())
+
+    def _fields_of(self, events: Iterable[CallEvent]) -> Iterator[dict[str, Any]]:
+        for event in events:
+            match event:
+                case CallBegin(number) | CallArguments(number) if self._most is not None and number >= self._most:
+                    continue
+                case CallBegin(number, name):
+                    call_id = self._form.call_id(number, name, self._salt)
+                    function = {"name": name, "arguments": ""}
+                    call = {"index": number, "id": call_id, "type": "function", "function": function}
+                    yield {"tool_calls": [call]}
+                case CallArguments(number, text):
+                    yield {"tool_calls": [{"index": number, "function": {"arguments": text}}]}
+                case CallThought(text):
+                    yield {"reasoning_content": text}
+                case _:
+                    yield {"content": event.text}
 
 
 class ChatChoice:
@@ -24,15 +72,14 @@ class ChatChoice:
         Spells the tokens whose log-probabilities were asked for.
     opens_thinking : bool
         Whether the reply begins inside a think section.
-    call_id : callable, optional
-        Gives the id of a call by its index; without it calls in the reply are text.
+    calls : ChoiceCalls, optional
+        Without it calls in the reply are text.
     """
 
-    def __init__(self, tokenizer: Tokenizer, opens_thinking: bool, call_id: Callable[[int], str] | None = None) -> None:
+    def __init__(self, tokenizer: Tokenizer, opens_thinking: bool, calls: ChoiceCalls | None = None) -> None:
         self._tokenizer = tokenizer
         self._sections = ThinkSections(opens_thinking)
-        self._call_id = call_id
-        self._calls = None if call_id is None else HERMES.parser(())
+        self._calls = calls
 
     @property
     def call_is_whole(self) -> bool:
@@ -51,7 +98,7 @@ class ChatChoice:
         for section in self._sections.finish():
             yield from self._of(section.text, section.thinking)
         if self._calls is not None:
-            yield from map(self._call_fields, self._calls.finish())
+            yield from self._calls.finish()
 
     def finish_reason(self, reason: FinishReason | None) -> str:
         """Return why the choice ended, in OpenAI's words."""
@@ -65,17 +112,7 @@ class ChatChoice:
         elif self._calls is None:
             yield {"content": text}
         else:
-            yield from map(self._call_fields, self._calls.feed(text))
-
-    def _call_fields(self, event: CallEvent) -> dict[str, Any]:
-        match event:
-            case CallBegin(index, name):
-                function = {"name": name, "arguments": ""}
-                call_id = f"call_{index}" if self._call_id is None else self._call_id(index)
-                return {"tool_calls": [{"index": index, "id": call_id, "type": "function", "function": function}]}
-            case CallArguments(index, text):
-                return {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
-        return {"content": event.text}
+            yield from self._calls.feed(text)
 
 
 def _with_logprobs(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from time import time
 from typing import Any, NamedTuple
@@ -19,11 +19,11 @@ from tinychat.generate.run import Prefill
 from tinychat.generate.stream import Stream
 from tinychat.serve import body_fields
 from tinychat.serve.answering import Answer, Payload
-from tinychat.serve.chat_choice import ChatChoice, joined_message
+from tinychat.serve.chat_choice import ChatChoice, ChoiceCalls, joined_message
 from tinychat.serve.model_pool import ServedModel
 from tinychat.serve.timings import timings
 from tinychat.tools.definitions import ToolChoice, tool_choice
-from tinychat.tools.formats.json_calls import HERMES
+from tinychat.tools.formats.call_format import CallFormat
 
 _EFFORTS = {"none": False, "minimal": False, "low": True, "medium": True, "high": True, "xhigh": True}
 
@@ -51,7 +51,8 @@ def read_chat(body: Payload, served: ServedModel) -> ChatBody:
     choices = body_fields.take_choices(fields)
     tools = tool_choice(*(fields.pop(name, None) for name in ("tools", "tool_choice", "parallel_tool_calls")))
     logprobs = body_fields.take_logprobs(fields)
-    grammar = body_fields.take_grammar(fields, schema_of(fields.pop("response_format", None)), tools)
+    form = model.tool_template.form if tools.tools else None
+    grammar = body_fields.take_grammar(fields, schema_of(fields.pop("response_format", None)), tools, form)
     variables = body_fields.take_template_variables(fields)
     thinking = _take_effort(fields, variables)
     request = replace(body_fields.take_request(fields, served.defaults), logprobs=logprobs)
@@ -59,8 +60,8 @@ def read_chat(body: Payload, served: ServedModel) -> ChatBody:
         request = replace(request, think_budget=0)
     if tools.tools:
         variables["tools"] = [tool.as_dict() for tool in tools.tools]
-        if not tools.is_parallel:
-            request = replace(request, stop=(*request.stop, HERMES.end))
+        if form is not None and form.end and not tools.is_parallel:
+            request = replace(request, stop=(*request.stop, form.end))
     request = body_fields.constrained(request, grammar, model)
     variables = {**model.template.thinking_variables(thinking), **variables}
     prompt = Prompt(
@@ -68,6 +69,7 @@ def read_chat(body: Payload, served: ServedModel) -> ChatBody:
         joins_reply=False,
         stop=model.template.stop_strings,
         opens_thinking=model.template.opens_thinking_with(**variables),
+        shown=model.call_markers if tools.tools else frozenset(),
     )
     return ChatBody(prompt, body_fields.choice_requests(request, choices), tools, options)
 
@@ -104,8 +106,8 @@ class ChatAnswer(Answer):
         super().__init__([model.reply(asked.prompt, one) for one in asked.requests], asked.options.is_streamed)
         self._asked, self._name = asked, name
         self._id, self._created = f"chatcmpl-{uuid4().hex[:24]}", int(time())
-        call_ids = [_call_ids(asked.prompt.ids, one) if asked.tools.tools else None for one in asked.requests]
-        self._choices = [ChatChoice(model.tokenizer, asked.prompt.opens_thinking, call_id) for call_id in call_ids]
+        calls = [_calls(model.tool_template.form, asked, one) for one in asked.requests]
+        self._choices = [ChatChoice(model.tokenizer, asked.prompt.opens_thinking, one) for one in calls]
         self._deltas: list[list[Payload]] = [[] for _ in self.streams]
         self._logprobs: list[list[Payload]] = [[] for _ in self.streams]
 
@@ -167,11 +169,13 @@ class ChatAnswer(Answer):
         return self._head("chat.completion.chunk") | {"choices": [choice]}
 
 
-def _call_ids(prompt_ids: Sequence[int], request: Request) -> Callable[[int], str]:
-    """Return ids of calls that follow from the request: the same request has the same ones."""
-    asked = json.dumps([list(prompt_ids), request.values()], sort_keys=True, default=str)
-    digest = hashlib.sha256(asked.encode()).hexdigest()[:20]
-    return lambda index: f"call_{digest}{index:04}"
+def _calls(form: CallFormat, asked: ChatBody, request: Request) -> ChoiceCalls | None:
+    """Return how the calls of a choice are found; their ids follow from the request: the same one has the same ids."""
+    if not asked.tools.tools:
+        return None
+    values = json.dumps([list(asked.prompt.ids), request.values()], sort_keys=True, default=str)
+    digest = hashlib.sha256(values.encode()).hexdigest()[:20]
+    return ChoiceCalls(form, asked.tools, digest)
 
 
 def progress_fields(prefill: Prefill, stream: Stream) -> dict[str, Any]:

@@ -23,7 +23,6 @@ from tinychat.serve.chat_completions import progress_fields
 from tinychat.serve.logprob_fields import CompletionLogprobs, no_logprobs
 from tinychat.serve.model_pool import ServedModel
 from tinychat.serve.timings import timings
-from tinychat.tools.definitions import ToolChoice
 
 _MOST_PROMPTS = 256
 _MOST_LOGPROBS = 20
@@ -65,7 +64,7 @@ def read_completion(body: Payload, served: ServedModel) -> CompletionBody:
     max_tokens = _MAX_TOKENS if max_tokens is None else max_tokens
     if max_tokens == 0 and not echoes:
         raise FieldError("max_tokens", "must be 1 or more, unless echo is true")
-    grammar = body_fields.take_grammar(fields, schema_of(fields.pop("response_format", None)), ToolChoice())
+    grammar = body_fields.take_grammar(fields, schema_of(fields.pop("response_format", None)))
     request = body_fields.take_request(fields, served.defaults)
     request = replace(request, logprobs=logprobs, max_tokens=max(1, max_tokens))
     request = body_fields.constrained(request, grammar, model)

@@ -80,7 +80,7 @@ def apply_template(body: Payload, model: Model) -> Payload:
     variables |= model.template.thinking_variables(thinking)
     if tools.tools:
         variables["tools"] = [tool.as_dict() for tool in tools.tools]
-    rendered = model.template.render(messages, begins_reply, **variables)
+    rendered = model.tool_template.render(messages, begins_reply, **variables)
     fields: Payload = {"prompt": unguard(rendered)}
     if returns_tokens:
         fields |= {

@@ -16,11 +16,12 @@ class Detokenizer:
 
     The bytes of a character that is not yet whole are held back. All deltas joined equal ``tokenizer.decode`` of all
     ids. With the ids of `after`, which the new tokens continue, the space that begins a word stays even where it comes
-    first; without them the text starts afresh, as `decode` does.
+    first; without them the text starts afresh, as `decode` does. Control tokens are no text, unless they are `shown`.
     """
 
-    def __init__(self, tokenizer: Tokenizer, after: Sequence[int] = ()) -> None:
+    def __init__(self, tokenizer: Tokenizer, after: Sequence[int] = (), shown: frozenset[int] = frozenset()) -> None:
         self._tokenizer = tokenizer
+        self._hidden = tokenizer.special_ids - shown
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._strip = tokenizer.strips_first_space
         for token_id in after[-_CONTEXT_TOKENS:]:
@@ -28,7 +29,7 @@ class Detokenizer:
 
     def add(self, token_id: int) -> str:
         """Return the text that this token makes final, often empty."""
-        if token_id in self._tokenizer.special_ids:
+        if token_id in self._hidden:
             return ""
         return self._without_first_space(self._decoder.decode(self._tokenizer.token_bytes(token_id)))
 

@@ -28,6 +28,12 @@ _MARKS = re.compile("[\ufdd0-\ufdd3]")
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
+class Guarded(str):
+    """A text in which every spelling of a control token that is none stands between marks already."""
+
+    __slots__ = ()
+
+
 def spelling_pattern(spellings: Iterable[str]) -> re.Pattern[str]:
     """Match any of the spellings, the longest where several begin; nothing if there are none.
 
@@ -59,6 +65,8 @@ def _tree(words: list[str]) -> str:
 
 def guard(value: Any, spellings: re.Pattern[str]) -> Any:
     """Wrap every match of `spellings` in marks, in all strings of plain nested data, keys of dicts too."""
+    if isinstance(value, Guarded):
+        return str.__str__(value)
     if isinstance(value, str):
         return spellings.sub(f"{GUARD_START}\\g<0>{GUARD_END}", unguard(value))
     if isinstance(value, dict):

@@ -12,7 +12,7 @@ from tinychat.errors import TextError
 from tinychat.files import read_small
 from tinychat.json_file import read_settings
 from tinychat.limited_process import LimitedProcess, LimitError, LimitExceeded
-from tinychat.text.guard import guard, spelling_pattern
+from tinychat.text.guard import Guarded, guard, spelling_pattern
 from tinychat.text.tokenizer import Tokenizer
 
 Message = Mapping[str, object]
@@ -87,10 +87,23 @@ class ChatTemplate:
         """Write a conversation as `render` does and encode it: the prompt for the model."""
         return self._tokenizer.encode_rendered(self.render(messages, add_generation_prompt, **variables))
 
+    def guarded(self, text: str) -> Guarded:
+        """Return a text of others as part of a message that spells control tokens of its own."""
+        return Guarded(guard(text, self._control_spellings))
+
+    def guarded_reply(self, text: str) -> Guarded:
+        """Return the model's own words as part of such a message."""
+        return Guarded(guard(text, self._special_spellings))
+
     @property
     def source(self) -> str:
         """The Jinja program."""
         return self._source
+
+    @property
+    def added_tokens(self) -> Mapping[str, int]:
+        """Ids of the tokenizer's added tokens by their texts."""
+        return self._tokenizer.added_tokens
 
     @cached_property
     def thinking_switch(self) -> str | None:
@@ -253,7 +266,7 @@ def _plain(value: object, depth: int = 0) -> Any:
         return {str(key): _plain(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item, depth + 1) for item in value]
-    if value is None or type(value) in (str, int, float, bool):
+    if value is None or type(value) in (str, int, float, bool, Guarded):
         return value
     if isinstance(value, str):
         return str.__str__(value)

@@ -25,4 +25,10 @@ class CallArguments(NamedTuple):
     text: str
 
 
-CallEvent = CallText | CallBegin | CallArguments
+class CallThought(NamedTuple):
+    """Thoughts beside those of a think section: gpt-oss writes them in the manner of its calls."""
+
+    text: str
+
+
+CallEvent = CallText | CallBegin | CallArguments | CallThought

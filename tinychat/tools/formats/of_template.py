@@ -2,11 +2,75 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
+from tinychat.errors import TextError
 from tinychat.text.template import ChatTemplate
+from tinychat.tools.definitions import Tool
 from tinychat.tools.formats.call_format import CallFormat
-from tinychat.tools.formats.json_calls import HERMES
+from tinychat.tools.formats.derive import derived_format, written_calls
+from tinychat.tools.formats.known import HARMONY, HERMES, MARKS
+
+_SCHEMA = {"type": "object", "properties": {"key": {"type": "string", "description": "Text."}}, "required": ["key"]}
+_TOOLS = [Tool("tool_probe", "Probe.", _SCHEMA).as_dict()]
+_QUESTION = [{"role": "user", "content": "?"}]
+# By which templates know the tools; SmolLM3 has two kinds of them.
+_VARIABLES = ("tools", "xml_tools")
+
+
+@dataclass(frozen=True)
+class TaughtFormat:
+    """What a chat template knows of tools.
+
+    Attributes
+    ----------
+    form : CallFormat
+        The format of calls.
+    variable : str, optional
+        The variable of the template that takes the tools; None if it knows none: the model must be told in words.
+    writes_calls : bool
+        Whether it writes the calls of earlier replies; if not, they must be part of the content.
+    """
+
+    form: CallFormat
+    variable: str | None
+    writes_calls: bool
+
+
+def taught_format(template: ChatTemplate) -> TaughtFormat:
+    """Return what a template knows of tools; where that is nothing that we know, the format is that of Hermes."""
+    variable = _variable_of_tools(template)
+    if variable and all(mark in template.source for mark in ("<|channel|>", "<|message|>", "functions.")):
+        return TaughtFormat(HARMONY, variable, True)
+    form = derived_format(template)
+    if form is not None:
+        return TaughtFormat(form, variable, True)
+    known = _known_format(template) if variable and written_calls(template, 1) is None else None
+    return TaughtFormat(HERMES, None, False) if known is None else TaughtFormat(known, variable, False)
 
 
 def call_format_of(template: ChatTemplate) -> CallFormat:
     """Return the format of calls that a template's model writes; that of Hermes where it knows no tools."""
-    return HERMES
+    return taught_format(template).form
+
+
+def _variable_of_tools(template: ChatTemplate) -> str | None:
+    # Some templates fail without tools.
+    without = _rendered(template, {})
+    for name in _VARIABLES:
+        if name in template.source and _rendered(template, {name: _TOOLS}) not in (None, without):
+            return name
+    return None
+
+
+def _rendered(template: ChatTemplate, variables: dict[str, Any]) -> str | None:
+    try:
+        return template.render(_QUESTION, **variables)
+    except TextError:
+        return None
+
+
+def _known_format(template: ChatTemplate) -> CallFormat | None:
+    """Return the format of a family by its marks."""
+    return next((form for mark, form in MARKS if mark in template.source or mark in template.added_tokens), None)

@@ -108,7 +108,7 @@ class CallReader(ABC):
         opening = self._form.opening
         while (begin := self._text.find(opening)) < 0:
             # Space between the text and a call belongs to neither.
-            unsure = _beginning_of(opening, self._text)
+            unsure = beginning_of(opening, self._text)
             sure = len(self._text) if self._is_last else len(self._text[: len(self._text) - unsure].rstrip())
             if sure:
                 yield CallText(self._text[:sure])
@@ -301,6 +301,6 @@ def as_json(value: object) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _beginning_of(tag: str, text: str) -> int:
+def beginning_of(tag: str, text: str) -> int:
     """Return how many characters at the end of `text` may begin `tag`."""
     return next((n for n in range(len(tag) - 1, 0, -1) if text.endswith(tag[:n])), 0)

@@ -1,0 +1,100 @@
+"""Calls of gpt-oss: ``<|channel|>commentary to=functions.f <|constrain|>json<|message|>{...}<|call|>`` (harmony).
+
+A reply is a row of messages, each with a header: thoughts in the channel ``analysis``, text in ``final``
+(https://github.com/openai/harmony).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tinychat.tools.definitions import Tool, ToolCall
+from tinychat.tools.events import CallText, CallThought
+from tinychat.tools.formats.call_format import CallFormat
+from tinychat.tools.formats.reading import CallReader, MalformedCall, Steps, beginning_of
+
+_MESSAGE, _END, _CALL, _START = "<|message|>", "<|end|>", "<|call|>", "<|start|>"
+_ENDS = (_END, _CALL, _START, "<|return|>")
+_LONGEST_HEADER = 400
+_RECIPIENT = re.compile(r"\bto=functions\.([^\s<]+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HarmonyFormat(CallFormat):
+    """Each call is a message to a function; a reply begins within its header."""
+
+    name: ClassVar = "harmony"
+
+    call_begin: str = "<|channel|>commentary to=functions."
+    call_end: str = _CALL
+    separator: str = "<|start|>assistant"
+
+    def parser(self, tools: Sequence[Tool]) -> CallReader:
+        """Return a parser of one reply."""
+        return _HarmonyReader(self)
+
+    def spell_body(self, call: ToolCall) -> str:
+        """Return name and arguments."""
+        return f"{call.name} <|constrain|>json{_MESSAGE}{call.arguments}"
+
+    @property
+    def markers(self) -> str:
+        """All texts that the format writes beside names and values."""
+        return "\n".join((self.call_begin, "<|constrain|>", _MESSAGE, *_ENDS))
+
+
+class _HarmonyReader(CallReader):
+    def _read(self) -> Steps[None]:
+        while True:
+            yield from self._space()
+            if not self._text[self._at :]:
+                break
+            try:
+                yield from self._call()
+            except MalformedCall as fault:
+                if self._text:
+                    self.faults.append(f"call {self.count + 1}: {fault}")
+                    yield CallText(self._text[:1])
+                    self._text, self._at = self._text[1:], 0
+                    yield from self._body(CallText)
+        if self._text:
+            yield CallText(self._text)
+
+    def _call(self) -> Steps[None]:
+        """Read a message, which may be a call."""
+        if not (yield from self._begins_header()):
+            yield from self._body(CallText)
+            return
+        header = yield from self._until(_MESSAGE, longest=_LONGEST_HEADER)
+        yield from self._expect(_MESSAGE)
+        if recipient := _RECIPIENT.search(header):
+            yield self._begin(recipient[1])
+            yield from self._object()
+            yield from self._next(*_ENDS)
+            self._commit()
+            return
+        self._commit()
+        yield from self._body(CallThought if "<|channel|>analysis" in header else CallText)
+
+    def _begins_header(self) -> Steps[bool]:
+        start, found = self._at, (yield from self._next("<|channel|>", _START, _MESSAGE, "to=functions."))
+        self._at = start
+        return bool(found)
+
+    def _body(self, kind: type[CallText] | type[CallThought]) -> Steps[None]:
+        """Pass on the text of a message."""
+        ends = re.compile("|".join(map(re.escape, ("<|channel|>", *_ENDS))))
+        while (end := ends.search(self._text)) is None:
+            unsure = 0 if self._is_last else max(beginning_of(each, self._text) for each in ("<|channel|>", *_ENDS))
+            if sure := self._text[: len(self._text) - unsure]:
+                yield kind(sure)
+                self._text = self._text[len(sure) :]
+            if self._is_last:
+                return
+            yield None
+        if end.start():
+            yield kind(self._text[: end.start()])
+        self._text = self._text[end.start() if end[0] in ("<|channel|>", _START) else end.end() :]

@@ -1,0 +1,151 @@
+"""Conversations with tools, as chat templates take them: also those that know no tools, or write no calls."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from tinychat.errors import TextError
+from tinychat.text.guard import Guarded, spelling_pattern
+from tinychat.text.template import ChatTemplate, Message
+from tinychat.text.tokenizer import Tokenizer
+from tinychat.tools.definitions import ToolCall
+from tinychat.tools.formats.call_format import CallFormat
+from tinychat.tools.formats.of_template import TaughtFormat, taught_format
+
+_PROMPT = """\
+You may call functions to answer. These are the functions, each with the JSON schema of its arguments:
+
+<tools>
+{tools}
+</tools>
+
+To call a function, write its name and its arguments exactly in this form:
+
+{call}
+
+Its result comes in the next message. Answer without a call where no function is needed."""
+_RESULT = "<tool_response>\n{}\n</tool_response>"
+_EXAMPLE = ToolCall("call00000", "NAME", '{"ARGUMENT": "VALUE"}')
+
+
+class ToolTemplate:
+    """A chat template that renders tools, calls and results, whatever it knows of them itself.
+
+    A template that knows no tools gets a system prompt of ours, and results in the manner of Hermes. One that writes no
+    calls gets them in the content, as its model has written them.
+    """
+
+    def __init__(self, template: ChatTemplate) -> None:
+        self._template = template
+
+    @cached_property
+    def taught(self) -> TaughtFormat:
+        """What the template knows of tools."""
+        return taught_format(self._template)
+
+    @property
+    def form(self) -> CallFormat:
+        """The format in which the model writes calls."""
+        return self.taught.form
+
+    def render(self, messages: Sequence[Message], add_generation_prompt: bool = True, **variables: object) -> str:
+        """Write a conversation as `ChatTemplate.render` does; `variables` may have ``tools``, in OpenAI's form."""
+        messages, given = self._prepared(messages, variables)
+        return self._template.render(messages, add_generation_prompt, **given)
+
+    def render_ids(
+        self, messages: Sequence[Message], add_generation_prompt: bool = True, **variables: object
+    ) -> list[int]:
+        """Write a conversation as `render` does and encode it: the prompt for the model."""
+        messages, given = self._prepared(messages, variables)
+        return self._template.render_ids(messages, add_generation_prompt, **given)
+
+    def marker_ids(self, tokenizer: Tokenizer) -> frozenset[int]:
+        """Return the control tokens by which the model writes calls: text for whoever reads these."""
+        control = [text for text, number in tokenizer.added_tokens.items() if number in tokenizer.special_ids]
+        found = spelling_pattern(control).findall(self.form.markers)
+        return frozenset(tokenizer.added_tokens[text] for text in found)
+
+    def _prepared(
+        self, messages: Sequence[Message], variables: Mapping[str, object]
+    ) -> tuple[Sequence[Message], dict[str, Any]]:
+        """Return messages and variables for the template itself."""
+        given = {name: value for name, value in variables.items() if value or name != "tools"}
+        if "tools" not in given and not any(_is_of_tools(message) for message in messages):
+            return messages, given
+        tools = given.pop("tools", None)
+        if self.taught.variable is not None:
+            given |= {self.taught.variable: tools} if tools else {}
+        elif isinstance(tools, Iterable):
+            messages = self._told_of([*tools], messages)
+        if not self.taught.writes_calls:
+            messages = [self._with_spelled_calls(message) for message in messages]
+        return messages if self.taught.variable or self.taught.writes_calls else _results_as_questions(messages), given
+
+    def _told_of(self, tools: Sequence[object], messages: Sequence[Message]) -> list[Message]:
+        """Return messages that begin with a description of the tools."""
+        listed = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
+        before, _, behind = _PROMPT.replace("{call}", self.form.spell(_EXAMPLE)).partition("{tools}")
+        prompt = Guarded(before + self._template.guarded(listed) + behind)
+        first: Mapping[str, Any] = messages[0] if messages else {}
+        role = "system" if self._takes_system else "user"
+        if first.get("role") not in (role, "developer" if role == "system" else role):
+            return [{"role": role, "content": prompt}, *messages]
+        both = [self._template.guarded(str(first["content"])), prompt]
+        content = Guarded("\n\n".join(both if role == "system" else both[::-1]))
+        return [{**first, "content": content}, *messages[1:]]
+
+    @cached_property
+    def _takes_system(self) -> bool:
+        try:
+            text = self._template.render(
+                [{"role": "system", "content": "system probe"}, {"role": "user", "content": "?"}]
+            )
+        except TextError:
+            return False
+        return "system probe" in text
+
+    def _with_spelled_calls(self, message: Message) -> Message:
+        """Return a message whose calls are part of its content."""
+        calls = message.get("tool_calls")
+        if not isinstance(calls, Sequence) or not calls:
+            return message
+        guarded = self._template.guarded
+        spelled = self.form.spell(*[_guarded_call(call, guarded) for call in calls])
+        content = message.get("content") or ""
+        text = f"{self._template.guarded_reply(str(content))}\n" if content else ""
+        others = {key: value for key, value in message.items() if key != "tool_calls"}
+        return {**others, "content": Guarded(text + spelled)}
+
+
+def _is_of_tools(message: Message) -> bool:
+    return bool(message.get("tool_calls")) or message.get("role") == "tool"
+
+
+def _guarded_call(call: Any, guarded: Any) -> ToolCall:
+    """Return a call without control tokens in its name or arguments; no object stays what it is, in one argument."""
+    function = call.get("function", {}) if isinstance(call, Mapping) else {}
+    arguments = function.get("arguments", "{}")
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    try:
+        is_object = isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        is_object = False
+    spelled = text if is_object else json.dumps({"": text}, ensure_ascii=False)
+    return ToolCall(str(call.get("id", "")), guarded(str(function.get("name", ""))), guarded(spelled))
+
+
+def _results_as_questions(messages: Sequence[Message]) -> list[Message]:
+    """Return messages without the role of tools: results are a message of the user, with what that asks next."""
+    found: list[Message] = []
+    is_result = False
+    for message in messages:
+        was_result, is_result = is_result, message.get("role") == "tool"
+        turn = {"role": "user", "content": _RESULT.format(message.get("content") or "")} if is_result else message
+        if was_result and turn.get("role") == "user":
+            turn = {**turn, "content": f"{found.pop()['content']}\n{turn.get('content') or ''}"}
+        found.append(turn)
+    return found
