@@ -134,6 +134,7 @@ ARROWS = {
     "serve": [
         "client.running_servers",
         "conversation",
+        "engine.ids",
         "engine.saved_caches",
         "engine.sequence",
         "generate",
