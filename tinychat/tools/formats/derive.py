@@ -113,12 +113,12 @@ def _layout(reply: str, name: str, arguments: Mapping[str, Any]) -> _Layout | No
     end = begin + len(name)
     if (found := _BEGINS_OBJECT.search(reply[:begin])) and (whole := _object(reply, found.start(), name, arguments)):
         return whole
-    if reply.startswith("(", end):
-        return _Layout(PythonicFormat, begin, reply.index(f"={arguments['second_key']}", end) + 4)
+    first, second = re.escape(arguments["first_key"]), arguments["second_key"]
+    if python := re.compile(rf"\(first_key=.*?, second_key={second}\)").match(reply, end):
+        return _Layout(PythonicFormat, begin, python.end())
+    if braced := re.compile(rf"\{{first_key:(\S+?){first}\S+?,second_key:{second}\}}").match(reply, end):
+        return _Layout(BracedFormat, begin, braced.end(), {"quote": braced[1]})
     brace = reply.find("{", end)
-    if reply.startswith("{first_key:", end):
-        quote = reply[end + len("{first_key:") : reply.index(arguments["first_key"], end)]
-        return _Layout(BracedFormat, begin, reply.index("}", end) + 1, {"quote": quote})
     if brace >= 0 and (decoded := _decoded(reply, brace)) and decoded[0] == arguments:
         return _Layout(NamedFormat, begin, decoded[1], {"name_end": reply[end:brace]})
     return _tagged(reply, begin, end, arguments)
@@ -183,14 +183,15 @@ def _format(reply: str, calls: list[_Layout], end_of_turn: str, id_rule: IdRule)
         parts["name_end"] = re.sub(r"\d+", NUMBER, parts["name_end"])
     if first.kind is JsonFormat and not lead:
         parts["is_bare"] = True
-    elif not re.search(r"[<\[{|]", lead):
-        # Words that any text may have.
-        return None
     fields = {key: text.replace(_IDS[0], ID) if isinstance(text, str) else text for key, text in parts.items()}
     fields |= {key: text.replace(_IDS[0], ID) for key, text in _tidy(frame).items()}
     if NUMBER in fields.get("name_end", "") and fields["call_begin"].endswith("functions."):
         id_rule = "named"
-    return first.kind(**fields, id_rule=id_rule)
+    if first.kind is TaggedFormat and not fields["call_end"].strip():
+        return None
+    form = first.kind(**fields, id_rule=id_rule)
+    # Not words that any text may have.
+    return form if re.search(r"[<\[{|]", form.opening) else None
 
 
 def _tidy(frame: dict[str, str]) -> dict[str, str]:
