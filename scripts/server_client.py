@@ -9,9 +9,28 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from time import perf_counter
+from typing import Any, NamedTuple
 
 Event = dict[str, Any]
+_DATA = b"data: "
+
+
+class TimedStream(NamedTuple):
+    """A stream as it came: seconds to its first event, and all that came."""
+
+    first_seconds: float
+    data: bytes
+
+    @property
+    def events(self) -> list[Event]:
+        """The events."""
+        return [json.loads(line.removeprefix(_DATA)) for line in self.data.splitlines() if is_event(line)]
+
+    @property
+    def text(self) -> str:
+        """The text of a completion."""
+        return "".join(event["content"] for event in self.events)
 
 
 @contextmanager
@@ -63,6 +82,30 @@ async def events(port: int, path: str, body: Event) -> AsyncIterator[Event]:
     """Yield the events of a stream."""
     async with opened(port, path, body | {"stream": True}) as reader:
         while line := await reader.readline():
-            data = line.removeprefix(b"data: ")
-            if data != line and data.strip() != b"[DONE]":
-                yield json.loads(data)
+            if is_event(line):
+                yield json.loads(line.removeprefix(_DATA))
+
+
+async def timed_stream(port: int, path: str, body: Event) -> TimedStream:
+    """Receive a stream to its end; nothing is read out of it meanwhile: a client's work is not the server's time."""
+    began = perf_counter()
+    async with opened(port, path, body | {"stream": True}) as reader:
+        lines: list[bytes] = []
+        while line := await reader.readline():
+            lines.append(line)
+            if is_event(line):
+                break
+        first_seconds = perf_counter() - began
+        return TimedStream(first_seconds, b"".join(lines) + await reader.read())
+
+
+async def timed_streams(port: int, path: str, bodies: list[Event]) -> tuple[float, list[TimedStream]]:
+    """Receive streams at once; return the seconds until the last has ended, and what came."""
+    began = perf_counter()
+    streams = await asyncio.gather(*(timed_stream(port, path, body) for body in bodies))
+    return perf_counter() - began, streams
+
+
+def is_event(line: bytes) -> bool:
+    """Return whether a line of a stream is an event with an object."""
+    return line.startswith(_DATA + b"{")

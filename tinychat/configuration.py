@@ -1,7 +1,8 @@
 """The user's configuration file: default model, settings, roles, prompt templates, settings and aliases of models.
 
 It is TOML, ``config.toml`` in the folder that `tinychat.user_folders.config_folder` gives. Settings are at its top, in
-``[roles.NAME]``, ``[templates.NAME]`` and ``[models."NAME"]``; ``[aliases]`` has names of models.
+``[roles.NAME]``, ``[templates.NAME]`` and ``[models."NAME"]``; ``[aliases]`` has names of models, and
+``[mcp.servers.NAME]`` a server of tools.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 from tinychat.errors import ConfigurationError, FieldError
 from tinychat.files import read_small
 from tinychat.json_file import one_line
+from tinychat.mcp.server_settings import ServerSettings, server_settings
 from tinychat.settings import CONFIG, SETTINGS, names
 from tinychat.user_folders import config_folder
 
@@ -60,6 +62,11 @@ STARTER = f"""\
 
 # [aliases]                     # tinychat chat small
 # small = "smollm2-135m"
+
+# [mcp.servers.files]           # tools of other programs: tinychat mcp list
+# command = "npx"
+# args = ["-y", "@modelcontextprotocol/server-filesystem", "/home/me/notes"]
+# env = {{ TOKEN = "${{MY_TOKEN}}" }}
 """
 
 
@@ -69,7 +76,8 @@ class Configuration:
 
     `path` is None where this user has no home. `general`, and by name `models` and `roles`, are settings by name; those
     of a role may have a "model". `templates` have a "prompt", settings, a "model" if any, and "defaults" of variables
-    by name. `aliases` are names of models by other names for them, `model` is the MODEL where none is named.
+    by name. `aliases` are names of models by other names for them, `model` is the MODEL where none is named. `servers`
+    are those of MCP, by name.
     """
 
     path: Path | None = None
@@ -79,6 +87,7 @@ class Configuration:
     templates: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
     model: str | None = None
+    servers: Mapping[str, ServerSettings] = field(default_factory=dict)
 
     def role(self, name: str | None) -> Mapping[str, Any]:
         """Return the settings of a role, none without a name; `ConfigurationError` if it is unknown."""
@@ -166,7 +175,7 @@ class _Reader:
         self._path, self._lines = path, text.splitlines()
 
     def read(self, found: Mapping[str, Any]) -> Configuration:
-        tables = {name: self._table(found.get(name, {}), name) for name in (*_SECTIONS, "aliases")}
+        tables = {name: self._table(found.get(name, {}), name) for name in (*_SECTIONS, "aliases", "mcp")}
         general = {key: value for key, value in found.items() if key not in (*tables, "model")}
         self._check(general, (), (*_SETTINGS, "model", *tables))
         sections = {
@@ -182,7 +191,28 @@ class _Reader:
         self._check_model(found, (), "model")
         for name in tables["aliases"]:
             self._check_model(tables["aliases"], ("aliases",), name)
-        return Configuration(self._path, general, **sections, aliases=tables["aliases"], model=found.get("model"))
+        return Configuration(
+            self._path,
+            general,
+            **sections,
+            aliases=tables["aliases"],
+            model=found.get("model"),
+            servers=self._servers(tables["mcp"]),
+        )
+
+    def _servers(self, table: Mapping[str, Any]) -> dict[str, ServerSettings]:
+        if unknown := [key for key in table if key != "servers"]:
+            raise self._error(("mcp",), unknown[0], "is unknown: servers are in [mcp.servers.NAME]")
+        found = {}
+        for name, section in self._table(table.get("servers", {}), "mcp", "servers").items():
+            parents = ("mcp", "servers", name)
+            try:
+                found[name] = server_settings(name, self._table(section, *parents), self._path.absolute().parent)
+            except FieldError as error:
+                if error.field == "name":
+                    raise self._error(parents[:2], name, error.problem) from None
+                raise self._error(parents, error.field, error.problem) from None
+        return found
 
     def _table(self, value: object, *names: str) -> dict[str, Any]:
         if not isinstance(value, dict):

@@ -14,7 +14,10 @@
     |- ContextError             the tokens do not fit into the context
     |  |- PromptTooLongError    the prompt alone has more of them than the context
     |  `- CacheFullError        the memory of all sequences' keys and values is full
+    |- ToolError                a tool cannot be offered, or a call of it cannot be run
     |- ServerError              a server cannot be reached, refuses a request, or breaks off
+    |- McpError                 an MCP server cannot be started, breaks off, or breaks a limit or the protocol
+    |  `- McpRefusedError       it answers a request with an error
     `- SettingError             an argument or environment variable is out of range
        `- FieldError            the value of one named field is
 
@@ -97,8 +100,32 @@ class CacheFullError(ContextError):
     """The memory of all sequences' keys and values is full."""
 
 
+class ToolError(TinychatError):
+    """A tool cannot be offered, or a call of it cannot be run: one line that the model may read, too."""
+
+
 class ServerError(TinychatError):
     """A server of models cannot be reached, refuses a request, or breaks off."""
+
+
+class McpError(TinychatError):
+    """A server of tools (MCP) cannot be started, breaks off, or breaks a limit or the protocol."""
+
+
+class McpRefusedError(McpError):
+    """A server of tools answers a request with an error.
+
+    Attributes
+    ----------
+    code : int
+        JSON-RPC's number of the error.
+    data : object
+        What the server adds to it, as JSON has it; None if nothing.
+    """
+
+    def __init__(self, message: str, code: int, data: object = None) -> None:
+        super().__init__(message)
+        self.code, self.data = code, data
 
 
 class SettingError(TinychatError):

@@ -17,6 +17,7 @@ from tinychat.file_lock import try_lock
 MAX_TEXT_BYTES = 512 << 20
 HAS_NUL = "holds NUL bytes, so it is not text: convert it first"
 """The end of an error about bytes that are valid UTF-8, as UTF-16 and many binary files are, but no text."""
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 # A pipe would wait for its writer; regular files know no such flag. Windows has neither.
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 
@@ -30,7 +31,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     # One name for each process: two must not write into each other's file.
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(aside, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        # No link that somebody has put there is followed.
+        with open(aside, "wb", opener=lambda name, flags: os.open(name, flags | _NO_LINK, 0o600)) as file:
             # It ends with the process: see `unfinished_bytes`.
             try_lock(file.fileno())
             yield file
@@ -57,13 +59,35 @@ def unfinished_bytes(folder: Path, names: str) -> int:
     return size
 
 
-def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file for reading in binary; `OSError` for a folder, a pipe or a device."""
-    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | _AT_ONCE))
+def open_regular(path: Path, beneath: Path | None = None) -> BinaryIO:
+    """Open a regular file for reading in binary; `OSError` for a folder, a pipe or a device.
+
+    `beneath` is a folder above it: then no part of the path between them is followed if it is, or becomes, a link.
+    """
+    if beneath is None or os.open not in os.supports_dir_fd:
+        file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | _AT_ONCE))
+    else:
+        parts = path.relative_to(beneath).parts or (".",)
+        file = open(path, "rb", opener=lambda _, flags: _open_parts(beneath, parts, flags | _AT_ONCE))
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     return file
+
+
+def _open_parts(folder: Path, parts: tuple[str, ...], flags: int) -> int:
+    """Open a file below a folder one part of its path after the other; a link is an `OSError`."""
+    *folders, name = parts
+    folder_flags = os.O_RDONLY | os.O_DIRECTORY
+    number = os.open(folder, folder_flags)
+    try:
+        for part in folders:
+            inner = os.open(part, folder_flags | _NO_LINK, dir_fd=number)
+            os.close(number)
+            number = inner
+        return os.open(name, flags | _NO_LINK, dir_fd=number)
+    finally:
+        os.close(number)
 
 
 def read_small(path: Path, limit: int) -> bytes:

@@ -8,8 +8,9 @@ from time import monotonic, sleep
 import pytest
 from fake_loop import FakeLoop
 
-from tinychat.chat.shell_output import Output, Stopped, output_of
+from tinychat.chat.shell_output import Output, output_of
 from tinychat.errors import SettingError
+from tinychat.tools.own.bounded_command import Stopped
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX shell")
 

@@ -2,7 +2,7 @@ import unicodedata
 
 import pytest
 
-from tinychat.terminal.safe_text import one_safe_line, safe_text
+from tinychat.terminal.safe_text import escaped_text, one_safe_line, safe_text
 
 
 @pytest.mark.parametrize("text", ["plain\n\ttext", "😀 é 漢字 \u200d", "\u2028", ""])
@@ -38,3 +38,11 @@ def test_a_line_is_one_and_keeps_both_ends():
     assert 900 < len(line) <= 1000
     assert one_safe_line(" a\n b ") == "a b"
     assert one_safe_line("x" * 1000) == "x" * 1000
+
+
+def test_what_cannot_be_seen_is_told_by_its_number():
+    hidden = "a\x1b[2J\r\u202egpj.exe\u200b\U000e0041\u00a0\udc80"
+    assert escaped_text(hidden) == r"a\x1b[2J\r\u202egpj.exe\u200b\U000e0041\xa0\udc80"
+    everything = "".join(map(chr, [*range(0x3100), *range(0xD800, 0xFB00), *range(0xE0000, 0xE0100)]))
+    assert {char for char in escaped_text(everything) if not char.isprintable()} == {"\n", "\t"}
+    assert escaped_text("שלום\n\té 漢字 😀") == "שלום\n\té 漢字 😀"

@@ -8,7 +8,7 @@ from fake_model import EOS, VOCAB_SIZE, ByteTokenizer
 from tinychat.errors import FieldError
 from tinychat.generate.grammar import Constraint, Grammar
 from tinychat.tools.definitions import Tool, ToolChoice, as_tools, tool_choice
-from tinychat.tools.grammars.hermes import call_grammar
+from tinychat.tools.formats.json_calls import HERMES
 
 SCHEMA = {"type": "object", "properties": {"n": {"$ref": "#/$defs/count"}}, "required": ["n"]} | {
     "additionalProperties": False,
@@ -90,7 +90,7 @@ def test_choices_that_make_no_sense(tools, choice, parallel, field):
 def accepted(choice, text):
     """Return how much of a text the grammar of a choice accepts, and whether the reply may end there."""
     pytest.importorskip("llguidance")
-    grammar = Grammar.from_text(call_grammar(choice), "tools")
+    grammar = Grammar.from_text(HERMES.grammar(choice), "tools")
     state = Constraint(grammar, ByteTokenizer(), VOCAB_SIZE, [EOS]).start()
     for index, byte in enumerate(text.encode()):
         if state.finished or not state.allowed()[byte]:
@@ -137,5 +137,5 @@ def test_a_strict_tool_leaves_text_free_and_binds_calls():
 
 
 def test_no_grammar_where_nothing_is_strict_or_required():
-    assert call_grammar(ToolChoice((F, G))) is None
-    assert call_grammar(ToolChoice()) is None
+    assert HERMES.grammar(ToolChoice((F, G))) is None
+    assert HERMES.grammar(ToolChoice()) is None

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator
 from tinychat.chat.command_files import attach, complete_path
 from tinychat.chat.interrupt_flag import InterruptFlag
 from tinychat.chat.loop import ChatLoop
-from tinychat.chat.shell_output import Stopped, output_of
+from tinychat.chat.shell_output import output_of
 from tinychat.conversation.attachments import Attachment
+from tinychat.tools.own.bounded_command import Stopped
 
 _SHOWN_LINES, _SHOWN_COLUMNS = 40, 400
 

@@ -1,24 +1,16 @@
-"""The output of a shell command: bounded in time and length, without a terminal."""
+"""The output of a shell command as text."""
 
 from __future__ import annotations
 
 import codecs
 import os
-import selectors
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
-from contextlib import suppress
-from time import monotonic, sleep
 from typing import NamedTuple
 
 from tinychat.errors import SettingError
+from tinychat.tools.own.bounded_command import MAX_BYTES, run_bounded
 
-MAX_SECONDS, MAX_BYTES = 30.0, 256 << 10
-_POLL_SECONDS = 0.05
-# Between SIGTERM and SIGKILL.
-_GRACE_SECONDS = 0.5
+MAX_SECONDS = 30.0
 
 
 class Output(NamedTuple):
@@ -28,104 +20,21 @@ class Output(NamedTuple):
     ending: str
 
 
-class Stopped(Exception):
-    """The user stopped the command."""
-
-
 def output_of(
     command: str, stopped: Callable[[], bool], max_seconds: float = MAX_SECONDS, max_bytes: int = MAX_BYTES
 ) -> Output:
-    """Run a command as ``sh -c`` in the user's shell, and return its stdout and stderr.
-
-    It has no stdin and no terminal, but its own session and process group, which is ended as a whole when `stopped`
-    returns True (then `Stopped` is raised) or at a limit (then the output so far is returned).
-    """
-    if sys.platform == "win32":
-        raise SettingError("/run does not work on Windows: attach the output as a file")
-    process = _start(command)
+    """Run a command as ``sh -c`` in the user's shell, within the bounds of `run_bounded`, and return its text."""
+    shell = os.environ.get("SHELL") or "/bin/sh"
     try:
-        data, ending = _read(process, stopped, max_seconds, max_bytes)
-    finally:
-        _end(process)
+        data, limit, ending = run_bounded([shell, "-c", command], stopped, max_seconds, max_bytes=max_bytes)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise SettingError(f"{shell} cannot run the command: {reason}; $SHELL names another shell") from None
     try:
         # A limit may have cut the last character in two.
-        text = codecs.getincrementaldecoder("utf-8")().decode(data, final=not ending)
+        text = codecs.getincrementaldecoder("utf-8")().decode(data, final=not limit)
     except UnicodeDecodeError:
         text = None
     if text is None or "\0" in text:
         raise SettingError("the output is not UTF-8 text: nothing is attached")
-    return Output(text.replace("\r\n", "\n"), ending or _ending_of(process.returncode))
-
-
-def _start(command: str) -> subprocess.Popen[bytes]:
-    shell = os.environ.get("SHELL") or "/bin/sh"
-    try:
-        return subprocess.Popen(
-            [shell, "-c", command],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise SettingError(f"{shell} cannot run the command: {reason}; $SHELL names another shell") from None
-
-
-def _read(
-    process: subprocess.Popen[bytes], stopped: Callable[[], bool], max_seconds: float, max_bytes: int
-) -> tuple[bytearray, str]:
-    """Read to the end of the command or to a limit; return the output and the limit in words."""
-    assert process.stdout is not None
-    until, data, is_open = monotonic() + max_seconds, bytearray(), True
-    with selectors.DefaultSelector() as selector:
-        selector.register(process.stdout, selectors.EVENT_READ)
-        while is_open or process.poll() is None:
-            if stopped():
-                raise Stopped
-            if monotonic() >= until:
-                return data, f"ended after {max_seconds:g} s"
-            if not is_open:
-                sleep(_POLL_SECONDS)
-            elif selector.select(_POLL_SECONDS):
-                part = os.read(process.stdout.fileno(), 1 << 16)
-                data += part
-                is_open = bool(part)
-                if len(data) > max_bytes:
-                    return data[:max_bytes], f"cut at {max_bytes >> 10} KiB"
-    return data, ""
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the command with all processes of its group, if it still runs."""
-    assert process.stdout is not None
-    # Until the process is waited for, no other can get its number, which is the group's.
-    if process.returncode is None:
-        _send(process, signal.SIGTERM)
-        _wait_for_end(process.stdout.fileno())
-        _send(process, signal.SIGKILL)
-    process.stdout.close()
-    # A process of another user may continue; nobody waits for it.
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(_GRACE_SECONDS)
-
-
-def _send(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)
-
-
-def _wait_for_end(output: int) -> None:
-    """Wait a moment for the end of the output: then all processes have ended."""
-    until = monotonic() + _GRACE_SECONDS
-    with selectors.DefaultSelector() as selector:
-        selector.register(output, selectors.EVENT_READ)
-        while (left := until - monotonic()) > 0:
-            if selector.select(left) and not os.read(output, 1 << 16):
-                return
-
-
-def _ending_of(code: int) -> str:
-    if code < 0:
-        return f"ended by {signal.Signals(-code).name}"
-    return f"exit code {code}" if code else ""
+    return Output(text.replace("\r\n", "\n"), ending)

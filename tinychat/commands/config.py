@@ -21,8 +21,8 @@ def config(writes_starter: bool, only_path: bool) -> None:
 
     The file is TOML: a default model, settings and a system prompt; settings for single models in [models."NAME"];
     roles for `tinychat chat -r NAME` in [roles.NAME]; prompt templates for `tinychat -t NAME` in [templates.NAME];
-    other names of models in [aliases]. Order of precedence: flags, the model's section, the template, the role, the
-    general settings, the recommendations of the model, tinychat's defaults.
+    other names of models in [aliases]; servers of tools in [mcp.servers.NAME]. Order of precedence: flags, the model's
+    section, the template, the role, the general settings, the recommendations of the model, tinychat's defaults.
     """
     path = configuration_path()
     if path is None:
@@ -56,6 +56,7 @@ def _lines(found: Configuration) -> Iterator[str]:
         *((f"roles.{name}", values) for name, values in found.roles.items()),
         *((f"templates.{name}", values) for name, values in found.templates.items()),
         ("aliases", found.aliases),
+        ("mcp.servers", {name: server.line for name, server in found.servers.items()}),
     ):
         if values:
             yield from _section(title, values)

@@ -25,6 +25,7 @@ _MODULES = {
     "doctor": "doctor",
     "show": "show",
     "config": "config",
+    "mcp": "mcp",
     "completion": "completion",
 }
 """The module of `tinychat.commands` that defines each command."""

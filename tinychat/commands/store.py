@@ -10,6 +10,7 @@ import click
 
 from tinychat.commands.options import QuantType, complete_from
 from tinychat.commands.progress import progress_bar
+from tinychat.commands.table import print_table
 from tinychat.configuration import read_configuration
 from tinychat.generate.precedence import Preferences
 from tinychat.store.local import StoredModel, code_lines, list_models, quality_lines, summary_line
@@ -78,7 +79,7 @@ def models(available: bool, as_json: bool) -> None:
         problem = found.problem()
         state = f"in {found.program}" + (f", cannot be used: {problem}" if problem else "")
         rows.append((found.name, "" if found.is_checkpoint else "GGUF", _size(found.bytes()), "", state))
-    _print_table(rows)
+    print_table(rows)
     default = one_safe_line(Preferences(read_configuration()).model(None) or default_model())
     print(f"default model: {default}; `tinychat models --available` lists more to pull", file=sys.stderr)
 
@@ -135,21 +136,12 @@ def _list_available() -> None:
         )
         for entry in CATALOG.values()
     ]
-    _print_table([("NAME", "DISK", "MEMORY", "CONTEXT", "LICENCE", "THIS MACHINE", "REPOSITORY"), *rows])
+    print_table([("NAME", "DISK", "MEMORY", "CONTEXT", "LICENCE", "THIS MACHINE", "REPOSITORY"), *rows])
     print(
         f"estimates for int4, with {bandwidth:.1f} GB/s of memory bandwidth measured {measured}; "
         "download one with `tinychat pull NAME`",
         file=sys.stderr,
     )
-
-
-def _print_table(rows: Iterable[Sequence[str]]) -> None:
-    """Print rows as a table, numbers aligned to the right."""
-    table = list(rows)
-    widths = [max(map(len, column)) for column in zip(*table)]
-    for row in table:
-        cells = [cell.rjust(width) if cell[:1].isdigit() else cell.ljust(width) for cell, width in zip(row, widths)]
-        print("  ".join(cells).rstrip())
 
 
 @click.command()

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
-import sys
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tinychat.errors import SettingError
+from tinychat.installing import install_command
 from tinychat.limited_process import LimitedProcess, LimitError
 from tinychat.text.think_sections import ThinkSections
 
@@ -197,18 +194,8 @@ def _library() -> Any:
     try:
         import llguidance
     except ImportError:
-        raise SettingError(f"a schema or grammar needs llguidance: {_install_command('llguidance')}") from None
+        raise SettingError(f"a schema or grammar needs llguidance: {install_command('llguidance')}") from None
     return llguidance
-
-
-def _install_command(package: str) -> str:
-    """Return the command that installs a package for this very Python, wherever it is typed."""
-    pip = Path(sys.executable).with_name("pip")
-    with suppress(ValueError, OSError):
-        pip = pip.relative_to(Path.cwd())
-    # Not python -m pip: that would import modules of the working folder.
-    begin = shlex.quote(str(pip)) if pip.is_file() else f"{shlex.quote(sys.executable)} -P -m pip"
-    return f"{begin} install {package}"
 
 
 def _limited(action: str, text: str, source: str) -> str:

@@ -18,6 +18,16 @@ def safe_text(text: str) -> str:
     return text.translate(_VISIBLE)
 
 
+def escaped_text(text: str) -> str:
+    r"""Return `text` with every character that cannot be seen as its escape, such as ``\u202e``, but newline and tab.
+
+    For what a person decides on: unlike in a reply, spaces of no width and tags hide nothing in it.
+    """
+    return "".join(
+        char if char.isprintable() or char in "\n\t" else char.encode("unicode_escape").decode() for char in text
+    )
+
+
 def one_safe_line(text: str) -> str:
     """Return `text` as one line of at most 1000 characters; the middle of a longer text is left out."""
     if len(text) > 2 * _LONGEST_LINE:

@@ -67,12 +67,15 @@ class ToolChoice:
         The one tool that may be called.
     is_parallel : bool
         Whether a reply may have several calls.
+    constrains : bool
+        Whether calls are held to the schemas of all tools, not only to those of strict ones.
     """
 
     tools: tuple[Tool, ...] = ()
     required: bool = False
     only: str | None = None
     is_parallel: bool = True
+    constrains: bool = False
 
     @property
     def callable_tools(self) -> tuple[Tool, ...]:
@@ -80,9 +83,9 @@ class ToolChoice:
         return tuple(tool for tool in self.tools if self.only in (None, tool.name))
 
     @property
-    def has_strict(self) -> bool:
-        """Whether one of the tools is strict."""
-        return any(tool.strict for tool in self.tools)
+    def is_constrained(self) -> bool:
+        """Whether a grammar holds the calls."""
+        return bool(self.tools) and (self.required or self.constrains or any(tool.strict for tool in self.tools))
 
 
 def tool_choice(tools: object, choice: object, is_parallel: object) -> ToolChoice:

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tinychat.tools.definitions import Tool, ToolCall
+from tinychat.tools.definitions import Tool, ToolCall, ToolChoice
 from tinychat.tools.formats.call_format import CallFormat
 from tinychat.tools.formats.reading import CallReader, MalformedCall, Steps, as_json
+from tinychat.tools.grammars.braced import braced_grammar
+from tinychat.tools.grammars.markers import TEXT_ONLY, Markers
 
 _WORDS = {"None": None, "True": True, "False": False}
 _DEEPEST = 64
@@ -27,6 +29,10 @@ class BracedFormat(CallFormat):
     def parser(self, tools: Sequence[Tool]) -> CallReader:
         """Return a parser of one reply."""
         return _BracedReader(self)
+
+    def grammar(self, choice: ToolChoice, markers: Markers = TEXT_ONLY) -> str | None:
+        """Return the grammar of a reply with calls."""
+        return braced_grammar(choice, self.frame, self.quote, markers)
 
     def spell_body(self, call: ToolCall) -> str:
         """Return name and arguments."""

@@ -11,6 +11,8 @@ from typing import ClassVar, Literal, Protocol
 
 from tinychat.tools.definitions import Tool, ToolCall, ToolChoice
 from tinychat.tools.events import CallEvent
+from tinychat.tools.grammars.markers import TEXT_ONLY, Markers
+from tinychat.tools.grammars.replies import Frame
 
 IdRule = Literal["any", "nine", "named"]
 """Ids that a template accepts: any, nine letters and digits (Mistral), or ``functions.NAME:NUMBER`` (Kimi)."""
@@ -71,9 +73,12 @@ class CallFormat(ABC):
     def parser(self, tools: Sequence[Tool]) -> CallParser:
         """Return a parser of one reply; the schemas of the tools type arguments that are written as bare text."""
 
-    def grammar(self, choice: ToolChoice) -> str | None:
-        """Return the grammar, in llguidance's Lark, of a reply with calls; None where it may be any text."""
-        return None
+    @abstractmethod
+    def grammar(self, choice: ToolChoice, markers: Markers = TEXT_ONLY) -> str | None:
+        """Return the grammar, in llguidance's Lark, of a reply with calls; None where it may be any text.
+
+        `markers` are the control tokens of the model's vocabulary.
+        """
 
     @abstractmethod
     def spell_body(self, call: ToolCall) -> str:
@@ -100,6 +105,11 @@ class CallFormat(ABC):
         """All texts that the format writes beside names and values."""
         texts = [value for field in fields(self) if isinstance(value := getattr(self, field.name), str)]
         return "\n".join([self.opening, *texts])
+
+    @property
+    def frame(self) -> Frame:
+        """What stands around calls."""
+        return Frame(self.section_begin, self.section_end, self.call_begin, self.call_end, self.separator)
 
     def call_id(self, number: int, name: str = "", salt: str = "") -> str:
         """Return the id of a call by its number in the reply; other salts give other ids."""

@@ -16,7 +16,8 @@ from tinychat.tools.definitions import Tool, ToolCall, ToolChoice
 from tinychat.tools.events import CallArguments, CallBegin
 from tinychat.tools.formats.call_format import CallFormat
 from tinychat.tools.formats.reading import CallReader, MalformedCall, Steps, as_json
-from tinychat.tools.grammars.hermes import call_grammar
+from tinychat.tools.grammars.json_calls import bare_grammar, object_grammar
+from tinychat.tools.grammars.markers import TEXT_ONLY, Markers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +47,12 @@ class JsonFormat(CallFormat):
         """Return a parser of one reply."""
         return _BareReader(self, tools) if self.is_bare else _JsonReader(self)
 
-    def grammar(self, choice: ToolChoice) -> str | None:
+    def grammar(self, choice: ToolChoice, markers: Markers = TEXT_ONLY) -> str | None:
         """Return the grammar of a reply with calls."""
-        return call_grammar(choice)
+        if self.is_bare:
+            return bare_grammar(choice, self.name_key, self.arguments_key, self.separator, markers)
+        has_ids = self.id_rule == "nine"
+        return object_grammar(choice, self.frame, self.name_key, self.arguments_key, has_ids, markers)
 
     def spell_body(self, call: ToolCall) -> str:
         """Return the object."""

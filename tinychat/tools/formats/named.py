@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tinychat.tools.definitions import Tool, ToolCall
+from tinychat.tools.definitions import Tool, ToolCall, ToolChoice
 from tinychat.tools.formats.call_format import CallFormat
 from tinychat.tools.formats.reading import LONGEST_NAME, CallReader, MalformedCall, Steps
+from tinychat.tools.grammars.json_calls import named_grammar
+from tinychat.tools.grammars.markers import TEXT_ONLY, Markers
 
 NUMBER, ID = "{number}", "{id}"
 
@@ -28,6 +30,10 @@ class NamedFormat(CallFormat):
     def parser(self, tools: Sequence[Tool]) -> CallReader:
         """Return a parser of one reply."""
         return _NamedReader(self)
+
+    def grammar(self, choice: ToolChoice, markers: Markers = TEXT_ONLY) -> str | None:
+        """Return the grammar of a reply with calls."""
+        return named_grammar(choice, self.frame, self.name_end, markers)
 
     def spell(self, *calls: ToolCall) -> str:
         """Return calls as the model writes them in one reply."""

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tinychat.tools.definitions import Tool, ToolCall
+from tinychat.tools.definitions import Tool, ToolCall, ToolChoice
 from tinychat.tools.formats.call_format import CallFormat
 from tinychat.tools.formats.reading import CallReader, MalformedCall, Steps, as_json
+from tinychat.tools.grammars.markers import TEXT_ONLY, Markers
+from tinychat.tools.grammars.pythonic import python_grammar
 
 _WORDS = {"true": True, "false": False, "null": None}
 
@@ -24,6 +26,10 @@ class PythonicFormat(CallFormat):
     def parser(self, tools: Sequence[Tool]) -> CallReader:
         """Return a parser of one reply; arguments without a name are those of the schema, in its order."""
         return _PythonicReader(self, tools)
+
+    def grammar(self, choice: ToolChoice, markers: Markers = TEXT_ONLY) -> str | None:
+        """Return the grammar of a reply with calls."""
+        return python_grammar(choice, self.frame, markers)
 
     def spell_body(self, call: ToolCall) -> str:
         """Return the call in Python."""

@@ -11,10 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tinychat.tools.definitions import Tool, ToolCall
+from tinychat.tools.definitions import Tool, ToolCall, ToolChoice
 from tinychat.tools.formats.call_format import CallFormat
 from tinychat.tools.formats.reading import CallReader, MalformedCall, Steps, as_json
 from tinychat.tools.formats.schema_types import property_types
+from tinychat.tools.grammars.markers import TEXT_ONLY, Markers
+from tinychat.tools.grammars.tagged import Tags, tagged_grammar
 
 _TYPES: dict[type, str] = {bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
 # As Python prints them, which some templates do.
@@ -35,6 +37,11 @@ class TaggedFormat(CallFormat):
     def parser(self, tools: Sequence[Tool]) -> CallReader:
         """Return a parser of one reply; the schemas of the tools type the values."""
         return _TaggedReader(self, tools)
+
+    def grammar(self, choice: ToolChoice, markers: Markers = TEXT_ONLY) -> str | None:
+        """Return the grammar of a reply with calls."""
+        tags = Tags(self.name_end, self.key_begin, self.key_end, self.value_end)
+        return tagged_grammar(choice, self.frame, tags, markers)
 
     def spell_body(self, call: ToolCall) -> str:
         """Return name and arguments."""

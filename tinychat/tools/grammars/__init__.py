@@ -1,1 +1,1 @@
-"""Grammars of replies with calls, one file for each family of formats."""
+"""Grammars of replies with calls, in llguidance's Lark: one function for each format of calls."""

@@ -1,0 +1,1 @@
+"""A client of the Model Context Protocol: servers that offer tools, resources and prompts."""

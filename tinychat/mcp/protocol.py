@@ -1,0 +1,211 @@
+"""Messages of the Model Context Protocol: JSON-RPC 2.0, one message a line.
+
+Versions up to 2025-11-25 begin with a handshake (``initialize``). 2026-07-28 has none: each request carries the version
+and the client's capabilities in ``_meta`` (https://modelcontextprotocol.io/specification).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any, Protocol
+
+from tinychat.json_file import one_line
+from tinychat.text.guard import well_formed
+
+HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+STATELESS_VERSION = "2026-07-28"
+METHOD_NOT_FOUND = -32601
+UNSUPPORTED_VERSION = -32022
+KINDS = ("tools", "resources", "prompts")
+"""What a server offers; each kind has a list that may change."""
+MOST_TURNS = 10
+"""How often signs of progress may start the time limit of a request again."""
+POLL_SECONDS = 0.05
+"""How often who waits for an answer looks whether it is to stop."""
+
+_META = "io.modelcontextprotocol/"
+_LONGEST_NAME = 100
+_SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a call is: `done` of `total`, if that is known, and a few words of the server."""
+
+    done: float
+    total: float | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """How long to wait for an answer.
+
+    Attributes
+    ----------
+    seconds : float
+        Time limit; signs of progress start it again, up to ten times as long in all.
+    stop : threading.Event, optional
+        Ends the wait when it is set.
+    on_progress : callable, optional
+        Called with each `Progress`, in the thread that waits.
+    """
+
+    seconds: float
+    stop: threading.Event | None = None
+    on_progress: Callable[[Progress], object] | None = None
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A server as it introduces itself; all of it is its own word."""
+
+    version: str
+    name: str = ""
+    release: str = ""
+    instructions: str = ""
+    capabilities: Mapping[str, Any] = field(default_factory=dict)
+
+    def offers(self, kind: str) -> bool:
+        """Return whether the server has a list of this kind."""
+        return isinstance(self.capabilities.get(kind), dict)
+
+    @property
+    def changing(self) -> tuple[str, ...]:
+        """The kinds whose lists the server tells changes of."""
+        found = {kind: self.capabilities.get(kind) for kind in KINDS}
+        return tuple(kind for kind, one in found.items() if isinstance(one, dict) and one.get("listChanged") is True)
+
+
+class Changes:
+    """The lists of a server that have changed since somebody looked. Any number of threads may use it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kinds: set[str] = set()
+
+    def note(self, method: str) -> None:
+        """Note a notification, if it is one of a change."""
+        with self._lock:
+            self._kinds |= {kind for kind in KINDS if method == f"notifications/{kind}/list_changed"}
+
+    def take(self, kind: str) -> bool:
+        """Return whether a list of one of the `KINDS` has changed since this was last asked."""
+        with self._lock:
+            is_changed = kind in self._kinds
+            self._kinds.discard(kind)
+        return is_changed
+
+
+class Connection(Protocol):
+    """A server that answers requests, over whatever way. Any number of threads may use it."""
+
+    peer: Peer
+    changes: Changes
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether no request can be answered any more."""
+
+    def request(self, method: str, params: Json, wait: Wait) -> Json:
+        """Return the result of a request; `McpError` if there is none, `McpRefusedError` if it is an error."""
+
+    def close(self) -> None:
+        """End the connection, and the server where it was started for it."""
+
+
+def request_line(number: int, method: str, params: Json) -> bytes:
+    """Return the line of a request."""
+    return _line({"id": number, "method": method, "params": params})
+
+
+def notification_line(method: str, params: Json) -> bytes:
+    """Return the line of a message that has no answer."""
+    return _line({"method": method} | ({"params": params} if params else {}))
+
+
+def result_line(number: object, result: Json) -> bytes:
+    """Return the line of an answer."""
+    return _line({"id": number, "result": result})
+
+
+def error_line(number: object, code: int, message: str) -> bytes:
+    """Return the line of an answer that is an error."""
+    return _line({"id": number, "error": {"code": code, "message": message}})
+
+
+def _line(message: Json) -> bytes:
+    return json.dumps({"jsonrpc": "2.0"} | message, separators=(",", ":")).encode() + b"\n"
+
+
+def parse_line(line: bytes) -> list[Json] | None:
+    """Return the messages of a line, several if it is a batch (2025-03-26); None if it is no JSON.
+
+    A half of a surrogate pair, which JSON can spell but no text in UTF-8 can hold, becomes U+FFFD.
+    """
+    try:
+        value = json.loads(line)
+        if _SURROGATE_ESCAPE.search(line):
+            value = _whole(value)
+    except (ValueError, RecursionError):
+        return None
+    found = value if isinstance(value, list) else [value]
+    return [message for message in found if isinstance(message, dict)]
+
+
+def _whole(value: Any) -> Any:
+    match value:
+        case str():
+            return well_formed(value)
+        case list():
+            return [_whole(one) for one in value]
+        case dict():
+            return {_whole(key): _whole(one) for key, one in value.items()}
+    return value
+
+
+def client_info() -> Json:
+    """Return how this client introduces itself."""
+    return {"name": "tinychat", "version": version("tinychat")}
+
+
+def stateless_meta() -> Json:
+    """Return what each request of 2026-07-28 carries in ``_meta``."""
+    return {
+        f"{_META}protocolVersion": STATELESS_VERSION,
+        f"{_META}clientInfo": client_info(),
+        f"{_META}clientCapabilities": {},
+    }
+
+
+def peer_of(result: Json, spoken: str) -> Peer:
+    """Return the server that an answer to ``initialize`` or ``server/discover`` describes."""
+    meta = result.get("_meta")
+    stamp = meta.get(f"{_META}serverInfo") if isinstance(meta, dict) else None
+    info = result.get("serverInfo", stamp)
+    info = info if isinstance(info, dict) else {}
+    capabilities = result.get("capabilities")
+    return Peer(
+        spoken,
+        name=one_line(str(info.get("name", "")), _LONGEST_NAME),
+        release=one_line(str(info.get("version", "")), _LONGEST_NAME),
+        instructions=str(result.get("instructions") or ""),
+        capabilities=capabilities if isinstance(capabilities, dict) else {},
+    )
+
+
+def progress_of(params: Json) -> Progress:
+    """Return the progress that a notification tells; numbers that are none count as zero."""
+    done, total = (_number(params.get(key)) for key in ("progress", "total"))
+    return Progress(done or 0.0, total, one_line(str(params.get("message") or "")))
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value == value else None

@@ -1,0 +1,46 @@
+"""Grammar of replies with calls in the format of gpt-oss: harmony's messages on channels."""
+
+from __future__ import annotations
+
+from tinychat.tools.definitions import ToolChoice
+from tinychat.tools.grammars.arguments import json_object
+from tinychat.tools.grammars.markers import TEXT_ONLY, Markers, quoted
+from tinychat.tools.grammars.replies import any_tool
+from tinychat.tools.grammars.rules import Rules
+
+_CHANNEL, _CONSTRAIN, _MESSAGE = "<|channel|>", "<|constrain|>", "<|message|>"
+_START, _END, _CALL = "<|start|>", "<|end|>", "<|call|>"
+
+
+def harmony_grammar(choice: ToolChoice, markers: Markers = TEXT_ONLY) -> str | None:
+    """Return the grammar of a reply behind ``<|start|>assistant``; None: any text.
+
+    Messages on the channels analysis and commentary come before the last one, which is the answer or a call. A call
+    names its tool before or behind its channel, and ends the reply.
+    """
+    if not choice.is_constrained:
+        return None
+    rules = Rules(markers)
+    for number, tool in enumerate(choice.callable_tools):
+        rules.add(f"arguments_{number}", json_object(choice, tool))
+        name = quoted(f" to=functions.{tool.name}")
+        rules.add("kind", f'" "? {markers.lark(f"{_CONSTRAIN}json")} | " json"')
+        early = f"{name} {markers.lark(f'{_CHANNEL}commentary')} kind"
+        late = f"{markers.lark(f'{_CHANNEL}commentary')} {name} kind"
+        rules.add(f"tool_{number}", f"({early} | {late}) {markers.lark(_MESSAGE)} arguments_{number}")
+    ending = "" if markers.is_stop(_CALL) else f"({markers.lark(_CALL)})?"
+    rules.add("call", f"{any_tool(rules, choice)} {ending}")
+    rules.add("before", f"{_opened(markers, 'analysis', 'commentary')} {rules.until('said', _END)} {_next(markers)}")
+    rules.add("answer", f"{_opened(markers, 'final', 'commentary')} TEXT?")
+    rules.add("start", "before* call" if choice.required else "before* (call | answer)")
+    return rules.lark()
+
+
+def _opened(markers: Markers, *channels: str) -> str:
+    """Return the beginning of a message on one of the channels."""
+    forms = [markers.lark(f"{_CHANNEL}{channel}{_MESSAGE}") for channel in channels]
+    return f"({' | '.join(forms)})"
+
+
+def _next(markers: Markers) -> str:
+    return markers.lark(f"{_START}assistant")

@@ -1,0 +1,95 @@
+"""Grammar of replies with calls whose arguments stand between tags, texts as they are: Qwen3-Coder's, GLM's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tinychat.tools.definitions import ToolChoice
+from tinychat.tools.grammars.arguments import held_schema, json_value
+from tinychat.tools.grammars.markers import TEXT_ONLY, Markers, quoted
+from tinychat.tools.grammars.replies import Frame, add_reply
+from tinychat.tools.grammars.rules import Rules
+from tinychat.tools.grammars.schemas import Schema, choices_of, parts_of, properties_of, resolved, types_of
+
+_CONSTANTS: Mapping[str, str] = {"boolean": '"true" | "false" | "True" | "False"', "null": '"null" | "None"'}
+_COMPACT = ("integer", "number")
+
+
+class Tags(NamedTuple):
+    """What stands around the arguments of a call."""
+
+    name_end: str
+    key_begin: str
+    key_end: str
+    value_end: str
+
+
+def tagged_grammar(choice: ToolChoice, frame: Frame, tags: Tags, markers: Markers = TEXT_ONLY) -> str | None:
+    """Return the grammar of calls whose arguments stand between tags; None: any text."""
+    if not choice.is_constrained:
+        return None
+    rules = Rules(markers)
+    for number, tool in enumerate(choice.callable_tools):
+        values = _TaggedValues(rules, held_schema(choice, tool), tags)
+        rules.add(f"tool_{number}", f"{quoted(tool.name)} {markers.lark(tags.name_end)} {values.members(number)}")
+    add_reply(rules, choice, frame)
+    return rules.lark()
+
+
+class _TaggedValues:
+    """The arguments of a tool under the schema `root`."""
+
+    def __init__(self, rules: Rules, root: Schema, tags: Tags) -> None:
+        self._rules, self._root, self._tags = rules, root, tags
+        end = tags.value_end.strip()
+        before, after = tags.value_end.split(end)
+        self._text = f"{rules.until('text', end, before)} {quoted(after)}"
+        self._close = rules.markers.lark(tags.value_end)
+
+    def members(self, number: int) -> str:
+        """Add the rule of the arguments of the tool with this number."""
+        name, listed = f"arguments_{number}", properties_of(self._root)
+        members = [(f"{self._key(quoted(key))} {self._value(schema)}", needed) for key, schema, needed in listed]
+        if listed or self._root.get("additionalProperties", True) is False:
+            return self._rules.members(name, members)
+        any_name = self._rules.add("NAME", "/[A-Za-z_][A-Za-z_0-9.-]*/")
+        return self._rules.add(name, f"({self._key(any_name)} {self._text})*")
+
+    def _key(self, name: str) -> str:
+        lark = self._rules.markers.lark
+        return f"{lark(self._tags.key_begin)} {name} {lark(self._tags.key_end)}"
+
+    def _value(self, schema: object) -> str:
+        found = resolved(schema, self._root)
+        if (values := choices_of(found)) is not None:
+            forms = dict.fromkeys(form for value in values for form in _spelled(value))
+            return f"({' | '.join(map(quoted, forms))}) {self._close}"
+        types = self._types(found)
+        if "string" in types:
+            return self._text
+        if all(kind in (*_CONSTANTS, *_COMPACT) for kind in types) and not parts_of(found):
+            forms = [_CONSTANTS.get(kind) or json_value(_number(found, kind), is_compact=True) for kind in types]
+            return f"({' | '.join(forms)}) {self._close}"
+        definitions = {key: self._root[key] for key in ("$defs", "definitions") if key in self._root}
+        return f"({json_value(definitions | dict(found))}) {self._close}"
+
+    def _types(self, schema: Schema) -> list[str]:
+        """Return the types of a schema and of its parts."""
+        if parts := parts_of(schema):
+            return [kind for part in parts for kind in self._types(resolved(part, self._root))]
+        return types_of(schema)
+
+
+def _number(schema: Schema, kind: str) -> Schema:
+    bounds = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+    return {"type": kind} | {key: schema[key] for key in bounds if key in schema}
+
+
+def _spelled(value: object) -> list[str]:
+    """Return the spellings of a value that a schema lists."""
+    if isinstance(value, str):
+        return [value]
+    plain = json.dumps(value, ensure_ascii=False)
+    return [plain, str(value)] if value is None or isinstance(value, bool) else [plain]
