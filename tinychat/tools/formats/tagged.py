@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from tinychat.tools.definitions import Tool, ToolCall, ToolChoice
 from tinychat.tools.formats.call_format import CallFormat
+from tinychat.tools.formats.pythonic import python_value
 from tinychat.tools.formats.reading import CallReader, MalformedCall, Steps, as_json
 from tinychat.tools.formats.schema_types import property_types
 from tinychat.tools.grammars.markers import TEXT_ONLY, Markers
@@ -97,10 +98,22 @@ def typed_value(schema: Mapping[str, Any], key: str, text: str) -> object:
     if types == {"string"}:
         return text
     try:
-        value = _WORDS[text.strip()] if text.strip() in _WORDS else json.loads(text, strict=False)
+        value = _loaded(text.strip())
         as_json(value)
     except (ValueError, RecursionError, MalformedCall):
         return text
     kind = "null" if value is None else _TYPES.get(type(value), "string")
     fits = not types or kind in types or (kind == "integer" and "number" in types)
     return value if fits or "string" not in types else text
+
+
+def _loaded(text: str) -> object:
+    """Return the value of JSON, or of a literal of Python, which some templates write for lists and objects."""
+    if text in _WORDS:
+        return _WORDS[text]
+    try:
+        return json.loads(text, strict=False)
+    except ValueError:
+        if text[:1] in ("{", "["):
+            return python_value(text)
+        raise
