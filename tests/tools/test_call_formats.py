@@ -260,3 +260,15 @@ def test_ids_are_those_that_the_templates_take():
     nine = {FORMATS["mistral"].call_id(number, "f", salt) for number in range(50) for salt in ("", "x")}
     assert len(nine) == 100 and all(len(one) == 9 and one.isalnum() for one in nine)
     assert HERMES.call_id(3, "f", "ab") == "call_ab0003"
+
+
+def test_line_ends_in_a_text_of_python_are_part_of_it():
+    text = "<|tool_call_start|>[get_weather(city='Bern\nBasel', list=[\n1,\n2])]<|tool_call_end|>"
+    assert calls_of(everywhere(FORMATS["lfm2"], [WEATHER], text)[0])[0] == [
+        ("get_weather", {"city": "Bern\nBasel", "list": [1, 2]})
+    ]
+
+
+def test_a_section_of_cdata_is_a_text():
+    text = spelled(FORMATS["minimax"], [("get_weather", {"list": "<![CDATA[[1] <b>]]>"})])
+    assert calls_of(everywhere(FORMATS["minimax"], [WEATHER], text)[0])[0] == [("get_weather", {"list": "[1] <b>"})]

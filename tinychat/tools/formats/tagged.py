@@ -20,6 +20,7 @@ from tinychat.tools.grammars.markers import TEXT_ONLY, Markers
 from tinychat.tools.grammars.tagged import Tags, tagged_grammar
 
 _TYPES: dict[type, str] = {bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
+_CDATA = ("<![CDATA[", "]]>")
 # As Python prints them, which some templates do.
 _WORDS = {"True": True, "False": False, "None": None}
 
@@ -78,15 +79,19 @@ class _TaggedReader(CallReader):
             yield from self._expect(form.key_end)
             text = yield from self._until(form.value_end.strip())
             yield from self._expect(form.value_end)
-            yield self._argument(key, typed_value(self._schemas.get(name, {}), key, self._without_lines(text)))
+            yield self._argument(key, self._typed(name, key, text))
         yield self._end()
         yield from self._expect(" ".join(others))
 
-    def _without_lines(self, text: str) -> str:
-        """Return a value without the line ends that the format writes around it."""
+    def _typed(self, tool: str, key: str, text: str) -> object:
+        """Return a value without the line ends that the format writes around it; a section of CDATA is a text."""
+        if text.startswith(_CDATA[0]) and text.endswith(_CDATA[1]):
+            return text.removeprefix(_CDATA[0]).removesuffix(_CDATA[1])
         if self._form.key_end.endswith("\n"):
             text = text.removeprefix("\n")
-        return text.removesuffix("\n") if self._form.value_end.startswith("\n") else text
+        if self._form.value_end.startswith("\n"):
+            text = text.removesuffix("\n")
+        return typed_value(self._schemas.get(tool, {}), key, text)
 
 
 def typed_value(schema: Mapping[str, Any], key: str, text: str) -> object:
