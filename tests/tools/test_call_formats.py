@@ -248,6 +248,11 @@ def test_a_reply_that_is_a_bare_object_is_a_call_of_a_known_tool_only(text, call
         assert (events, parser.faults) == ([CallText(text)], [])
 
 
+def test_an_answer_that_is_a_bare_object_is_not_held_back():
+    parser = FORMATS["llama 3"].parser([CLOCK])
+    assert [*parser.feed('{"answer": "It is')] == [CallText('{"answer": "It is')]
+
+
 def test_arguments_without_a_name_are_those_of_the_schema():
     events, _ = everywhere(
         FORMATS["lfm2"], [WEATHER], "<|tool_call_start|>[get_weather('Bern', days=2)]<|tool_call_end|>"

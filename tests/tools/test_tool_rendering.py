@@ -135,3 +135,23 @@ def one_hot(tokenizer, token_id):
     logits = np.zeros(tokenizer.vocab_size, np.float32)
     logits[token_id] = 9.0
     return logits
+
+
+def test_ids_of_another_model_become_such_as_the_template_accepts():
+    messages = [QUESTION, asking(), result()]
+    messages[1]["tool_calls"][0]["id"] = messages[2]["tool_call_id"] = "call_of_another_model"
+    begin = "{{- '<|' + message.role"
+    source = TEMPLATES["mistral list"].replace(begin, "{{- message.tool_call_id or '' }}" + begin)
+    template = ToolTemplate(ChatTemplate(source, ByteTokenizer(), "here"))
+    text = unguard(template.render(messages, False, tools=[TOOL]))
+    number = text.partition('"id": "')[2].partition('"')[0]
+    assert template.form.takes_id(number)
+    assert text.endswith(f"{number}<|tool|>\n12 degrees<|end|>\n")
+    messages[1]["tool_calls"][0]["id"] = messages[2]["tool_call_id"] = "abcdefgh9"
+    assert '"id": "abcdefgh9"' in unguard(template.render(messages, False, tools=[TOOL]))
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_ids_of_a_format_are_accepted_by_it(name):
+    form = ToolTemplate(ChatTemplate(TEMPLATES[name], ByteTokenizer(), "here")).form
+    assert all(form.takes_id(form.call_id(number, "f", "salt")) for number in range(3))

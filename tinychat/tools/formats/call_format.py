@@ -18,6 +18,9 @@ IdRule = Literal["any", "nine", "named"]
 """Ids that a template accepts: any, nine letters and digits (Mistral), or ``functions.NAME:NUMBER`` (Kimi)."""
 
 
+_IDS: dict[IdRule, str] = {"any": r"(?s:.*)", "nine": r"[a-zA-Z0-9]{9}", "named": r"functions\.(?s:.*):\d+"}
+
+
 class CallParser(Protocol):
     """Finds the calls of a reply while it is written. Anything that is no call stays text.
 
@@ -110,6 +113,10 @@ class CallFormat(ABC):
     def frame(self) -> Frame:
         """What stands around calls."""
         return Frame(self.section_begin, self.section_end, self.call_begin, self.call_end, self.separator)
+
+    def takes_id(self, number: str) -> bool:
+        """Return whether the model's template accepts an id."""
+        return re.fullmatch(_IDS[self.id_rule], number, re.ASCII) is not None
 
     def call_id(self, number: int, name: str = "", salt: str = "") -> str:
         """Return the id of a call by its number in the reply; other salts give other ids."""

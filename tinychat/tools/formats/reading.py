@@ -17,7 +17,7 @@ Steps = Generator[CallEvent | None, None, Result]
 """Steps of a parser: events as they become certain, None where it needs more text, and at last what was read."""
 
 LONGEST_NAME = 256
-_TEXT = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_TEXT = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _NO_NAME = re.compile(r"[\n<>{}]")
 
 
