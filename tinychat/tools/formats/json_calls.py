@@ -56,7 +56,7 @@ class JsonFormat(CallFormat):
         has_ids = self.id_rule == "nine"
         return object_grammar(choice, self.frame, self.name_key, self.arguments_key, has_ids, markers)
 
-    def spell_body(self, call: ToolCall) -> str:
+    def spell_body(self, call: ToolCall, number: int) -> str:
         """Return the object."""
         if not self.name_key:
             return f"{{{as_json(call.name)}: {call.arguments}}}"

@@ -31,7 +31,7 @@ class PythonicFormat(CallFormat):
         """Return the grammar of a reply with calls."""
         return python_grammar(choice, self.frame, markers)
 
-    def spell_body(self, call: ToolCall) -> str:
+    def spell_body(self, call: ToolCall, number: int) -> str:
         """Return the call in Python."""
         members = json.loads(call.arguments).items()
         return f"{call.name}({', '.join(f'{key}={python_literal(value)}' for key, value in members)})"

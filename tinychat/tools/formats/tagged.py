@@ -45,7 +45,7 @@ class TaggedFormat(CallFormat):
         tags = Tags(self.name_end, self.key_begin, self.key_end, self.value_end)
         return tagged_grammar(choice, self.frame, tags, markers)
 
-    def spell_body(self, call: ToolCall) -> str:
+    def spell_body(self, call: ToolCall, number: int) -> str:
         """Return name and arguments."""
         members = json.loads(call.arguments).items()
         texts = {key: value if isinstance(value, str) else as_json(value) for key, value in members}
