@@ -118,6 +118,7 @@ ARROWS = {
         "models",
         "store",
         "text",
+        "tools.formats",
         "user_folders",
     ],
     "tools": ["json_file", "limited_process", "text", "user_folders"],
