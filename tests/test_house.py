@@ -88,6 +88,7 @@ ARROWS = {
         "engine.context",
         "engine.saved_caches",
         "generate",
+        "mcp",
         "settings",
         "terminal",
         "text",

@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tinychat.tools.definitions import Tool, ToolCall
+from tinychat.tools.definitions import Tool, ToolCall, ToolChoice
 from tinychat.tools.events import CallText, CallThought
 from tinychat.tools.formats.call_format import CallFormat
 from tinychat.tools.formats.reading import CallReader, MalformedCall, Steps, beginning_of
+from tinychat.tools.grammars.harmony import harmony_grammar
+from tinychat.tools.grammars.markers import TEXT_ONLY, Markers
 
 _MESSAGE, _END, _CALL, _START = "<|message|>", "<|end|>", "<|call|>", "<|start|>"
 _ENDS = (_END, _CALL, _START, "<|return|>")
@@ -35,6 +37,10 @@ class HarmonyFormat(CallFormat):
     def parser(self, tools: Sequence[Tool]) -> CallReader:
         """Return a parser of one reply."""
         return _HarmonyReader(self)
+
+    def grammar(self, choice: ToolChoice, markers: Markers = TEXT_ONLY) -> str | None:
+        """Return the grammar of a reply with calls."""
+        return harmony_grammar(choice, markers)
 
     def spell_body(self, call: ToolCall) -> str:
         """Return name and arguments."""
