@@ -8,7 +8,7 @@ from fake_model import EOS, VOCAB_SIZE, ByteTokenizer
 from tinychat.errors import FieldError
 from tinychat.generate.grammar import Constraint, Grammar
 from tinychat.tools.definitions import Tool, ToolChoice, as_tools, tool_choice
-from tinychat.tools.formats.json_calls import HERMES
+from tinychat.tools.formats.known import HERMES
 
 SCHEMA = {"type": "object", "properties": {"n": {"$ref": "#/$defs/count"}}, "required": ["n"]} | {
     "additionalProperties": False,

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tinychat.chat.command_servers import typed_resource
 from tinychat.chat.loop import ChatLoop
 from tinychat.chat.typed_files import typed_files, typed_path
 from tinychat.conversation.attachments import Attachment
@@ -23,13 +22,13 @@ _SPEAKERS = {"user": "You", "assistant": "Model", "tool": "Tool", "system": "Sys
 
 
 def attach_file(loop: ChatLoop, argument: str) -> None:
-    """Attach the text of files, or a server's resource, to the next message; without a path, list the attachments."""
+    """Attach the text of files, or SERVER:URI, to the next message; without a path, list the attachments."""
     if not argument:
         loop.notice(attachment_list(loop))
     elif argument == "none":
         detach(loop, "all")
-    elif (resource := typed_resource(loop, argument)) is not None:
-        attach(loop, resource)
+    elif (address := argument.partition(":"))[0] in loop.servers and address[2]:
+        attach(loop, Attachment(argument, loop.servers[address[0]].read_resource(address[2])))
     else:
         found = typed_files(argument)
         before = loop.chat.attachments
