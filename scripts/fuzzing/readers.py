@@ -32,7 +32,7 @@ from tinychat.conversation.history import Transcript
 from tinychat.conversation.session_file import from_json, to_json
 from tinychat.errors import TinychatError
 from tinychat.files import read_stream
-from tinychat.generate.grammar import Constraint, Grammar
+from tinychat.generate.grammar import Constraint, Grammar, GrammarTokens
 from tinychat.generate.request import Request
 from tinychat.models.architectures import parse_config
 from tinychat.models.folder import header_of, open_model_folder
@@ -367,7 +367,7 @@ def _read_results(folder: Path) -> None:
 def _constrain(grammar: Grammar) -> None:
     tokens = [bytes([value]) for value in range(256)] + [b'{"', b'":', b"true", b"</s>"]
     tokenizer = SimpleNamespace(token_bytes=tokens.__getitem__, special_ids=frozenset({259}))
-    state = Constraint(grammar, tokenizer, vocab_size=len(tokens), stop_ids={259}).start()
+    state = Constraint(grammar, GrammarTokens(tokenizer, len(tokens), {259})).start()
     for _ in range(20):
         if state.finished:
             break
