@@ -43,8 +43,11 @@ def read():
 
 
 def tools():
-    schema = {"type": "object", "properties": {"text": {"type": "string"}}}
-    return [{"name": name, "description": state["description"], "inputSchema": schema} for name in ("echo", "b.c", "d")]
+    one = {"description": state["description"]} | (
+        {"annotations": {"readOnlyHint": True}} if MODE == "says it reads" else {}
+    )
+    one["inputSchema"] = {"type": "object", "properties": {"text": {"type": "string"}}}
+    return [{"name": name} | one for name in ("echo", "b.c", "d")]
 
 
 def listed(params):
@@ -180,6 +183,8 @@ def serve():
             continue
         if MODE in ("stateless", "slow") and params.get("_meta", {}).get(f"{META}protocolVersion") != "2026-07-28":
             refuse(number, -32602, "no envelope")
+        elif method == "tools/list" and MODE == "lists nothing":
+            pass
         elif method == "tools/list":
             answer(number, listed(params))
         elif method == "tools/call" and params["name"] == "received":

@@ -12,11 +12,12 @@ from tinychat.chat.draft import Draft
 from tinychat.chat.settings import change_setting, settings_of
 from tinychat.conversation.conversation import Chat
 from tinychat.conversation.history import History
-from tinychat.conversation.messages import Message, exchanges
+from tinychat.conversation.messages import Message, exchanges, waiting_calls
 from tinychat.conversation.one_shots import OneShots
 from tinychat.conversation.request_state import SAVED
 from tinychat.conversation.session_file import SavedSession
 from tinychat.conversation.store import SessionStore, is_automatic
+from tinychat.conversation.tool_rounds import result_message
 from tinychat.engine.saved_caches import SavedCaches
 from tinychat.errors import SessionError, SettingError
 from tinychat.generate.model import Model
@@ -134,7 +135,7 @@ class Workspace:
 
     def save_cache(self) -> None:
         """Save the KV cache of this conversation, for when it is loaded again."""
-        if self.name is not None and not (self._failed or self._private):
+        if self.name is not None and self.chat.model.runs_here and not (self._failed or self._private):
             self._caches.save(self.name, self.chat.model.sequence)
 
     def save(self, name: str | None = None) -> str:
@@ -210,7 +211,8 @@ class Workspace:
         self.save_cache()
         pending = self._restore(saved)
         self._enter(name)
-        self._caches.load(name, self.chat.model.sequence)
+        if self.chat.model.runs_here:
+            self._caches.load(name, self.chat.model.sequence)
         return self._description(saved, context, pending), pending
 
     def fork(self) -> tuple[str, str]:
@@ -316,7 +318,9 @@ class Workspace:
 
 def resumed(saved: SavedSession) -> tuple[list[Message], History, Draft]:
     """Return the conversation up to its last reply, its history, and a message that had no reply yet."""
-    messages, history = saved.messages, saved.history
+    # Of calls without a result nobody knows how far they came when the program ended.
+    cut = [result_message(call, "error: the program ended before the result") for call in waiting_calls(saved.messages)]
+    messages, history = [*saved.messages, *cut], saved.history
     if history is None or (messages and not history.past):
         # Written by a version without history.
         history = History.of_exchanges(messages)
@@ -352,6 +356,7 @@ def _restore_settings(chat: Chat, settings: Mapping[str, object]) -> None:
 
 def _change_settings(chat: Chat, settings: Mapping[str, object]) -> None:
     for name, value in settings.items():
-        # A long conversation needs the context that it had; a larger one does no harm.
-        if name != "context" or (isinstance(value, int) and value > chat.model.context_size):
+        # A long conversation needs the context that it had; a larger one does no harm. That of a server is what it is.
+        needs_more = isinstance(value, int) and value > chat.model.context_size and chat.model.runs_here
+        if name != "context" or needs_more:
             change_setting(chat, name, value, SAVED)

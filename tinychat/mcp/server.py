@@ -54,12 +54,13 @@ class McpServer:
         return self._connected().peer
 
     def close(self) -> None:
-        """End the server and all that it has started; it can be started again."""
+        """End the server and all that it has started; it can be started again. Requests that wait fail."""
+        self._is_started = False
+        # Without the lock, which a thread that lists tools has until it is answered.
+        if (connection := self._connection) is not None:
+            connection.close()
         with self._lock:
-            self._is_started, self._tools = False, None
-            connection, self._connection = self._connection, None
-            if connection is not None:
-                connection.close()
+            self._connection = self._tools = None
 
     def tools(self) -> tuple[ServerTool, ...]:
         """Return the tools that the settings allow, listed anew when the server has told a change.
