@@ -5,9 +5,9 @@
 The messages are sent one after the other, greedily, so that the same model gives the same picture but for the
 rates. What is seen comes out of the chat's own loop and drawing; a person's part is typed by this script.
 
-With ``--tools`` the answers to the questions for consent stand among the messages. With ``--reply`` a grammar prescribes
-the replies, one after the other, for pictures of what a small model would not do by itself: whoever shows such a picture
-says so. Tools work in the folder in which the script is started.
+With ``--tools`` the answers to the questions for consent stand among the messages, and the tools work in the folder in
+which the script is started. With ``--reply`` a grammar prescribes the replies, one after the other, for pictures of
+what a small model would not do by itself: whoever shows such a picture says so.
 """
 
 import argparse
@@ -135,7 +135,8 @@ def picture(lines: list[str]) -> str:
     return "".join(line.strip() + "\n" for line in drawn.splitlines() if line.strip())
 
 
-def main() -> None:
+def parsed(given: list[str] | None = None) -> argparse.Namespace:
+    """Return the arguments of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="a model folder or the name of a stored model")
     parser.add_argument("picture", type=Path, help="the SVG file to write")
@@ -143,7 +144,11 @@ def main() -> None:
     parser.add_argument("--max-tokens", type=int, default=300, help="most tokens of a reply")
     parser.add_argument("--tools", action="append", default=[], help="group of tools; repeatable")
     parser.add_argument("--reply", action="append", default=[], help="text of the next reply; repeatable")
-    arguments = parser.parse_args()
+    return parser.parse_args(given)
+
+
+def main() -> None:
+    arguments = parsed()
     arguments.picture.write_text(picture(converse(arguments)), encoding="utf-8")
 
 

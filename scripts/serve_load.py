@@ -7,7 +7,7 @@ A run has two turns, in alternating order: --clients clients stream a completion
 other waits. The texts must be the same.
 
 In each run, too, a prompt of 50 tokens comes while one of 4,000 is read and a reply is written: how long its first
-token takes, in seconds and in steps of the server, which are the tokens of that reply meanwhile, against when it is
+token takes, in seconds and in steps of the server, which are the events of that reply meanwhile, against when it is
 alone.
 
 stdout has a markdown table of medians and, as its last line, one JSON object with every value. Exit code 1 if streams
@@ -102,7 +102,8 @@ async def first_token(port: int, prompts: Iterator[list[int]], long: list[int]) 
         async with aclosing(events(port, PATH, body_of((next(prompts), LONG)))) as coming:
             async for event in coming:
                 writes.set()
-                steps += len(event["tokens"])
+                # One for each step, however many of its drafts are accepted.
+                steps += bool(event["tokens"])
 
     async def read() -> None:
         async for event in events(port, PATH, body_of((long, 1)) | {"return_progress": True}):

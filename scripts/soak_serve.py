@@ -208,6 +208,12 @@ def position_bytes(name: str) -> int:
         return model.engine.pool.position_bytes
 
 
+def fill_cache(model: Model) -> None:
+    """Use all of a model's cache at once: memory that is used for the first time later would look like a leak."""
+    ids = random.Random(0).choices(range(1, model.vocab_size), k=SEQUENCES * CONTEXT)
+    model.generate_many([ids[start : start + CONTEXT - 1] for start in range(0, len(ids), CONTEXT)], max_tokens=1)
+
+
 def main() -> int:
     """Send requests; return the exit code."""
     use_small_pages()
@@ -216,6 +222,8 @@ def main() -> int:
     # Too little for all: replies wait for memory, and what was cached must go.
     options = {"context": CONTEXT, "cache_memory": SEQUENCES * CONTEXT * position_bytes(name)}
     with tinychat.load(name, **options) as served, tinychat.load(name, **options) as alone:
+        for model in (served, alone):
+            fill_cache(model)
         return asyncio.run(trial(Soak(served, alone, arguments.seed), arguments.requests))
 
 

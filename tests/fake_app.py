@@ -23,6 +23,7 @@ REPLIES = {
         "You wrote in notes.txt that *rain* is coming.",
         "And that is all.",
     ),
+    "echoing": (call("plain_echo", text="rain"), "Heard."),
     "commanding": (call("run_command", command=["sleep", "60"]), "Never.", "Awake."),
     "chatty": ("Hello 😀!", "I think that wait...", "Good."),
     "colourful": ("Red \x1b[31malert\x1b[0m.",),

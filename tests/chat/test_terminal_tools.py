@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,20 @@ def test_a_terminal_without_escape_codes_asks_too(start, folder):
     terminal.send(CTRL_C)
     terminal.expect("stopped: the call does not run")
     terminal.leave()
+
+
+def test_a_server_is_asked_for_and_its_tool_runs(start, folder):
+    server = Path(__file__).parents[1] / "mcp" / "plain_server.py"
+    words = ", ".join(json.dumps(word) for word in ("-I", "-S", str(server)))
+    section = f"[mcp.servers.plain]\ncommand = {json.dumps(sys.executable)}\nargs = [{words}]\n"
+    Path(os.environ["TINYCHAT_HOME"], "config.toml").write_text(section)
+    terminal = start("chat", "echoing", "--mcp", "plain", columns=200)
+    terminal.expect("start the MCP server plain")
+    terminal.expect_exact("plain_server.py")
+    answer(terminal, "y/a/n>", "y")
+    terminal.expect("tools: plain_echo")
+    terminal.say("echo")
+    answer(terminal, QUESTION, "y")
+    terminal.expect("Heard")
+    terminal.leave()
+    assert "rain" in saved_messages()[2]["content"]

@@ -313,12 +313,22 @@ class FakeServer:
     """A server whose tools a test prepares."""
 
     def __init__(self, name, line="npx server --secret", tools=()):
-        self.name, self.tools, self.started = name, list(tools), 0
+        self.name, self.tools, self.started, self.asked = name, list(tools), 0, {}
         self.settings = SimpleNamespace(name=name, line=line, fingerprint=line)
 
     def start(self):
         self.started += 1
         return SimpleNamespace(name=self.name)
+
+    def read_resource(self, uri):
+        return f"the text of {uri}"
+
+    def prompts(self):
+        return [SimpleNamespace(name="greet", description="Say hi.", arguments=[SimpleNamespace(name="who")])]
+
+    def prompt(self, name, arguments):
+        self.asked = {name: arguments}
+        return ("user", "Greet Ada."), ("user", "/Briefly.")
 
 
 @pytest.fixture
@@ -379,3 +389,35 @@ def test_an_unknown_server_is_named(servers):
     loop = Repl(chat, Script([], False), Renderer(io.StringIO(), io.StringIO(), {}))
     with pytest.raises(McpError, match="there is no MCP server 'got' in the configuration; there are git"):
         set_up_tools(loop, ToolSettings(mcp=("got",)), {"git": FakeServer("git")})
+
+
+def test_a_resource_of_a_server_is_an_attachment():
+    loop = FakeLoop("Read.", context_size=4096)
+    loop.servers["git"] = FakeServer("git")
+    assert loop.run("/file git:file:///a.txt") == "attached git:file:///a.txt (25 tokens)"
+    assert loop.chat.attachments[0].text == "the text of file:///a.txt"
+    with pytest.raises(SettingError):
+        loop.run("/file got:file:///a.txt")
+
+
+def test_a_prompt_of_a_server_comes_into_the_line():
+    loop = FakeLoop()
+    loop._lines = SimpleNamespace(interactive=True)
+    server = loop.servers["git"] = FakeServer("git")
+    loop.run('/prompt git:greet who="Ada Lovelace" how=well')
+    assert server.asked == {"greet": {"who": "Ada Lovelace", "how": "well"}}
+    assert loop.prefilled == "Greet Ada.\n\n/Briefly."
+    assert loop.candidates("/prompt gi") == ["git:greet"]
+    for line in ("/prompt got:greet", "/prompt git", "/prompt git:greet who", "/prompt git:greet who='a"):
+        with pytest.raises(SettingError, match="type /prompt SERVER:NAME KEY=VALUE"):
+            loop.run(line)
+
+
+def test_context_and_show_name_the_tools(group):
+    group(weather(), FakeTool("delete", writes=True))
+    _, err, _ = converse(["hi", "/context", "/show"], "Hello.")
+    begin = err.index("    15  tools      weather, delete")
+    counts = [int(line.split()[0]) for line in err[begin : begin + 5] if line.split()[0].isdecimal()]
+    # The question, the reply, and three control tokens.
+    assert sum(counts) == 15 + 2 + 6 + 3
+    assert any(line.startswith("tools") and line.endswith("weather, delete (15 tokens)") for line in err)

@@ -64,7 +64,10 @@ def commands_in(script):
     """Return the commands of this project in lines of a shell, as lists of words."""
     commands = [[]]
     for line in _HEREDOC.sub("", script.replace("\\\n", " ")).splitlines():
-        for token in shlex.shlex(line, posix=True, punctuation_chars=True):
+        tokens = shlex.shlex(line, posix=True, punctuation_chars=True)
+        # Else the colon of an address ends a word.
+        tokens.whitespace_split = True
+        for token in tokens:
             if set(token) <= set(";&|<>()"):
                 commands.append([])
             else:

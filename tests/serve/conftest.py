@@ -10,6 +10,7 @@ from local_server import demo, serving
 
 @pytest.fixture(scope="package")
 def server(kernel_cache):
-    """Serve the demo model."""
+    """Serve the demo model, which is loaded: tests look at it before they send anything."""
     with serving(demo()) as running:
+        assert running.raw("GET", "/props")[0] == 200
         yield running

@@ -120,12 +120,18 @@ def test_consent_to_a_diff_is_for_that_diff(root):
     assert not box.run("write_file", change).is_error
 
 
-def test_what_is_allowed_is_out_of_reach(root, monkeypatch):
+@pytest.mark.parametrize("is_there", [True, False])
+@pytest.mark.parametrize("name", ["home", "link", "HOME"])
+def test_what_is_allowed_is_out_of_reach(root, monkeypatch, is_there, name):
+    """Who could make or change that file could allow calls."""
     monkeypatch.setenv("TINYCHAT_HOME", str(root / "home"))
-    (root / "home").mkdir()
-    text = run(root, "write_file", path="home/allowed-tools.json", content="{}")
-    assert text == "home/allowed-tools.json belongs to tinychat itself: tools do not reach it"
-    assert os.listdir(root / "home") == []
+    if is_there:
+        (root / "home").mkdir()
+    (root / "link").symlink_to("home")
+    text = run(root, "write_file", path=f"{name}/allowed-tools.json", content="{}")
+    assert text.endswith("/allowed-tools.json is of tinychat itself, or of the system: no tool reaches it")
+    assert sorted(os.listdir(root)) == ["a.txt", *(["home"] if is_there else []), "link"]
+    assert not is_there or os.listdir(root / "home") == []
 
 
 LINES = st.lists(st.sampled_from(["a", "b", "", " c", "-d"]), max_size=12).map("\n".join)

@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 
@@ -135,9 +136,16 @@ def test_own_folders_are_out_of_reach(root, tmp_path, monkeypatch):
     (own / "allowed-tools.json").write_text("{}")
     monkeypatch.setenv("TINYCHAT_HOME", str(own))
     monkeypatch.setenv("TINYCHAT_CACHE", str(tmp_path / "cache"))
-    assert "belongs to tinychat itself" in run(root, "read_file", path="own/allowed-tools.json")
+    assert "is of tinychat itself" in run(root, "read_file", path="own/allowed-tools.json")
     assert "own" not in run(root, "list_files", recursive=True)
     assert run(root, "search_files", text="{}") == "no line has it"
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/environ"), reason="needs the processes of Linux as files")
+def test_the_environment_of_processes_is_out_of_reach(monkeypatch):
+    monkeypatch.chdir("/")
+    for path in ("proc/self/environ", "/proc", "dev/fd"):
+        assert "is of tinychat itself, or of the system" in run(Path("/"), "list_files", path=path)
 
 
 def test_a_list_has_sizes_and_times(root):

@@ -144,7 +144,7 @@ def complete_set(loop: ChatLoop, argument: str) -> Iterable[str | Candidate]:
     if space and named in SETTABLE:
         return [f"{named} {word}" for word in (*SETTINGS[named].kind.words, *(_THINKING if named == "think" else ()))]
     values = _settings(loop)
-    return [Candidate(name, f"now {_short(values[name])}") for name in SETTABLE]
+    return [Candidate(name, f"now {_short(values[name])}") for name in values]
 
 
 def show(loop: ChatLoop, _argument: str) -> None:
@@ -155,6 +155,8 @@ def show(loop: ChatLoop, _argument: str) -> None:
     values = {"system": values.pop("system"), **values}
     lines |= {name: _with_origin(chat, name, value) for name, value in values.items() if in_use(name, chat.request)}
     lines["attached"] = ", ".join(attachment.name for attachment in chat.attachments) or "none"
+    if loop.shelf.on:
+        lines["tools"] = f"{', '.join(tool.definition.name for tool in loop.shelf.on)} ({loop.shelf.tokens()} tokens)"
     lines["session"] = loop.workspace.name or "not saved yet"
     width = max(map(len, lines))
     loop.notice("\n".join(f"{name:<{width}}  {value}" for name, value in lines.items()))
@@ -163,10 +165,12 @@ def show(loop: ChatLoop, _argument: str) -> None:
 def _settings(loop: ChatLoop) -> dict[str, str]:
     """Return the texts of all settings by name."""
     chat = loop.chat
-    sequence = chat.model.sequence
-    found = settings_of(chat) | {"kv": sequence.kv, "threads": sequence.engine.threads}
+    found = settings_of(chat)
+    if chat.model.runs_here:
+        sequence = chat.model.sequence
+        found |= {"kv": sequence.kv, "threads": sequence.engine.threads}
     found |= {"system": chat.system or None, "stop": chat.request.stop, "stats": loop.renderer.show_stats is not False}
-    values = {name: SETTINGS[name].write(found[name]) for name in SETTABLE}
+    values = {name: SETTINGS[name].write(found[name]) for name in SETTABLE if name in found}
     values["think"] += "" if loop.renderer.show_thinking else ", hidden"
     return values
 

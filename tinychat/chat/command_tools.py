@@ -53,7 +53,9 @@ def tool_list(loop: ChatLoop) -> str:
     for name, each in shelf.tools.items():
         about = shorten(escaped_text(each.tool.definition.description), _LONGEST, placeholder="...")
         writes = "writes" if each.tool.writes else "reads "
-        lines.append(f"{'on ' if each.is_on else 'off'}  {name:<{width}}  {shelf.tokens_of(name):>5}  {writes}  {about}")
+        lines.append(
+            f"{'on ' if each.is_on else 'off'}  {name:<{width}}  {shelf.tokens_of(name):>5}  {writes}  {about}"
+        )
     if warning := shelf.warning():
         lines.append(warning)
     return "\n".join(lines)

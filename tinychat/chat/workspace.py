@@ -135,7 +135,7 @@ class Workspace:
 
     def save_cache(self) -> None:
         """Save the KV cache of this conversation, for when it is loaded again."""
-        if self.name is not None and not (self._failed or self._private):
+        if self.name is not None and self.chat.model.runs_here and not (self._failed or self._private):
             self._caches.save(self.name, self.chat.model.sequence)
 
     def save(self, name: str | None = None) -> str:
@@ -211,7 +211,8 @@ class Workspace:
         self.save_cache()
         pending = self._restore(saved)
         self._enter(name)
-        self._caches.load(name, self.chat.model.sequence)
+        if self.chat.model.runs_here:
+            self._caches.load(name, self.chat.model.sequence)
         return self._description(saved, context, pending), pending
 
     def fork(self) -> tuple[str, str]:
@@ -355,6 +356,7 @@ def _restore_settings(chat: Chat, settings: Mapping[str, object]) -> None:
 
 def _change_settings(chat: Chat, settings: Mapping[str, object]) -> None:
     for name, value in settings.items():
-        # A long conversation needs the context that it had; a larger one does no harm.
-        if name != "context" or (isinstance(value, int) and value > chat.model.context_size):
+        # A long conversation needs the context that it had; a larger one does no harm. That of a server is what it is.
+        needs_more = isinstance(value, int) and value > chat.model.context_size and chat.model.runs_here
+        if name != "context" or needs_more:
             change_setting(chat, name, value, SAVED)

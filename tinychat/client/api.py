@@ -5,8 +5,10 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import socket
 import ssl
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -107,6 +109,11 @@ class ServerAnswer:
 
     def __exit__(self, *_exception: object) -> None:
         self.close()
+
+    def abort(self) -> None:
+        """End the request from another thread: who waits for the answer gets a `ServerError`."""
+        with suppress(OSError):
+            self._connection.sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """End the request."""

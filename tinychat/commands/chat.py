@@ -14,6 +14,7 @@ import click
 from tinychat.commands import options
 from tinychat.commands.first_start import offer_better_model
 from tinychat.commands.loading import Loader, load_or_demo
+from tinychat.commands.remote import remote_chat_models, server_flags, tell_of_server
 from tinychat.generate.precedence import FLAGS, Preferences
 from tinychat.store.default_model import advice, default_model
 from tinychat.user_folders import expanded, state_folder
@@ -53,6 +54,7 @@ def _saved_names() -> list[str]:
 @options.load_flags
 @options.draft_flag
 @options.setting_flags("cache_disk")
+@server_flags
 @click.pass_context
 def chat(
     context: click.Context,
@@ -62,6 +64,8 @@ def chat(
     private: bool,
     continues: bool,
     resume: str | None,
+    server: str | None,
+    api_key: str | None,
     **flags: Any,
 ) -> None:
     """Chat with MODEL in the terminal.
@@ -70,6 +74,7 @@ def chat(
     on first use), or the name of a stored model. Without MODEL, the model of $TINYCHAT_MODEL or of
     the configuration file answers, else smollm2-135m if it is installed, else the small demo model.
     When stdin or stdout is not a terminal, every line of stdin is a message or a command of the chat.
+    With --server, MODEL is the name of one of the server's models, which answers.
     """
     if continues and resume is not None:
         raise click.UsageError("--continue and --resume exclude each other: leave out one")
@@ -81,7 +86,8 @@ def chat(
     from tinychat.terminal.open_input import open_input
 
     load: Loader = context.obj
-    is_new = not (continues or resume or private) and preferences.model(named) is None
+    remote = None if server is None else remote_chat_models(server, api_key, preferences)
+    is_new = not (continues or resume or private or remote) and preferences.model(named) is None
     typed = offer_better_model() if is_new and sys.stdin.isatty() and sys.stdout.isatty() else None
     # Before anything that takes time, the other imports too: text typed meanwhile appears in the prompt.
     with open_input(sys.stdin, sys.stdout, sys.stderr, os.environ, keeps_history=not private) as lines:
@@ -96,9 +102,14 @@ def chat(
         renderer = Renderer(sys.stdout, sys.stderr, os.environ, preferences.resolve().screen.plain)
         store = session_store()
         name = store.latest(renderer.notice) if continues else resume
-        if named is None and name is not None:
+        if named is None and name is not None and remote is None:
             named = store.read(name).model
-        model, loaded = _load(load, preferences, named, renderer.notice if lines.interactive else None)
+        if remote is None:
+            tell_of_server(preferences.model(named) or default_model(), "chat")
+            model, loaded = _load(load, preferences, named, renderer.notice if lines.interactive else None)
+        else:
+            loaded = remote(named)
+            model = loaded.name
         found = preferences.resolve(named, model, loaded.name, advice=loaded.own_defaults)
         renderer.show_stats = found.screen.stats
         conversation = Chat(loaded)
@@ -107,7 +118,7 @@ def chat(
             conversation,
             store,
             model=model,
-            models=_models(load, preferences),
+            models=_models(load, preferences) if remote is None else _remote_models(remote, loaded, preferences),
             private=private,
             caches=None if private else SavedCaches(store.folder, found.chat.cache_disk),
             role=preferences.role,
@@ -188,6 +199,13 @@ def _models(load: Loader, preferences: Preferences) -> Models:
         roles=roles,
         enter_role=enter_role,
     )
+
+
+def _remote_models(remote: Callable[[str | None], Model], loaded: Model, preferences: Preferences) -> Models:
+    """Return the server's models, among which the chat can switch; roles are those of this machine."""
+    own = _models(lambda name, _settings: remote(name), preferences)
+    names: list[str] = loaded.names  # type: ignore[attr-defined]
+    return replace(own, open=remote, names=lambda: names, default=lambda: loaded.name, ready=lambda: names)
 
 
 def _resume(workspace: Workspace, name: str, flags: Mapping[str, Any]) -> tuple[list[str], Draft]:

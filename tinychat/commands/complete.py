@@ -126,7 +126,7 @@ def complete(
         return
     named = previous.model if named is None else named
     model = preferences.model(named)
-    tell_of_server(model or default_model())
+    tell_of_server(model or default_model(), "complete")
     loaded = load(model, preferences.resolve(named, model).loading)
     is_text = constraint is None and not output.code_only
     found = preferences.resolve(named, model, loaded.name, advice=loaded.own_defaults, is_text=is_text)

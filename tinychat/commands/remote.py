@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
@@ -18,6 +18,7 @@ from tinychat.terminal.safe_text import one_safe_line
 
 if TYPE_CHECKING:
     from tinychat.client.remote_model import RemoteModel
+    from tinychat.generate.model import Model
     from tinychat.generate.precedence import Preferences, Resolved
 
 _EFFORTS = {True: "medium", False: "none"}
@@ -35,13 +36,28 @@ def server_flags(command: _Function) -> _Function:
 
 def remote_model(url: str, key: str | None, named: str | None, preferences: Preferences) -> RemoteModel:
     """Return the model of a server; a `UsageError` where a flag is for a model of this process."""
-    local = [name for name in (*names("load"), "logprobs") if name in preferences.flags]
-    if local:
-        raise click.UsageError(f"--{local[0].replace('_', '-')} cannot be used with --server: the model runs there")
+    _refuse_flags(preferences, (*names("load"), "logprobs"))
     from tinychat.client.api import Api
     from tinychat.client.remote_model import RemoteModel
 
     return RemoteModel(Api(url, key), named)
+
+
+def remote_chat_models(url: str, key: str | None, preferences: Preferences) -> Callable[[str | None], Model]:
+    """Return what opens a model of a server for conversations by its name; errors are those of `remote_model`."""
+    _refuse_flags(preferences, (*names("load"), "cache_disk"))
+    from tinychat.client.api import Api
+    from tinychat.client.chat_model import RemoteChatModel
+
+    api = Api(url, key)
+    # It has what a conversation asks of a model: conversations know nothing of servers.
+    return lambda name: cast("Model", RemoteChatModel(api, name))
+
+
+def _refuse_flags(preferences: Preferences, local: Sequence[str]) -> None:
+    for name in local:
+        if name in preferences.flags:
+            raise click.UsageError(f"--{name.replace('_', '-')} cannot be used with --server: the model runs there")
 
 
 def remote_fields(found: Resolved, schema: Path | None, grammar: Path | None) -> dict[str, Any]:
@@ -70,12 +86,12 @@ def _schema(path: Path) -> Any:
         raise SettingError(f"{path} is no JSON: {error}") from None
 
 
-def tell_of_server(model: str) -> None:
+def tell_of_server(model: str, command: str) -> None:
     """Tell a person that a running server has the model that is about to be loaded once more."""
     if not sys.stderr.isatty():
         return
     from tinychat.client.running_servers import server_of
 
     if (url := server_of(model)) is not None:
-        line = f"a server has {model} loaded: tinychat complete --server {url} starts at once"
+        line = f"a server has {model} loaded: tinychat {command} --server {url} starts at once"
         print(one_safe_line(line), file=sys.stderr)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -22,9 +22,6 @@ from tinychat.errors import SettingError
 from tinychat.files import read_text
 from tinychat.generate.precedence import Preferences
 
-if TYPE_CHECKING:
-    pass
-
 # As llama-server has them.
 _LLAMA_SPELLINGS = {"context": ("-c", "--ctx-size"), "max_tokens": ("-n", "--n-predict"), "threads": ("-t",)}
 _LOCAL = ("127.0.0.1", "localhost", "::1")
@@ -34,7 +31,13 @@ _LOCAL = ("127.0.0.1", "localhost", "::1")
 @model_argument()
 @click.option("--host", default="127.0.0.1", metavar="ADDRESS", show_default=True, help="Address to listen at")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="Port; 0 takes a free one")
-@click.option("--api-key", "keys", multiple=True, metavar="KEY", help="Key that clients must send; repeatable")
+@click.option(
+    "--api-key",
+    "keys",
+    multiple=True,
+    metavar="KEY",
+    help="Key that clients must send; repeatable; also $TINYCHAT_API_KEY",
+)
 @click.option("--api-key-file", type=click.Path(path_type=Path), metavar="PATH", help="File with a key on each line")
 @click.option("-a", "--alias", metavar="NAME", help="Name of the model in answers")
 @click.option(

@@ -46,6 +46,9 @@ class Model:
     that the model's makers advise.
     """
 
+    runs_here = True
+    """False for the model of a server: see `tinychat.client.chat_model`."""
+
     def __init__(
         self,
         sequence: Sequence,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -75,6 +74,9 @@ class ServerSettings:
     @property
     def fingerprint(self) -> str:
         """A hash of all that decides what is started, or where requests go; values of variables are not in it."""
+        # Imported here: every start reads the settings, few need this.
+        import hashlib
+
         what = [self.command, self.args, dict(self.env), self.cwd, str(self.folder), self.url, dict(self.headers)]
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 

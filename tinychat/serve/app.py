@@ -39,12 +39,12 @@ def create_app(server: Server, door: Door) -> Starlette:
         *_both("/completions", partial(_answered, server, CompletionAnswer), "POST"),
         *_both("/models", partial(monitoring.models, server), "GET"),
         *_both("/health", partial(monitoring.health, server), "GET"),
-        Route("/completion", partial(_answered, server, LlamaAnswer), methods=["POST"]),
+        *_both("/completion", partial(_answered, server, LlamaAnswer), "POST"),
         Route("/infill", partial(_answered, server, InfillAnswer), methods=["POST"]),
-        Route("/tokenize", partial(answer_text, tokenize, server), methods=["POST"]),
-        Route("/detokenize", partial(answer_text, detokenize, server), methods=["POST"]),
-        Route("/apply-template", partial(answer_text, apply_template, server), methods=["POST"]),
-        Route("/props", partial(monitoring.props, server), methods=["GET"]),
+        *_both("/tokenize", partial(answer_text, tokenize, server), "POST"),
+        *_both("/detokenize", partial(answer_text, detokenize, server), "POST"),
+        *_both("/apply-template", partial(answer_text, apply_template, server), "POST"),
+        *_both("/props", partial(monitoring.props, server), "GET"),
         Route("/openapi.json", _openapi, methods=["GET"]),
     ]
     if server.shows_slots:

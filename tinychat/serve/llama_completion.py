@@ -19,6 +19,7 @@ from tinychat.serve.logprob_fields import token_fields
 from tinychat.serve.model_pool import ServedModel
 from tinychat.serve.timings import timings
 
+_MOST_THOUGHT = 1 << 40
 _STOP_TYPES: dict[FinishReason | None, str] = {"stop": "eos", "stop_string": "word"}
 
 
@@ -50,10 +51,12 @@ def read_llama(body: Payload, served: ServedModel) -> LlamaBody:
     """
     fields, model = dict(body), served.model
     ids, is_list = llama_fields.take_prompts(fields, model)
-    switches = ("stream", "return_tokens", "timings_per_token", "return_progress")
-    is_streamed, returns_tokens, times_tokens, returns_progress = [
+    switches = ("stream", "return_tokens", "timings_per_token", "return_progress", "opens_thinking")
+    is_streamed, returns_tokens, times_tokens, returns_progress, opens_thinking = [
         body_fields.take_bool(fields, name) for name in switches
     ]
+    joins_prompt = body_fields.take_bool(fields, "joins_prompt", default=True)
+    think_budget = body_fields.take_integer(fields, "think_budget", 0, _MOST_THOUGHT)
     counts = [body_fields.take_integer(fields, name, 1, body_fields.MOST_CHOICES) for name in ("n_cmpl", "n")]
     choices = counts[0] or counts[1] or 1
     max_tokens = llama_fields.take_most_tokens(fields)
@@ -65,8 +68,9 @@ def read_llama(body: Payload, served: ServedModel) -> LlamaBody:
     request = llama_fields.take_llama_request(fields, served.defaults, model)
     # A prompt that is only to be read is read for a token that nobody gets.
     request = replace(request, ignore_eos=ignores_eos, max_tokens=1 if max_tokens == 0 else max_tokens)
-    request = body_fields.constrained(request, grammar, model)
-    pairs = [*product(map(Prompt, ids), body_fields.choice_requests(request, choices))]
+    request = body_fields.constrained(replace(request, think_budget=think_budget), grammar, model)
+    prompts = [Prompt(one, joins_prompt, opens_thinking=opens_thinking) for one in ids]
+    pairs = [*product(prompts, body_fields.choice_requests(request, choices))]
     return LlamaBody(
         [prompt for prompt, _ in pairs],
         [one for _, one in pairs],

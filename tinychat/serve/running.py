@@ -82,7 +82,7 @@ def run_server(loads: Mapping[str, Load], options: ServerOptions, say: Callable[
         shown = f"[{address}]" if ":" in address else address
         url, names = f"http://{shown}:{port}", [options.alias] if options.alias else [*loads]
         with announced(url, names):
-            asyncio.run(_serve(loads, options, listener, lambda: say(f"serving at {url}/v1")))
+            asyncio.run(_serve(loads, options, listener, say, url))
 
 
 def _listening(host: str, port: int) -> socket.socket:
@@ -94,7 +94,7 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 async def _serve(
-    loads: Mapping[str, Load], options: ServerOptions, listener: socket.socket, on_ready: Callable[[], None]
+    loads: Mapping[str, Load], options: ServerOptions, listener: socket.socket, say: Callable[[str], None], url: str
 ) -> None:
     files = PrefixFiles(options.cache_disk)
     prepared = {name: _prepared(load, options, files) for name, load in loads.items()}
@@ -109,6 +109,7 @@ async def _serve(
         options.slot_folder,
         options.shows_slots,
         options.shows_metrics,
+        say,
     )
     hosts = LOCAL_NAMES | {options.host.lower()} | {host.lower() for host in options.hosts}
     app = create_app(server, Door(hosts, options.origins, options.keys))
@@ -129,7 +130,7 @@ async def _serve(
             await asyncio.wait({first, serving}, return_when=asyncio.FIRST_COMPLETED)
             if first.done():
                 first.result()
-        on_ready()
+        say(f"serving at {url}/v1")
         await serving
     finally:
         runner.should_exit = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -16,6 +16,7 @@ from tinychat.serve.admission import Admission, Turn
 from tinychat.serve.api_error import ApiError
 from tinychat.serve.metrics import Metrics
 from tinychat.serve.model_pool import ModelPool, ServedModel
+from tinychat.serve.slots import closest, missed
 
 if TYPE_CHECKING:
     from tinychat.generate.stream import Stream
@@ -38,6 +39,8 @@ class Server:
         Where prompts' caches are saved on request; without it they cannot be.
     shows_slots, shows_metrics : bool
         Whether ``/slots`` and ``/metrics`` are served.
+    log : callable
+        Takes lines for who runs the server.
     is_ending : bool
         Whether new requests are refused.
     has_ended : bool
@@ -52,6 +55,7 @@ class Server:
     slot_folder: Path | None = None
     shows_slots: bool = True
     shows_metrics: bool = True
+    log: Callable[[str], object] = lambda line: None
     is_ending: bool = False
     has_ended: bool = False
 
@@ -97,12 +101,16 @@ class Server:
         async with self.admission.turn(client, number) as turn:
             if self.has_ended:
                 raise _ending()
-            turn.slot.begin(next(self._tasks), model, streams)
+            previous = closest(self.admission.slots, model, streams[0].reply.prompt.ids) if streams else ()
+            task = next(self._tasks)
+            turn.slot.begin(task, model, streams)
             try:
                 yield turn
             finally:
                 for stream in streams:
                     self.metrics.add(stream.summary)
+                if streams and (miss := missed(previous, streams[0])) is not None:
+                    self.log(f"request {task}: {miss}")
 
 
 def _ending() -> ApiError:

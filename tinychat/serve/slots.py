@@ -6,8 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tinychat.engine.ids import common_length
+from tinychat.generate.prefix_miss import explain_miss
+
 if TYPE_CHECKING:
     from tinychat.generate.stream import Stream
+
+# Prompts that share less have nothing to do with each other; what costs less to read again is not worth a line.
+_SHARED, _LOST = 32, 64
 
 
 @dataclass
@@ -47,3 +53,20 @@ class Slot:
         if self.streams:
             reply = self.streams[0].reply
             self.ids, self.streams = [*reply.prompt.ids, *reply.token_ids], ()
+
+
+def closest(slots: Sequence[Slot], model: str, ids: Sequence[int]) -> Sequence[int]:
+    """Return the prompt and reply of the idle slot that shares most with the ids of a prompt to the same model."""
+    others = [slot.ids for slot in slots if slot.model == model and slot.ids]
+    return max(others, key=lambda other: common_length(ids, other), default=())
+
+
+def missed(previous: Sequence[int], stream: Stream) -> str | None:
+    """Return in words why a prompt had to be read though one like it was cached; None where that is not so."""
+    ids, cached = stream.reply.prompt.ids, stream.summary.reused_tokens
+    if not stream.prefill_seconds or min(len(previous), len(ids)) - cached < _LOST:
+        return None
+    if common_length(ids, previous) < _SHARED:
+        return None
+    miss = explain_miss(ids, previous, cached, stream.reply.decode)
+    return None if miss is None else f"{cached} of {len(ids)} prompt tokens were cached: {miss}"

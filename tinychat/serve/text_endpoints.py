@@ -66,15 +66,29 @@ def detokenize(body: Payload, model: Model) -> Payload:
 
 
 def apply_template(body: Payload, model: Model) -> Payload:
-    """Return the text of ``messages`` as the model's template writes it."""
+    """Return the text of ``messages`` as the model's template writes it.
+
+    With ``return_tokens`` come the ids, in which no message spells a control token, and what `Prompt` tells of them.
+    """
     messages = read_messages(body.pop("messages", None))
     begins_reply = body_fields.take_bool(body, "add_generation_prompt", default=True)
     variables = body_fields.take_template_variables(body)
     tools = tool_choice(*(body.pop(name, None) for name in ("tools", "tool_choice", "parallel_tool_calls")))
+    returns_tokens = body_fields.take_bool(body, "return_tokens")
+    thinking = body_fields.take_bool(body, "thinking") if "thinking" in body else None
     _refuse_others(body)
+    variables |= model.template.thinking_variables(thinking)
     if tools.tools:
         variables["tools"] = [tool.as_dict() for tool in tools.tools]
-    return {"prompt": unguard(model.tool_template.render(messages, begins_reply, **variables))}
+    rendered = model.tool_template.render(messages, begins_reply, **variables)
+    fields: Payload = {"prompt": unguard(rendered)}
+    if returns_tokens:
+        fields |= {
+            "tokens": model.tokenizer.encode_rendered(rendered),
+            "stop": [*model.template.stop_strings],
+            "opens_thinking": model.opens_thinking(thinking),
+        }
+    return fields
 
 
 def _refuse_others(body: Payload) -> None:

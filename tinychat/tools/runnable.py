@@ -164,6 +164,8 @@ class Toolbox:
                 pass
         except BaseException:
             stop.set()
+            # The program may end now: a command should not outlive it.
+            done.wait(_GRACE_SECONDS)
             raise
         if not done.wait(_GRACE_SECONDS):
             return ToolResult("the user stopped this call", is_error=True)

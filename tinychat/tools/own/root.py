@@ -6,7 +6,7 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,22 +18,25 @@ from tinychat.user_folders import cache_folder, config_folder, data_folder, stat
 MAX_FILE_BYTES = 4 << 20
 _MOST_ENTRIES = 50_000
 _MOST_SECONDS = 10.0
+_FOLDERS_OF_USER = (cache_folder, config_folder, data_folder, state_folder)
+_FOLDERS_OF_SYSTEM = ("/proc", "/sys")
 # Beside folders whose name begins with a dot.
 _PASSED_OVER = ("__pycache__", "node_modules")
 
 
 class Root:
-    """A folder, and all that is reachable in it without leaving it; tinychat's own folders never count as such.
+    """A folder, and all that is reachable in it without leaving it.
 
-    Who could write to those could allow calls, or change the code of kernels.
+    Never reachable are tinychat's own folders, where who writes could allow calls or change the code of kernels, and
+    those in which Linux shows processes with their environment.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(os.path.realpath(folder))
-        self._own = set()
-        for own in (cache_folder, config_folder, data_folder, state_folder):
+        self._closed = [*map(Path, _FOLDERS_OF_SYSTEM)]
+        for find in _FOLDERS_OF_USER:
             with suppress(OSError):
-                self._own.add(_identity(os.stat(own(os.environ))))
+                self._closed.append(Path(os.path.realpath(find(os.environ))))
 
     def resolve(self, path: str) -> Path:
         """Return the real path of a file or folder that is in this one, or may be made in it; else `ToolError`."""
@@ -44,15 +47,18 @@ class Root:
             raise ToolError(
                 f"{one_line(path)} is outside of {one_line(str(self.folder))}, and nothing outside is shown"
             )
-        for part in (real, *real.parents):
-            with suppress(OSError):
-                if self.is_own(os.stat(part)):
-                    raise ToolError(f"{one_line(path)} belongs to tinychat itself: tools do not reach it")
+        if self._is_closed(real):
+            raise ToolError(f"{one_line(path)} is of tinychat itself, or of the system: no tool reaches it")
         return real
 
-    def is_own(self, status: os.stat_result) -> bool:
-        """Return whether a folder is one of tinychat's own."""
-        return _identity(status) in self._own
+    def _is_closed(self, real: Path) -> bool:
+        """Return whether a path is in a closed folder, which need not be there yet, in whatever case it is written."""
+        folded = Path(str(real).casefold())
+        if any(folded.is_relative_to(str(closed).casefold()) for closed in self._closed):
+            return True
+        # Another name of the same folder, as bind mounts and some file systems have it.
+        closed_now, parts = (_identities(paths) for paths in (self._closed, (real, *real.parents)))
+        return not closed_now.isdisjoint(parts)
 
     def shown(self, path: Path) -> str:
         """Return a path relative to this folder, as one line."""
@@ -95,7 +101,7 @@ class Root:
                 if seen > _MOST_ENTRIES or time.monotonic() > until:
                     raise TimeoutError
                 is_folder = stat.S_ISDIR(status.st_mode)
-                if is_folder and self.is_own(status):
+                if is_folder and self._is_closed(path):
                     continue
                 yield path, status
                 if is_folder and not path.name.startswith(".") and path.name not in _PASSED_OVER:
@@ -113,5 +119,11 @@ def _entries(folder: Path) -> list[tuple[Path, os.stat_result]]:
     return sorted(found)
 
 
-def _identity(status: os.stat_result) -> tuple[int, int]:
-    return status.st_dev, status.st_ino
+def _identities(paths: Iterable[Path]) -> set[tuple[int, int]]:
+    """Return device and number of those that are there."""
+    found = set()
+    for path in paths:
+        with suppress(OSError):
+            status = os.stat(path)
+            found.add((status.st_dev, status.st_ino))
+    return found
