@@ -155,18 +155,19 @@ def counted(tasks: Sequence[Task], replies: Sequence[Sequence[ToolCall]]) -> Cou
 
 
 def rows(tasks: Sequence[Task], replies: dict[str, Sequence[Sequence[ToolCall]]]) -> Iterable[str]:
-    """Yield the lines of the table: a row for each kind of task, and one for all."""
+    """Yield the lines of the table: a row for each way, with the share of right replies to each kind of task."""
     kinds = dict.fromkeys(task.kind for task in tasks)
-    yield f"| | tasks | {' | '.join(f'{way}: called | valid | right' for way in replies)} |"
-    yield f"|---|---:|{'---:|---:|---:|' * len(replies)}"
-    for kind in (*kinds, "all"):
-        chosen = [number for number, task in enumerate(tasks) if kind in (task.kind, "all")]
-        cells: list[str] = []
-        for got in replies.values():
-            counts = counted([tasks[number] for number in chosen], [got[number] for number in chosen])
-            shares = [_share(counts.called, counts.needed), _share(counts.valid, counts.needed)]
-            cells += [*shares, _share(counts.right, counts.replies)]
-        yield f"| {kind} | {len(chosen)} | {' | '.join(cells)} |"
+    yield f"| {len(tasks)} tasks | called | valid | right | {' | '.join(f'right: {kind}' for kind in kinds)} |"
+    yield f"|---|{'---:|' * (3 + len(kinds))}"
+    for way, got in replies.items():
+        every = counted(tasks, got)
+        shares = [_share(count, every.needed) for count in (every.called, every.valid)]
+        shares.append(_share(every.right, every.replies))
+        for kind in kinds:
+            numbers = [number for number, task in enumerate(tasks) if task.kind == kind]
+            counts = counted([tasks[number] for number in numbers], [got[number] for number in numbers])
+            shares.append(_share(counts.right, counts.replies))
+        yield f"| {way} | {' | '.join(shares)} |"
 
 
 def _share(count: int, total: int) -> str:

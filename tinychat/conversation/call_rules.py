@@ -41,6 +41,6 @@ class CallRules:
     def constraint(self) -> Constraint | None:
         """The constraint of replies; None where they may be any text.
 
-        `SettingError` if llguidance is missing or refuses the schemas.
+        `SettingError` if llguidance is missing, or refuses the schema of a strict tool.
         """
         return self._model.call_constraint(self._choice)
