@@ -33,6 +33,7 @@ SCOPES = {
     "reply": "Length and end of a reply",
     "load": "Loading a model",
     "chat": "Conversation",
+    "tools": "Tools",
     "screen": "Display",
 }
 """Headings of docs/configuration.md by the scope of their settings."""

@@ -4,11 +4,17 @@
 
 The messages are sent one after the other, greedily, so that the same model gives the same picture but for the
 rates. What is seen comes out of the chat's own loop and drawing; a person's part is typed by this script.
+
+With ``--tools`` the answers to the questions for consent stand among the messages, and the tools work in the folder in
+which the script is started. With ``--reply`` a grammar prescribes the replies, one after the other, for pictures of
+what a small model would not do by itself: whoever shows such a picture says so.
 """
 
 import argparse
 import io
+import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -17,8 +23,12 @@ from rich.text import Text
 
 from tinychat import load
 from tinychat.chat.repl import Repl
+from tinychat.chat.tool_setup import set_up_tools
 from tinychat.conversation.conversation import Chat
-from tinychat.terminal.line_input import PROMPT, InputPrompt
+from tinychat.generate.grammar import Grammar
+from tinychat.generate.request import Request
+from tinychat.settings import ToolSettings
+from tinychat.terminal.line_input import InputPrompt
 from tinychat.terminal.rendering import Renderer
 
 COLUMNS = 80
@@ -81,21 +91,39 @@ class Script:
     def __init__(self, messages: list[str], screen: Screen) -> None:
         self._messages, self._screen = list(messages), screen
 
-    def read(self, _prompt: InputPrompt) -> str:
-        """Return the next message."""
+    def read(self, prompt: InputPrompt) -> str:
+        """Return the next message, or the answer to a question."""
         if not self._messages:
             raise EOFError
         message = self._messages.pop(0)
-        self._screen.write(f"\n{PROMPT}\x1b[1m{message}\x1b[0m\n")
+        gap = "" if prompt.question else "\n"
+        self._screen.write(f"{gap}{prompt.mark}\x1b[1m{message}\x1b[0m\n")
         return message
 
 
-def converse(model: str, messages: list[str], max_tokens: int) -> list[str]:
-    """Return the lines that a terminal shows after these messages have been answered."""
+class PrescribedChat(Chat):
+    """A chat whose next replies are prescribed by grammars, as long as there are any in `prescribed`."""
+
+    prescribed: list[str]
+
+    def next_request(self) -> Request:
+        """Return the request of the next reply."""
+        request = super().next_request()
+        if not self.prescribed:
+            return request
+        text = Grammar.from_text(f"start: {json.dumps(self.prescribed.pop(0))}")
+        return replace(request, constraint=self.model.constraint(text))
+
+
+def converse(arguments: argparse.Namespace) -> list[str]:
+    """Return the lines that a terminal shows after the messages have been answered."""
     screen = Screen()
-    chat = Chat(load(model), temperature=0.0, max_tokens=max_tokens)
+    chat = PrescribedChat(load(arguments.model), temperature=0.0, max_tokens=arguments.max_tokens)
+    chat.prescribed = arguments.reply
     environment = {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
-    Repl(chat, Script(messages, screen), Renderer(screen, screen, environment)).run()
+    loop = Repl(chat, Script(arguments.messages, screen), Renderer(screen, screen, environment))
+    set_up_tools(loop, ToolSettings(tools=arguments.tools), {})
+    loop.run()
     return screen.lines()
 
 
@@ -107,15 +135,21 @@ def picture(lines: list[str]) -> str:
     return "".join(line.strip() + "\n" for line in drawn.splitlines() if line.strip())
 
 
-def main() -> None:
+def parsed(given: list[str] | None = None) -> argparse.Namespace:
+    """Return the arguments of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="a model folder or the name of a stored model")
     parser.add_argument("picture", type=Path, help="the SVG file to write")
     parser.add_argument("messages", nargs="+")
     parser.add_argument("--max-tokens", type=int, default=300, help="most tokens of a reply")
-    arguments = parser.parse_args()
-    lines = converse(arguments.model, arguments.messages, arguments.max_tokens)
-    arguments.picture.write_text(picture(lines), encoding="utf-8")
+    parser.add_argument("--tools", action="append", default=[], help="group of tools; repeatable")
+    parser.add_argument("--reply", action="append", default=[], help="text of the next reply; repeatable")
+    return parser.parse_args(given)
+
+
+def main() -> None:
+    arguments = parsed()
+    arguments.picture.write_text(picture(converse(arguments)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,19 @@
 """What every test shares: a private home for models, one cache of compiled kernels, a seeded generator."""
 
+import ctypes
 import gc
 import itertools
 import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
+
+# Memory of engines that have ended goes back to the system: a worker would grow to gigabytes, and fill what it uses
+# again with zeros. glibc otherwise takes arrays of up to 32 MiB from its heap, once one of that size was freed.
+with suppress(AttributeError, OSError, TypeError):
+    M_MMAP_THRESHOLD = -3
+    ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 1 << 20)
 
 # Processes beside each other have a core each: NumPy's threads would wait for cores, spinning. Before it is imported.
 if "PYTEST_XDIST_WORKER" in os.environ:

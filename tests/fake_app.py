@@ -6,6 +6,7 @@ import sys
 import time
 
 from fake_model import ASSISTANT, EOS, USER, Replies, fake_model
+from fake_tools import call
 
 from tinychat.cli import main
 from tinychat.commands import first_start
@@ -16,6 +17,14 @@ from tinychat.store import better_model
 # Forty that differ: a reply that repeats itself would be pointed out.
 WORDS = "".join(f"{chr(97 + n % 26)}word{chr(97 + 7 * n % 26)} " for n in range(40))
 REPLIES = {
+    "curious": (
+        "Let me look. " + call("list_files", path="."),
+        call("read_file", path="notes.txt"),
+        "You wrote in notes.txt that *rain* is coming.",
+        "And that is all.",
+    ),
+    "echoing": (call("plain_echo", text="rain"), "Heard."),
+    "commanding": (call("run_command", command=["sleep", "60"]), "Never.", "Awake."),
     "chatty": ("Hello 😀!", "I think that wait...", "Good."),
     "colourful": ("Red \x1b[31malert\x1b[0m.",),
     "endless": ("flood " * 20_000,),

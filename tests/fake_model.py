@@ -80,7 +80,8 @@ class MarkerTemplate:
 
     def render_ids(self, messages, add_generation_prompt=True, **variables):
         marks = {"system": SYSTEM, "developer": SYSTEM, "tool": SYSTEM, "user": USER, "assistant": ASSISTANT}
-        ids = [BOS]
+        tools = "".join(tool["function"]["name"] for tool in variables.get("tools") or ())
+        ids = [BOS, *f"[{tools}]".encode()] if tools else [BOS]
         for message in messages:
             called = "".join(call["function"]["name"] for call in message.get("tool_calls", []))
             ids += [marks[message["role"]], *f"{message['content']}{called}".encode()]

@@ -33,7 +33,7 @@ class Setting:
     ----------
     name : str
         In Python, config.toml, ``/set`` and batch lines; the flag has hyphens for underscores.
-    scope : {"sampling", "reply", "load", "chat", "screen"}
+    scope : {"sampling", "reply", "load", "chat", "tools", "screen"}
     default : object
         None where the program decides later; None itself is then allowed.
     entries : frozenset of str
@@ -116,6 +116,7 @@ _sampling = partial(_row, "sampling", f"{FLAG} {CONFIG} {SET} {LINE}")
 _reply: Callable[..., Any] = partial(_row, "reply")
 _load: Callable[..., Any] = partial(_row, "load")
 _chat: Callable[..., Any] = partial(_row, "chat")
+_tools: Callable[..., Any] = partial(_row, "tools")
 _screen: Callable[..., Any] = partial(_row, "screen")
 
 
@@ -262,6 +263,28 @@ class ChatSettings(_Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ToolSettings(_Checked):
+    """The tools that the model of a chat may call."""
+
+    tools: str | Sequence[str] = _tools(f"{FLAG} {CONFIG}", (), Texts("name no tools"),
+        "Groups of tools that the model may call, with your consent, such as files,shell; repeatable", "NAMES",
+        example=('["files"]', "what the model may ask for: docs/tools.md"))
+    functions: str | Sequence[str] = _tools(f"{FLAG} {CONFIG}", (), Texts("name no file"),
+        "Python file whose functions the model may call, with your consent; repeatable", "FILE")
+    mcp: str | Sequence[str] = _tools(FLAG, (), Texts("name no server"),
+        "MCP server of the configuration file whose tools the model may call, with your consent; repeatable", "NAME")
+    mcp_config: str | None = _tools(f"{FLAG} {CONFIG}", None, Kind("a text"),
+        "File of more MCP servers, in the usual form of mcp.json; without --mcp all of them are used", "FILE")
+    allow_tool: str | Sequence[str] = _tools(f"{FLAG} {CONFIG}", (), Texts("name no tool"),
+        "Tool that runs without your consent; without a terminal no others run; repeatable", "NAME")
+    max_tool_rounds: int = _tools(f"{FLAG} {CONFIG}", 10, Integer(1, 1000),
+        "Maximum rounds of calls that answer one message", "N")
+    tools_budget: int | None = _tools(f"{FLAG} {CONFIG}", None, Integer(1),
+        "Maximum tokens for the text of all tools; those of --allow-tool come first, and what does not fit is off",
+        "TOKENS")
+
+
+@dataclass(frozen=True, kw_only=True)
 class ScreenSettings(_Checked):
     """Lines shown of a reply."""
 
@@ -276,7 +299,7 @@ class ScreenSettings(_Checked):
 
 SETTINGS: dict[str, Setting] = {
     one.name: replace(one.metadata["setting"], name=one.name)
-    for group in (ReplySettings, LoadSettings, ChatSettings, ScreenSettings)
+    for group in (ReplySettings, LoadSettings, ChatSettings, ToolSettings, ScreenSettings)
     for one in fields(group)
 }
 """The table, by name."""
@@ -299,5 +322,5 @@ def _attributes(group: type[DataclassInstance]) -> str:
     return "\n".join(f"{row.name} : {kind}\n    {row.help}. Default: {row.default!r}." for kind, row in rows)
 
 
-for _group in (ReplySettings, LoadSettings, ChatSettings, ScreenSettings):
+for _group in (ReplySettings, LoadSettings, ChatSettings, ToolSettings, ScreenSettings):
     _group.__doc__ = f"{_group.__doc__}\n\nAttributes\n----------\n{_attributes(_group)}\n"

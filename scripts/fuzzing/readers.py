@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import numpy as np
 from safetensors.numpy import save
 
-from fuzzing import cache_files
+from fuzzing import cache_files, mcp_messages
 from tinychat.chat.workspace import resumed
 from tinychat.checkpoint.checkpoint import open_checkpoint
 from tinychat.checkpoint.gguf_checkpoint import unpacked
@@ -32,7 +32,7 @@ from tinychat.conversation.history import Transcript
 from tinychat.conversation.session_file import from_json, to_json
 from tinychat.errors import TinychatError
 from tinychat.files import read_stream
-from tinychat.generate.grammar import Constraint, Grammar
+from tinychat.generate.grammar import Constraint, Grammar, GrammarTokens
 from tinychat.generate.request import Request
 from tinychat.models.architectures import parse_config
 from tinychat.models.folder import header_of, open_model_folder
@@ -367,7 +367,7 @@ def _read_results(folder: Path) -> None:
 def _constrain(grammar: Grammar) -> None:
     tokens = [bytes([value]) for value in range(256)] + [b'{"', b'":', b"true", b"</s>"]
     tokenizer = SimpleNamespace(token_bytes=tokens.__getitem__, special_ids=frozenset({259}))
-    state = Constraint(grammar, tokenizer, vocab_size=len(tokens), stop_ids={259}).start()
+    state = Constraint(grammar, GrammarTokens(tokenizer, len(tokens), {259})).start()
     for _ in range(20):
         if state.finished:
             break
@@ -415,6 +415,8 @@ def readers() -> tuple[Reader, ...]:
         Reader("session", "session.json", (_json(SESSION), _json(SESSION_OF_TOOLS)), _read_session),
         Reader("configuration", "config.toml", CONFIGURATIONS,
                lambda folder: parse_configuration((folder / "config.toml").read_bytes(), Path("config.toml"))),
+        Reader("mcp_servers", mcp_messages.SERVERS, (mcp_messages.SOUND_SERVERS,), mcp_messages.read_servers),
+        Reader("mcp_messages", mcp_messages.MESSAGES, (mcp_messages.SOUND_MESSAGES,), mcp_messages.read_messages),
         Reader("tasks", "in.jsonl", (TASKS,), _read_tasks),
         Reader("results", "out.jsonl", (batch_results(),), _read_results),
         Reader("schema", "schema.json", tuple(map(_json, SCHEMAS)),

@@ -5,6 +5,7 @@ import shutil
 import families
 import gguf_files
 import pytest
+from tools.family_templates import CONTENT_ONLY, TEMPLATES
 
 from tinychat import machine
 from tinychat.cli import main
@@ -122,6 +123,19 @@ def test_what_the_tokenizer_and_the_template_do(checkpoint, tmp_path, capsys):
     )
     assert found["template"] == "'<s>user: Hi</s><s>assistant: Hello!</s><s>user: ?</s>'"
     assert found["plain one"] == r"'User: Hi\nAssistant: Hello!\nUser: ?\nAssistant:'"
+    prompted = "the template knows none: a system prompt tells of them; calls begin with <tool_call> (JSON)"
+    assert found["tools"] == prompted
+
+
+def test_how_a_model_is_told_of_tools(checkpoint, tmp_path, capsys):
+    copy = shutil.copytree(checkpoint, tmp_path / "copy")
+    line = "the template tells of them; calls begin with <|tool_call_start|> (Python)"
+    told = {TEMPLATES["lfm2"]: line, CONTENT_ONLY: f"{line}, which it leaves in the text"}
+    for template, line in told.items():
+        (copy / "chat_template.jinja").write_text(template)
+        assert main(["doctor", str(copy)]) == 0
+        found = {line[:15].strip(): line[15:].strip() for line in capsys.readouterr().out.splitlines()}
+        assert found["tools"] == line
 
 
 def test_texts_that_a_tokenizer_changes_are_shown(checkpoint, tmp_path, capsys):

@@ -84,7 +84,9 @@ def test_a_turn_renders_and_encodes_the_conversation_once():
     chat = Chat(fake_model(Replies("Hello!", "More")), temperature=0.0)
     template, rendered = chat.model.template, []
     render_ids = template.render_ids
-    template.render_ids = lambda messages, **flags: rendered.append(len(messages)) or render_ids(messages, **flags)
+    template.render_ids = lambda messages, *more, **flags: (
+        rendered.append(len(messages)) or render_ids(messages, *more, **flags)
+    )
     lines = Script(["hi", "/stats", "/set top_k 3", "and?", "/stats"], interactive=True)
     Repl(chat, lines, Renderer(io.StringIO(), io.StringIO(), {})).run()
     assert rendered == [1, 3]

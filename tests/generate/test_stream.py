@@ -275,3 +275,13 @@ def test_a_stream_that_its_listener_holds_is_freed_at_its_end():
     del run, post
     gc.collect()
     assert freed() is None
+
+
+def test_a_stream_that_its_maker_of_room_holds_is_freed_at_its_end():
+    streams = []
+    streams.append(start(FakeSequence(STORY), make_room=lambda reply_ids, _held=streams: None))
+    freed = weakref.ref(streams[0])
+    assert text_of(streams[0]) == " upon a time"
+    del streams
+    gc.collect()
+    assert freed() is None

@@ -43,8 +43,11 @@ def read():
 
 
 def tools():
-    schema = {"type": "object", "properties": {"text": {"type": "string"}}}
-    return [{"name": name, "description": state["description"], "inputSchema": schema} for name in ("echo", "b.c", "d")]
+    one = {"description": state["description"]} | (
+        {"annotations": {"readOnlyHint": True}} if MODE == "says it reads" else {}
+    )
+    one["inputSchema"] = {"type": "object", "properties": {"text": {"type": "string"}}}
+    return [{"name": name} | one for name in ("echo", "b.c", "d")]
 
 
 def listed(params):
@@ -147,7 +150,7 @@ def opened(method, number, params):
             late = read()
             answer(late["id"], stateless_introduction())
             return True
-        capabilities = {"tools": {"listChanged": True}, "prompts": {}}
+        capabilities = {"tools": {"listChanged": True}, "prompts": {}} | ({"resources": {}} if MODE == "offers" else {})
         info = {"name": "plain", "version": "1.0"}
         answer(number, {"protocolVersion": VERSION, "capabilities": capabilities, "serverInfo": info})
     else:
@@ -180,6 +183,8 @@ def serve():
             continue
         if MODE in ("stateless", "slow") and params.get("_meta", {}).get(f"{META}protocolVersion") != "2026-07-28":
             refuse(number, -32602, "no envelope")
+        elif method == "tools/list" and MODE == "lists nothing":
+            pass
         elif method == "tools/list":
             answer(number, listed(params))
         elif method == "tools/call" and params["name"] == "received":
@@ -187,7 +192,15 @@ def serve():
         elif method == "tools/call":
             call(number, params)
         elif method == "prompts/list" and MODE != "refuses":
-            answer(number, {"prompts": [{"name": "greet", "arguments": [{"name": "who", "required": True}]}]})
+            wanted = [{"name": "who", "required": True}, {"name": "how"}]
+            answer(number, {"prompts": [{"name": "greet", "description": "Greets.\x1b[2J", "arguments": wanted}]})
+        elif method == "prompts/get":
+            said = {"type": "text", "text": f"/exit is what {params['arguments']['who']} says\u202e"}
+            answer(number, {"messages": [{"role": "user", "content": said}]})
+        elif method == "resources/list":
+            answer(number, {"resources": [{"uri": "notes://today", "name": "today", "description": "The notes."}]})
+        elif method == "resources/read" and params["uri"] == "notes://today":
+            answer(number, {"contents": [{"uri": params["uri"], "text": "Buy milk."}]})
         elif method == "subscriptions/listen":
             if params["notifications"] == {"toolsListChanged": True}:
                 notify("notifications/tools/list_changed", {"_meta": {f"{META}subscriptionId": number}})

@@ -208,7 +208,7 @@ def test_much_on_stderr_costs_neither_the_call_nor_the_disk(plain):
 
 
 def test_a_server_that_reads_nothing_does_not_block(plain, monkeypatch):
-    monkeypatch.setattr("tinychat.mcp.process._GRACE_SECONDS", 0.2)
+    monkeypatch.setattr("tinychat.mcp.process._STDIN_SECONDS", 0.2)
     server = plain("deaf", timeout=0.2)
     with pytest.raises(McpError, match="did not answer"):
         called(server)
@@ -271,12 +271,30 @@ def test_a_server_without_handshake_tells_changes_too(plain):
 
 
 def test_a_server_and_its_children_end_with_the_chat(plain, tmp_path, monkeypatch):
+    monkeypatch.setattr("tinychat.mcp.process._STDIN_SECONDS", 0.3)
     monkeypatch.setattr("tinychat.mcp.process._GRACE_SECONDS", 0.3)
     with pytest.raises(McpError, match="did not answer"):
         plain("stays", timeout=0.3)
     server, child = (tmp_path / "pids").read_text().split()
     assert ended(server)
     assert ended(child)
+
+
+def test_who_waits_when_a_server_is_closed_is_told(plain):
+    server, errors = plain("lists nothing"), []
+
+    def listing():
+        with pytest.raises(McpError) as caught:
+            server.tools()
+        errors.append(str(caught.value))
+
+    thread = threading.Thread(target=listing)
+    thread.start()
+    while not server._connection._waiting:
+        time.sleep(0.01)
+    server.close()
+    thread.join(2)
+    assert errors[0].startswith("the MCP server plain is gone: it has ended (exit code 0)")
 
 
 def test_nothing_runs_before_it_is_started_or_after_it_is_closed(plain):
@@ -286,3 +304,19 @@ def test_nothing_runs_before_it_is_started_or_after_it_is_closed(plain):
     assert not server.is_running
     with pytest.raises(McpError, match="the MCP server plain is not started"):
         server.tools()
+
+
+def test_ctrl_c_while_a_server_ends_leaves_nothing_behind(plain, tmp_path, monkeypatch):
+    """Signals that ask do not help with this one."""
+    looks = iter([KeyboardInterrupt])
+
+    def pressed(seconds):
+        for error in looks:
+            raise error
+
+    monkeypatch.setattr("tinychat.mcp.process.sleep", pressed)
+    with pytest.raises(KeyboardInterrupt):
+        plain("stays", timeout=0.3)
+    server, child = (tmp_path / "pids").read_text().split()
+    assert ended(server)
+    assert ended(child)

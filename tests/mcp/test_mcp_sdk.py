@@ -47,15 +47,23 @@ def by_http(tmp_path):
         import sdk_server
     finally:
         sys.path.remove(str(SCRIPT.parent))
-    config = uvicorn.Config(sdk_server.server.streamable_http_app(), log_level="critical", ws="none")
+    config = uvicorn.Config(
+        sdk_server.server.streamable_http_app(), log_level="critical", ws="none", timeout_graceful_shutdown=0
+    )
     with socket.create_server(("127.0.0.1", 0)) as listener:
         runner = uvicorn.Server(config)
         thread = threading.Thread(target=runner.run, kwargs={"sockets": [listener]})
         thread.start()
         try:
             url = f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
-            with closing(ServerSettings("official", url=url, headers={"X-Key": "k"})) as server:
+            with closing(ServerSettings("official", url=url, headers={"X-Key": "k"}, timeout=5)) as server:
                 yield server
+                runner.should_exit = True
+                thread.join()
+                with pytest.raises(McpError, match="official is gone: Connection closed"):
+                    server.read_resource("notes://today")
+                with pytest.raises(McpError, match="official cannot be reached: "):
+                    server.read_resource("notes://today")
         finally:
             runner.should_exit = True
             thread.join()

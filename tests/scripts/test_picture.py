@@ -4,7 +4,8 @@ from xml.etree import ElementTree
 
 import picture
 import pytest
-from fake_model import Replies, fake_model
+from fake_model import EOS, Replies, fake_model
+from fake_tools import call
 
 
 def bare(lines):
@@ -40,7 +41,20 @@ def test_a_picture_shows_the_conversation(monkeypatch, tmp_path):
 
 def test_a_conversation_ends_as_the_terminal_shows_it(monkeypatch):
     monkeypatch.setattr(picture, "load", lambda name: fake_model(Replies("Hello!", "Bye."), name=name))
-    lines = bare(picture.converse("demo", ["hi", "bye"], max_tokens=50))
+    lines = bare(picture.converse(picture.parsed(["demo", "chat.svg", "hi", "bye"])))
     assert lines[0].startswith("demo Ctrl-C stops")
     said = ["> hi", "Hello!", "> bye", "Bye."]
     assert [line for line in lines if line in said] == said
+
+
+def test_prescribed_replies_call_tools_with_consent(monkeypatch, tmp_path):
+    pytest.importorskip("llguidance")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes.txt").write_text("It will rain.")
+    replies = [call("read_file", path="notes.txt"), "It says that it will rain."]
+    flags = ["--tools", "files", *(word for reply in replies for word in ("--reply", reply))]
+    monkeypatch.setattr(picture, "load", lambda name: fake_model(lambda ids: EOS, name=name, context_size=4096))
+    lines = bare(picture.converse(picture.parsed(["demo", "chat.svg", "what?", "y", *flags])))
+    shown = [line for line in lines if line.startswith(("y/", "read_file", "It says"))]
+    assert [line.split(" · ")[0] for line in shown] == ["y/a/t/n/r> y", 'read_file(path="notes.txt")', replies[1]]
+    assert shown[1].endswith("13 bytes")

@@ -1,6 +1,7 @@
 """Fields of bodies."""
 
 import pytest
+from fake_model import fake_model
 
 from tinychat.errors import FieldError
 from tinychat.generate.reply import Summary
@@ -8,7 +9,8 @@ from tinychat.generate.request import Request
 from tinychat.serve import body_fields
 from tinychat.settings import SEEDS
 from tinychat.tools.definitions import Tool, ToolChoice
-from tinychat.tools.formats.known import HERMES
+
+MODEL = fake_model(lambda ids: None, has_template=True)
 
 
 def refused(take, *arguments):
@@ -65,13 +67,13 @@ def test_options_of_a_stream():
 def test_one_grammar_at_most():
     required = ToolChoice((Tool("f"),), required=True)
     take = body_fields.take_grammar
-    assert take({}, None) is None
-    assert refused(take, {"grammar": "root ::= [a]"}, "{}") == "grammar"
-    assert refused(take, {}, "{}", required, HERMES) == "response_format"
-    assert refused(take, {"grammar": "root ::= [a]"}, None, required, HERMES) == "grammar"
+    assert take({}, None, MODEL) is None
+    assert refused(take, {"grammar": "root ::= [a]"}, "{}", MODEL) == "grammar"
+    assert refused(take, {}, "{}", MODEL, required) == "response_format"
+    assert refused(take, {"grammar": "root ::= [a]"}, None, MODEL, required) == "grammar"
     strict = ToolChoice((Tool("f", strict=True),))
-    assert refused(take, {}, "{}", strict, HERMES) == "response_format"
-    assert refused(take, {"grammar": 5}, None) == "grammar"
+    assert refused(take, {}, "{}", MODEL, strict) == "response_format"
+    assert refused(take, {"grammar": 5}, None, MODEL) == "grammar"
 
 
 def test_a_prompt_counts_once_and_each_choice_for_itself():

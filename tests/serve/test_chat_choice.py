@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tinychat.generate.logprobs import ScoredToken, TokenLogprobs
 from tinychat.generate.reply import Delta
 from tinychat.serve.chat_choice import ChatChoice, ChoiceCalls, joined_message
-from tinychat.tools.definitions import Tool, ToolChoice
-from tinychat.tools.formats.known import HERMES
+from tinychat.tools.definitions import Tool, ToolCall, ToolChoice
+from tinychat.tools.formats.known import GEMMA, HARMONY, HERMES, KIMI, LFM2, QWEN_CODER
 
 CALL = '<tool_call>\n{"name": "f", "arguments": {"a": "<think>"}}\n</tool_call>'
 
@@ -113,3 +113,24 @@ def test_log_probabilities_come_once_with_their_delta():
     assert [one is None for _, one in several] == [False] + [True] * (len(several) - 1)
     assert len(several) > 2
     assert json.dumps(several)
+
+
+def test_calls_of_other_formats():
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}, "s": {"type": "string"}}}
+    for form in (KIMI, QWEN_CODER, LFM2, GEMMA):
+        found = ChatChoice(ByteTokenizer(), False, ChoiceCalls(form, ToolChoice((Tool("f", "", schema),)), "salt"))
+        text = "So: " + form.spell(ToolCall("functions.f:0", "f", '{"n": 5, "s": "5"}'))
+        deltas = [fields for letter in text for fields, _ in found.add(Delta(letter))] + [*found.finish()]
+        message = joined_message(deltas)
+        assert message["content"] == "So:"
+        (call,) = message["tool_calls"]
+        assert call["function"] == {"name": "f", "arguments": '{"n": 5, "s": "5"}'}
+        assert call["id"] == ("functions.f:0" if form is KIMI else "call_salt0000")
+        assert found.finish_reason("stop") == "tool_calls"
+
+
+def test_thoughts_of_harmony_are_reasoning():
+    text = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>So."
+    found = ChatChoice(ByteTokenizer(), False, ChoiceCalls(HARMONY, ToolChoice((Tool("f"),)), "salt"))
+    deltas = [fields for letter in text for fields, _ in found.add(Delta(letter))] + [*found.finish()]
+    assert joined_message(deltas) == {"role": "assistant", "content": "So.", "reasoning_content": "Hm."}

@@ -4,18 +4,14 @@ import json
 
 from tinychat.tools.definitions import ToolCall
 from tinychat.tools.events import CallArguments, CallBegin, CallText
-from tinychat.tools.formats.braced import BracedFormat
+from tinychat.tools.formats import known
 from tinychat.tools.formats.json_calls import JsonFormat
-from tinychat.tools.formats.known import HERMES
 from tinychat.tools.formats.named import NamedFormat
-from tinychat.tools.formats.pythonic import PythonicFormat
 from tinychat.tools.formats.tagged import TaggedFormat
 
 FORMATS = {
-    "hermes": HERMES,
-    "mistral list": JsonFormat(
-        section_begin="[TOOL_CALLS][", section_end="]", call_begin="", call_end="", separator=", ", id_rule="nine"
-    ),
+    "hermes": known.HERMES,
+    "mistral list": known.MISTRAL_LIST,
     "command r": JsonFormat(
         section_begin="<|START_ACTION|>[\n    ",
         section_end="\n]<|END_ACTION|>",
@@ -26,18 +22,10 @@ FORMATS = {
     "apertus": JsonFormat(
         section_begin="<|tools_prefix|>[", section_end="]<|tools_suffix|>", separator=", ", name_key=""
     ),
-    "llama 3": JsonFormat(arguments_key="parameters", separator="; ", is_bare=True),
-    "mistral": NamedFormat(call_begin="[TOOL_CALLS]", name_end="[ARGS]", separator="", id_rule="nine"),
+    "llama 3": known.LLAMA,
+    "mistral": known.MISTRAL,
     "mistral 3.2": NamedFormat(call_begin="[TOOL_CALLS]", name_end="[CALL_ID]{id}[ARGS]", separator=""),
-    "kimi": NamedFormat(
-        section_begin="<|tool_calls_section_begin|>",
-        section_end="<|tool_calls_section_end|>",
-        call_begin="<|tool_call_begin|>functions.",
-        name_end=":{number}<|tool_call_argument_begin|>",
-        call_end="<|tool_call_end|>",
-        separator="",
-        id_rule="named",
-    ),
+    "kimi": known.KIMI,
     "solar": NamedFormat(
         section_begin="<|tool_calls|>",
         section_end="<|calls|>",
@@ -54,14 +42,7 @@ FORMATS = {
         call_end="\n```<｜tool▁call▁end｜>",  # noqa: RUF001
     ),
     "functionary": NamedFormat(call_begin="<function=", name_end=">", call_end="</function>", separator=""),
-    "qwen": TaggedFormat(
-        call_begin="<tool_call>\n<function=",
-        name_end=">\n",
-        key_begin="<parameter=",
-        key_end=">\n",
-        value_end="\n</parameter>\n",
-        call_end="</function>\n</tool_call>",
-    ),
+    "qwen": known.QWEN_CODER,
     "minimax": TaggedFormat(
         section_begin="<minimax:tool_call>\n",
         section_end="\n</minimax:tool_call>",
@@ -72,20 +53,11 @@ FORMATS = {
         value_end="</parameter>\n",
         call_end="</invoke>",
     ),
-    "glm": TaggedFormat(
-        call_begin="<tool_call>",
-        name_end="\n",
-        key_begin="<arg_key>",
-        key_end="</arg_key>\n<arg_value>",
-        value_end="</arg_value>\n",
-        call_end="</tool_call>",
-    ),
-    "lfm2": PythonicFormat(section_begin="<|tool_call_start|>[", section_end="]<|tool_call_end|>", separator=", "),
-    "olmo 3": PythonicFormat(section_begin="<function_calls>\n", section_end="\n</function_calls>"),
-    "gemma 4": BracedFormat(call_begin="<|tool_call>call:", call_end="<tool_call|>", quote='<|"|>', separator=""),
-    "functiongemma": BracedFormat(
-        call_begin="<start_function_call>call:", call_end="<end_function_call>", quote="<escape>", separator=""
-    ),
+    "glm": known.GLM,
+    "lfm2": known.LFM2,
+    "olmo 3": known.OLMO,
+    "gemma 4": known.GEMMA,
+    "functiongemma": known.FUNCTIONGEMMA,
 }
 
 

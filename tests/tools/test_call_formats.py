@@ -216,6 +216,8 @@ def test_a_value_that_is_malformed_ends_the_call_before_it():
         ({"enum": [1, 2]}, "1", 1),
         ({"allOf": [{}, {"type": "string"}]}, "1", "1"),
         ({}, "[1]", [1]),
+        ({"type": "object"}, "{'a': [None, True]}", {"a": [None, True]}),
+        ({"type": "object"}, "{'a': open('x')}", "{'a': open('x')}"),
         (None, "NaN", "NaN"),
         (None, "[" * 9000, "[" * 9000),
     ],
@@ -246,6 +248,11 @@ def test_a_reply_that_is_a_bare_object_is_a_call_of_a_known_tool_only(text, call
         assert (events, parser.faults) == ([CallText(text)], [])
 
 
+def test_an_answer_that_is_a_bare_object_is_not_held_back():
+    parser = FORMATS["llama 3"].parser([CLOCK])
+    assert [*parser.feed('{"answer": "It is')] == [CallText('{"answer": "It is')]
+
+
 def test_arguments_without_a_name_are_those_of_the_schema():
     events, _ = everywhere(
         FORMATS["lfm2"], [WEATHER], "<|tool_call_start|>[get_weather('Bern', days=2)]<|tool_call_end|>"
@@ -258,3 +265,15 @@ def test_ids_are_those_that_the_templates_take():
     nine = {FORMATS["mistral"].call_id(number, "f", salt) for number in range(50) for salt in ("", "x")}
     assert len(nine) == 100 and all(len(one) == 9 and one.isalnum() for one in nine)
     assert HERMES.call_id(3, "f", "ab") == "call_ab0003"
+
+
+def test_line_ends_in_a_text_of_python_are_part_of_it():
+    text = "<|tool_call_start|>[get_weather(city='Bern\nBasel', list=[\n1,\n2])]<|tool_call_end|>"
+    assert calls_of(everywhere(FORMATS["lfm2"], [WEATHER], text)[0])[0] == [
+        ("get_weather", {"city": "Bern\nBasel", "list": [1, 2]})
+    ]
+
+
+def test_a_section_of_cdata_is_a_text():
+    text = spelled(FORMATS["minimax"], [("get_weather", {"list": "<![CDATA[[1] <b>]]>"})])
+    assert calls_of(everywhere(FORMATS["minimax"], [WEATHER], text)[0])[0] == [("get_weather", {"list": "[1] <b>"})]

@@ -6,7 +6,7 @@ import pytest
 from fake_model import EOS, VOCAB_SIZE, ByteTokenizer
 
 from tinychat.errors import FieldError
-from tinychat.generate.grammar import Constraint, Grammar
+from tinychat.generate.grammar import Constraint, Grammar, GrammarTokens
 from tinychat.tools.definitions import Tool, ToolChoice, as_tools, tool_choice
 from tinychat.tools.formats.known import HERMES
 
@@ -91,7 +91,7 @@ def accepted(choice, text):
     """Return how much of a text the grammar of a choice accepts, and whether the reply may end there."""
     pytest.importorskip("llguidance")
     grammar = Grammar.from_text(HERMES.grammar(choice), "tools")
-    state = Constraint(grammar, ByteTokenizer(), VOCAB_SIZE, [EOS]).start()
+    state = Constraint(grammar, GrammarTokens(ByteTokenizer(), VOCAB_SIZE, [EOS])).start()
     for index, byte in enumerate(text.encode()):
         if state.finished or not state.allowed()[byte]:
             return text.encode()[:index].decode(errors="ignore"), False

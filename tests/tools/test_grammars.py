@@ -5,7 +5,7 @@ import re
 from functools import lru_cache
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tools.call_texts import FORMATS, spelled
 
@@ -157,7 +157,8 @@ def value_of(schema, draw, order):
 
 @pytest.mark.parametrize("name", NAMES)
 @given(schemas=st.lists(PARAMETERS, min_size=25, max_size=25), seed=st.integers(0, 1 << 30))
-@settings(max_examples=8, deadline=None)
+# Examples of this size take minutes to shrink.
+@settings(max_examples=8, deadline=None, phases=[Phase.generate], suppress_health_check=[*HealthCheck])
 def test_valid_calls_are_taken_and_others_refused(name, schemas, seed):
     """Hold calls of 200 random schemas, 25 in each choice."""
     form, draw = FORMATS[name], random.Random(seed)
@@ -311,6 +312,26 @@ def test_raw_text_may_have_anything_but_its_end():
         text = spelled(FORMATS["qwen"], [("weather", {"city": city})])
         assert held.accepts(text), text
     assert held.accepts(spelled(FORMATS["qwen"], [("weather", VALID)]).replace("true", "True"))
+
+
+def test_a_value_that_may_be_empty_and_one_that_refers_to_itself_without_end():
+    schema = {
+        "type": "object",
+        "properties": {"unit": {"enum": ["", "m"]}, "loop": {"$ref": "#/$defs/loop"}},
+        "$defs": {"loop": {"anyOf": [{"$ref": "#/$defs/loop"}, {"$ref": "#/$defs/loop"}]}},
+    }
+    for name in ("qwen", "glm", "lfm2", "gemma 4"):
+        held = Held(name, ToolChoice((Tool("f", "", schema),), constrains=True))
+        assert held.accepts(spelled(FORMATS[name], [("f", {"unit": ""})])), name
+        assert not held.accepts(spelled(FORMATS[name], [("f", {"unit": "km"})])), name
+
+
+@every_format
+def test_a_string_that_begins_as_one_of_those_that_are_listed(name):
+    schema = {"type": "object", "properties": {"unit": {"anyOf": [{"enum": ["meter"]}, {"type": "string"}]}}}
+    held = Held(name, ToolChoice((Tool("f", "", schema),), constrains=True))
+    for unit in ("meter", "mete", "metric", "meters", ""):
+        assert held.accepts(spelled(FORMATS[name], [("f", {"unit": unit})])), unit
 
 
 def test_strings_of_python_are_escaped():

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tinychat.errors import TinychatError
 from tinychat.machine import available_cores, available_memory_bytes, memory_bytes, processor_name
@@ -17,6 +18,9 @@ from tinychat.store.estimates import PROGRAM_BYTES
 from tinychat.store.local import code_lines, list_models, quality_lines, store_folder
 from tinychat.store.names import ModelReference
 from tinychat.user_folders import cache_folder
+
+if TYPE_CHECKING:
+    from tinychat.tools.formats.of_template import TaughtFormat
 
 # What the chat templates are shown with.
 _TURNS = (
@@ -131,6 +135,7 @@ def _examine_text(findings: Findings, folder: Path) -> None:
     from tinychat.text.loading import load_tokenizer
     from tinychat.text.stop import stop_sources
     from tinychat.text.template import load_template, plain_template
+    from tinychat.tools.formats.of_template import taught_format
 
     tokenizer = load_tokenizer(folder)
     template = load_template(folder, tokenizer)
@@ -146,6 +151,15 @@ def _examine_text(findings: Findings, folder: Path) -> None:
     findings.add("stop tokens", "; ".join(ids) or "none: a reply ends at its limit")
     for name, each in (("template", template), ("plain one", plain_template(tokenizer))):
         findings.add(name, _quoted(unguard(each.render(_TURNS)), _LONGEST_TEMPLATE))
+    findings.add("tools", _described(taught_format(template)))
+
+
+def _described(taught: TaughtFormat) -> str:
+    """Return how a model is told of tools, and in which form it calls them."""
+    form = f"calls begin with {taught.form.opening} ({taught.form.name})"
+    if taught.variable is None:
+        return f"the template knows none: a system prompt tells of them; {form}"
+    return f"the template tells of them; {form}" + ("" if taught.writes_calls else ", which it leaves in the text")
 
 
 def _quoted(text: str, limit: int = 80) -> str:

@@ -22,11 +22,13 @@ _SPEAKERS = {"user": "You", "assistant": "Model", "tool": "Tool", "system": "Sys
 
 
 def attach_file(loop: ChatLoop, argument: str) -> None:
-    """Attach the text of files to the next message; without a path, list the attachments."""
+    """Attach the text of files, or SERVER:URI, to the next message; without a path, list the attachments."""
     if not argument:
         loop.notice(attachment_list(loop))
     elif argument == "none":
         detach(loop, "all")
+    elif (address := argument.partition(":"))[0] in loop.servers and address[2]:
+        attach(loop, Attachment(argument, loop.servers[address[0]].read_resource(address[2])))
     else:
         found = typed_files(argument)
         before = loop.chat.attachments

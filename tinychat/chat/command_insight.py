@@ -45,17 +45,20 @@ def context(loop: ChatLoop, _argument: str) -> None:
         lines.append(f"dropped: the oldest {chat.dropped} messages")
     if chat.miss is not None:
         lines.append(str(chat.miss))
+    tools = loop.shelf.tokens()
+    if tools:
+        lines.append(f"{tools:>6}  tools      {', '.join(tool.definition.name for tool in loop.shelf.on)}")
     texts = [("system", chat.system)] if chat.system else []
     texts += [(message.role, message.shortened or message.text) for message in seen]
     if texts:
-        rows = _rows(chat, texts)
+        rows = _rows(chat, texts, chat.tokens_in_use() - tools)
         lines += [f"{count:>6}  {name:<9}  {shorten(text, 50, placeholder='...')}" for count, name, text in rows]
     loop.notice("\n".join(lines))
 
 
-def _rows(chat: Chat, texts: Sequence[tuple[str, str]]) -> Iterator[tuple[int, str, str]]:
-    """Yield token count, name and text of all parts of the context: the texts, and the template around them."""
-    model, left = chat.model, chat.tokens_in_use()
+def _rows(chat: Chat, texts: Sequence[tuple[str, str]], left: int) -> Iterator[tuple[int, str, str]]:
+    """Yield count, name and text of the parts that have `left` tokens: the texts, and the template around them."""
+    model = chat.model
     beginning = _beginning(chat, texts[0][1])
     counted = [(len(model.tokenizer.encode_rendered(beginning)), "template", beginning)]
     counted += [(len(model.encode(text, add_bos=False)), role, text) for role, text in texts]

@@ -26,7 +26,9 @@ from tinychat.chat.command_files import attach_file, complete_attachment, comple
 from tinychat.chat.command_insight import context, stats, tokens, why
 from tinychat.chat.command_model import complete_model, complete_role, model, role
 from tinychat.chat.command_run import complete_run, run
+from tinychat.chat.command_servers import complete_prompt, prompt
 from tinychat.chat.command_sessions import complete_session, delete, fork, load, rename, save, sessions
+from tinychat.chat.command_tools import complete_tools, tools
 from tinychat.chat.loop import ChatLoop
 from tinychat.errors import FieldError, SettingError
 from tinychat.terminal.line_input import Candidate
@@ -135,6 +137,8 @@ _TABLE = (
         "file", "[PATH]", "Attach files, patterns, folders; alone, list the attachments", attach_file, complete_path
     ),
     Command("run", "COMMAND", "Run a shell command once confirmed, and attach its output", run, complete_run),
+    Command("tools", "[on NAME]", "List the tools with their tokens; on NAME, off NAME, last", tools, complete_tools),
+    Command("prompt", "[NAME]", "Bring SERVER:NAME of an MCP server into the line", prompt, complete_prompt),
     Command("paste", "", "Attach the clipboard's text to the next message", paste),
     Command("detach", "[NAME]", "Remove an attachment, or all of them", detach, complete_attachment),
     Command("copy", "", "Copy the last reply to the clipboard", copy),

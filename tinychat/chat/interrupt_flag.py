@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 
 # The press that raises KeyboardInterrupt after all.
 _LAST_PRESS = 3
+
+
+@contextmanager
+def plain_interrupts() -> Iterator[None]:
+    """Let Ctrl-C raise KeyboardInterrupt within a block, for a question to a person; in the main thread."""
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 class InterruptFlag:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from tinychat.chat.call_screen import CallScreen
 from tinychat.chat.draft import Draft
 from tinychat.chat.interrupt_flag import InterruptFlag
+from tinychat.chat.tool_shelf import ToolShelf
 from tinychat.chat.workspace import Workspace
 from tinychat.conversation.conversation import Chat
 from tinychat.conversation.messages import exchanges
@@ -14,10 +16,11 @@ from tinychat.conversation.overflow import way_out
 from tinychat.conversation.state import ReplyHooks
 from tinychat.errors import SettingError
 from tinychat.generate.reply import Delta
-from tinychat.terminal.line_input import InputPrompt, PlainInput, as_message
+from tinychat.terminal.line_input import QUESTION, InputPrompt, PlainInput, as_message
 from tinychat.terminal.rendering import Renderer
 
 if TYPE_CHECKING:
+    from tinychat.mcp.server import McpServer
     from tinychat.terminal.line_editor import TerminalInput
 
 
@@ -32,6 +35,12 @@ class ChatLoop:
         Whether the loop ends after this command.
     multiline : bool
         Whether Enter begins a new line instead of sending.
+    shelf : ToolShelf
+        The tools that the model may be given.
+    servers : dict of McpServer by name
+        Those that run for this chat.
+    screen : CallScreen
+        Shows the calls of tools, and asks about them.
     """
 
     def __init__(
@@ -43,6 +52,10 @@ class ChatLoop:
         self.draft = Draft()
         self.is_leaving = self.multiline = False
         self._lines = lines
+        self.shelf = ToolShelf(chat)
+        self.servers: dict[str, McpServer] = {}
+        self.screen = CallScreen(renderer, self.read, self.prefill)
+        chat.tools.on_call, chat.tools.on_result = self.screen.begin, self.screen.end
         chat.on_summarising = renderer.summary_progress
 
     def notice(self, text: str) -> None:
@@ -53,13 +66,22 @@ class ChatLoop:
         """Begin the next prompt with a text that the user may edit, send or discard."""
         self.draft = draft if draft.is_command else Draft(as_message(draft.text), draft.replaced)
 
+    @property
+    def interactive(self) -> bool:
+        """Whether a person can be asked."""
+        return self._lines.interactive
+
+    def read(self, prompt: InputPrompt) -> str:
+        """Return what a person types at a prompt; EOFError and KeyboardInterrupt as the input raises them."""
+        return self._lines.read(prompt)
+
     def confirm(self, question: str) -> bool:
         """Ask a yes/no question; a SettingError without a terminal."""
         if not self._lines.interactive:
             raise SettingError("this needs a confirmation at a terminal: run it in the shell, and pipe its output in")
         self.notice(question)
         try:
-            answer = self._lines.read(InputPrompt(is_question=True))
+            answer = self._lines.read(InputPrompt(question=QUESTION))
         except (KeyboardInterrupt, EOFError):
             return False
         if answer.strip().lower() not in ("y", "yes", "n", "no", ""):
@@ -126,6 +148,8 @@ class ChatLoop:
         if not self._lines.interactive:
             return
         self.renderer.gap()
+        if self.chat.messages[-1].role == "tool":
+            self.notice("the model has not answered these results: /regen lets it go on")
         if summary.finish_reason == "context":
             model = self.chat.model
             advice = way_out(model.context_size + 1, model.trained_length, "drop turns with /undo or /clear")

@@ -8,6 +8,7 @@ from time import monotonic
 from tinychat.chat.commands import as_text, complete_command, is_command, run_command
 from tinychat.chat.draft import Draft
 from tinychat.chat.loop import ChatLoop
+from tinychat.chat.tool_setup import refresh_servers
 from tinychat.conversation.overflow import way_out
 from tinychat.errors import PromptTooLongError, TinychatError
 from tinychat.generate.prompt import NO_TEMPLATE
@@ -103,6 +104,7 @@ class Repl(ChatLoop):
     def _send(self, line: str, replaced: int) -> None:
         """Send a message; if it gets no reply, it returns to the prompt."""
         before = self.chat.messages
+        refresh_servers(self)
         try:
             self.write_reply(partial(self.chat.stream, unfence(as_text(line)), replaced=replaced))
         finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +17,15 @@ from tinychat.commands.loading import Loader, load_or_demo
 from tinychat.commands.remote import remote_chat_models, server_flags, tell_of_server
 from tinychat.generate.precedence import FLAGS, Preferences
 from tinychat.store.default_model import advice, default_model
-from tinychat.user_folders import state_folder
+from tinychat.user_folders import expanded, state_folder
 
 if TYPE_CHECKING:
     from tinychat.chat.draft import Draft
     from tinychat.chat.workspace import Models, Workspace
     from tinychat.generate.model import Model
     from tinychat.generate.precedence import Resolved
+    from tinychat.mcp.server import McpServer
+    from tinychat.settings import ToolSettings
 
 
 def _saved_names() -> list[str]:
@@ -48,6 +50,7 @@ def _saved_names() -> list[str]:
 )
 @options.setting_flags("overflow", "stats")
 @options.request_flags
+@options.tool_flags
 @options.load_flags
 @options.draft_flag
 @options.setting_flags("cache_disk")
@@ -90,6 +93,7 @@ def chat(
     with open_input(sys.stdin, sys.stdout, sys.stderr, os.environ, keeps_history=not private) as lines:
         from tinychat.chat.draft import Draft
         from tinychat.chat.repl import Repl
+        from tinychat.chat.tool_setup import set_up_tools
         from tinychat.chat.workspace import Workspace, session_store
         from tinychat.conversation.conversation import Chat
         from tinychat.engine.saved_caches import SavedCaches
@@ -130,9 +134,21 @@ def chat(
         if lines.interactive or name is not None:
             workspace.autosave()
         try:
-            repl.run()
+            with _servers(preferences, found.tools) as servers:
+                set_up_tools(repl, found.tools, servers)
+                repl.run()
         finally:
             workspace.save_cache()
+
+
+def _servers(preferences: Preferences, settings: ToolSettings) -> AbstractContextManager[Mapping[str, McpServer]]:
+    """Return the servers of the configuration file and of the file that was named; none where none is asked for."""
+    if not settings.mcp and settings.mcp_config is None:
+        return nullcontext({})
+    from tinychat.mcp.servers import McpServers, all_servers
+
+    path = None if settings.mcp_config is None else expanded(settings.mcp_config)
+    return McpServers(all_servers(preferences.configuration.servers if settings.mcp else {}, path))
 
 
 def _load(

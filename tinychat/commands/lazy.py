@@ -10,25 +10,11 @@ import click
 
 from tinychat.held_signals import held_signals
 
-_MODULES = {
-    "chat": "chat",
-    "complete": "complete",
-    "log": "log",
-    "batch": "batch",
-    "serve": "serve",
-    "convert": "convert",
-    "pull": "store",
-    "models": "store",
-    "rm": "store",
-    "bench": "bench",
-    "perplexity": "perplexity",
-    "doctor": "doctor",
-    "show": "show",
-    "config": "config",
-    "mcp": "mcp",
-    "completion": "completion",
-}
-"""The module of `tinychat.commands` that defines each command."""
+_NAMES = tuple(
+    "chat complete log batch serve convert pull models rm bench perplexity doctor show config mcp completion".split()
+)
+_IN_STORE = ("pull", "models", "rm")
+"""The commands that `commands.store` defines; each other one has a module of its name."""
 
 
 class LazyCommands(Mapping[str, click.Command]):
@@ -38,18 +24,20 @@ class LazyCommands(Mapping[str, click.Command]):
         return _command(name)
 
     def __contains__(self, name: object) -> bool:
-        return name in _MODULES
+        return name in _NAMES
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_MODULES)
+        return iter(_NAMES)
 
     def __len__(self) -> int:
-        return len(_MODULES)
+        return len(_NAMES)
 
 
 @cache
 def _command(name: str) -> click.Command:
-    module = _MODULES[name]
+    if name not in _NAMES:
+        raise KeyError(name)
+    module = "store" if name in _IN_STORE else name
     # Few libraries expect Ctrl-C while they are imported.
     with held_signals():
         found: click.Command = getattr(import_module(f"tinychat.commands.{module}"), name)

@@ -173,6 +173,7 @@ _reply_flags = setting_flags("think", "max_tokens", *setting_names("sampling", F
 load_flags = setting_flags(*(name for name in setting_names("load", FLAG) if name != "draft"))
 draft_flag = setting_flags("draft")
 """For commands that write one reply at a time."""
+tool_flags = setting_flags(*setting_names("tools", FLAG))
 
 
 def request_flags(command: _Function) -> _Function:

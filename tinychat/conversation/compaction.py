@@ -81,7 +81,13 @@ class Compaction:
         prompt = self._asking(messages)
         # Thoughts are no part of a summary; those of a model that cannot do without are ended for it.
         request = replace(
-            chat.next_request(), max_tokens=self._room, stop=(), think_budget=0, logprobs=None, ignore_eos=False
+            chat.next_request(),
+            max_tokens=self._room,
+            stop=(),
+            think_budget=0,
+            logprobs=None,
+            ignore_eos=False,
+            constraint=None,
         )
         run = chat.aside(prompt, request, on_prefill=self._on_prefill, cancelled=self._cancelled)
         sections, written = ThinkSections(prompt.opens_thinking), ""
@@ -103,7 +109,9 @@ class Compaction:
 
     def _prompt(self, messages: Sequence[Message]) -> Prompt:
         chat = self._chat
-        return chat.model.chat_prompt([message.as_dict() for message in messages], chat.system, thinking=False)
+        # With the tools' text, too, which is cached.
+        seen, tools = [message.as_dict() for message in messages], chat.tool_definitions
+        return chat.model.chat_prompt(seen, chat.system, thinking=False, tools=tools)
 
 
 def with_summary(

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from tinychat.conversation.attachments import Attachment
+from tinychat.conversation.chat_tools import MOST_ROUNDS, ChatTools, as_toolbox
 from tinychat.conversation.compaction import Compaction, with_summary
 from tinychat.conversation.history import History
 from tinychat.conversation.messages import Message, check_conversation, exchanges, open_calls
+from tinychat.conversation.reply_calls import ReplyCalls
 from tinychat.conversation.reply_room import ReplyRoom
 from tinychat.conversation.state import ChatState, ReplyHooks
+from tinychat.conversation.tool_rounds import ToolRounds
 from tinychat.errors import FieldError, SettingError
 from tinychat.generate.model import Model
 from tinychat.generate.prefix_miss import PrefixMiss
@@ -21,9 +24,13 @@ from tinychat.generate.request import RequestFields, as_request
 from tinychat.generate.sequence import Ids
 from tinychat.text.think_sections import ThinkSections
 
+if TYPE_CHECKING:
+    from tinychat.tools.consent import Consent
+    from tinychat.tools.runnable import RunnableTool
+
 _FOR_PROGRAMS = (
     "astream attachments clear close compact extend go_on history messages model overflow redo regenerate request say "
-    "stream summary system thinking tokens_in_use undo"
+    "stream summary system thinking tokens_in_use tools undo"
 ).split()
 
 
@@ -42,6 +49,13 @@ class Chat(ChatState):
     overflow : {"stop", "drop", "shift", "summarise"}
         What happens when the context is full: see `OverflowPolicy`. The default, unlike that of the
         command line, loses no turn silently: the reply ends, and a message that no longer fits is refused.
+    tools : iterable of callable or RunnableTool
+        What the model may call before it answers. The schema of a Python function comes from its type hints and
+        docstring. A tool runs in a thread of its own.
+    consent : Consent, optional
+        Decides on each call; None runs them all.
+    max_tool_rounds : int
+        Rounds of calls that answer one message at most.
     **fields
         Fields of `Request`, such as `temperature`, `max_tokens` or `stop`. With a seed the conversation can be
         repeated; the seed grows by one with each reply, so that regenerating gives another text.
@@ -65,9 +79,18 @@ class Chat(ChatState):
     reply_ids: list[int]
 
     def __init__(
-        self, model: Model, system: str | None = None, *, overflow: str = "stop", **fields: Unpack[RequestFields]
+        self,
+        model: Model,
+        system: str | None = None,
+        *,
+        overflow: str = "stop",
+        tools: Iterable[Callable[..., Any] | RunnableTool] = (),
+        consent: Consent | None = None,
+        max_tool_rounds: int = MOST_ROUNDS,
+        **fields: Unpack[RequestFields],
     ) -> None:
         super().__init__(model, system, overflow, as_request(**fields))
+        self.tools = ChatTools(as_toolbox(tools), consent, max_tool_rounds)
         self.attachments: list[Attachment] = []
         self.summary: Summary | None = None
         self.writing: bool = False
@@ -131,7 +154,8 @@ class Chat(ChatState):
         content = "\n\n".join([*(attachment.content for attachment in self.attachments), text])
         try:
             asked = [*before[:shared], Message("user", content)]
-            yield from self._answer(asked, self.history.changed(before, shared), hooks)
+            reply = self._answer(asked, self.history.changed(before, shared), hooks)
+            yield from self._with_calls(reply, hooks, before[shared:])
         finally:
             if self.messages is not before:
                 self.attachments = []
@@ -155,7 +179,7 @@ class Chat(ChatState):
         if exchanges(messages):
             raise FieldError("messages", "must go on with the exchange: a user message begins another")
         _check_answered(asked)
-        yield from self._answer(asked, History(self.history.past), hooks)
+        yield from self._with_calls(self._answer(asked, History(self.history.past), hooks), hooks)
 
     async def astream(self, text: str) -> AsyncGenerator[Delta, None]:
         """Send a message, and yield the reply in an event loop: ``async for delta in chat.astream(...)``.
@@ -176,12 +200,17 @@ class Chat(ChatState):
                 thread.submit(deltas.close)
 
     def regenerate(self, **hooks: Unpack[ReplyHooks]) -> Iterator[Delta]:
-        """Answer the last message again; the old reply returns if the new one has no text."""
+        """Answer the last message again; the old reply returns if the new one has no text.
+
+        Calls before the reply are not repeated. If the new one calls a tool that has written something in this
+        exchange, consent is asked for whatever is remembered.
+        """
         if not self.messages:
             raise SettingError("there is no reply yet that could be written again: send a message first")
         if self.messages[-1].role == "assistant":
             asked = self.messages[:-1]
-            yield from self._answer(asked, self.history.changed(self.messages, len(asked)), hooks)
+            reply = self._answer(asked, self.history.changed(self.messages, len(asked)), hooks)
+            yield from self._with_calls(reply, hooks, self.messages[exchanges(asked)[-1] :])
         else:
             yield from self.extend((), **hooks)
 
@@ -192,7 +221,7 @@ class Chat(ChatState):
         reply, asked = self.messages[-1], self.messages[:-1]
         ids = self.reply_ids or self.model.encode(reply.content, add_bos=False)
         history = self.history.changed(self.messages, len(asked))
-        yield from self._answer(asked, history, hooks, reply.content, ids)
+        yield from self._with_calls(self._answer(asked, history, hooks, reply.content, ids), hooks)
 
     def compact(self, turns: int = 1, **hooks: Unpack[ReplyHooks]) -> str:
         """Let the model's own summary replace all but the last `turns` exchanges; `undo` brings them back.
@@ -236,6 +265,24 @@ class Chat(ChatState):
         self.attachments, self.summary, self.miss = [], None, None
         self.replace_messages([])
 
+    def _with_calls(
+        self, reply: Iterator[Delta], hooks: ReplyHooks, rewritten: Sequence[Message] = ()
+    ) -> Iterator[Delta]:
+        """Return a reply and those after its calls; tools of `rewritten` messages ask again before they write."""
+        if self.call_rules is None:
+            return reply
+        called = {call.name for message in rewritten for call in message.tool_calls}
+        rounds = ToolRounds(self, self.tools, hooks.get("cancelled"), called)
+        return rounds.follow(reply, lambda: self._answer([*self.messages], History(self.history.past), hooks))
+
+    def _reply_calls(self, number: int, begun: str) -> ReplyCalls | None:
+        """Return the splitter of the message `number`, a reply that has `begun`; None without tools."""
+        if self.call_rules is None:
+            return None
+        calls = self.call_rules.of_reply(self.opens_thinking, f"{number}_")
+        calls.feed(begun)
+        return calls
+
     def _answer(
         self, messages: list[Message], history: History, hooks: ReplyHooks, begun: str = "", begun_ids: Ids = ()
     ) -> Iterator[Delta]:
@@ -258,6 +305,8 @@ class Chat(ChatState):
         except BaseException:
             self.dropped = dropped_before
             raise
+        calls = self._reply_calls(len(messages), begun)
+        # Until it ends, its content is all that the model has written, so that it can be continued.
         reply = Message("assistant", begun, partial=True)
         self.messages, self.history = [*messages, reply], history
         self._run, self.writing, ending = run, True, False
@@ -266,8 +315,17 @@ class Chat(ChatState):
             for delta in run:
                 reply.content += delta.text
                 self.on_change()
-                yield delta
+                yield delta if calls is None else replace(delta, text=calls.feed(delta.text))
             reply.partial = run.summary.is_cut or run.summary.finish_reason == "interrupted"
+            if calls is not None:
+                # What was held back of a reply that is cut is shown when it is continued, unless it is markup.
+                rest = "" if reply.partial else calls.finish()
+                if not reply.partial:
+                    reply.content, reply.reasoning, reply.tool_calls = calls.content, calls.reasoning, calls.calls
+                    for fault in calls.faults:
+                        self.on_notice(f"a call of the model is malformed: {fault}")
+                if rest:
+                    yield Delta(rest)
         except SystemExit:
             ending = True
             raise

@@ -76,6 +76,16 @@ class Transcript:
         self.dropped = 0
         self.messages = [replace(message, shortened=None) for message in self.messages]
 
+    def add_result(self, result: Message) -> None:
+        """Add the result of a call of the last reply, which `undo` takes back with the exchange.
+
+        `FieldError` if it is no result that the conversation waits for.
+        """
+        messages = [*self.messages, result]
+        check_conversation(messages, len(self.messages))
+        self.messages, self.history, self.reply_ids = messages, History(self.history.past), []
+        self.on_change()
+
     def message_of(self, turns: int) -> str:
         """Return the message that the last `turns` exchanges begin with; `SettingError` if there are fewer."""
         begins = exchanges(self.messages)

@@ -20,7 +20,7 @@ _KEYS = {
     "tool": ("role", "content", "tool_call_id", "name"),
 }
 _MOST_MESSAGES = 100_000
-_MOST_CALLS = 128
+MOST_CALLS = 128
 _LONGEST_NAME = 256
 
 
@@ -115,8 +115,8 @@ def as_message(value: object, field: str) -> Message:
 
 
 def _calls(value: object, field: str) -> tuple[ToolCall, ...]:
-    if not isinstance(value, list) or len(value) > _MOST_CALLS:
-        raise FieldError(field, f"must be a list of at most {_MOST_CALLS} calls")
+    if not isinstance(value, list) or len(value) > MOST_CALLS:
+        raise FieldError(field, f"must be a list of at most {MOST_CALLS} calls")
     calls = tuple(_call(item, f"{field}[{index}]") for index, item in enumerate(value))
     if len({call.id for call in calls}) < len(calls):
         raise FieldError(field, "must have ids that differ")
@@ -197,10 +197,15 @@ def check_calls(messages: Sequence[Message], first: int = 0) -> None:
 
 def open_calls(messages: Sequence[Message], end: int | None = None) -> list[str]:
     """Return the ids of the calls without a result after the first `end` messages."""
+    return [call.id for call in waiting_calls(messages, end)]
+
+
+def waiting_calls(messages: Sequence[Message], end: int | None = None) -> list[ToolCall]:
+    """Return the calls without a result after the first `end` messages."""
     answered = set()
     for index in reversed(range(len(messages) if end is None else end)):
         message = messages[index]
         if message.role != "tool":
-            return [call.id for call in message.tool_calls if call.id not in answered]
+            return [call for call in message.tool_calls if call.id not in answered]
         answered.add(message.tool_call_id)
     return []

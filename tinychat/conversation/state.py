@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypedDict, Unpack
 
+from tinychat.conversation.call_rules import CallRules
+from tinychat.conversation.chat_tools import ChatTools
 from tinychat.conversation.history import Transcript
 from tinychat.conversation.messages import Message
 from tinychat.conversation.overflow import as_policy
@@ -15,6 +18,7 @@ from tinychat.generate.precedence import Resolved
 from tinychat.generate.prompt import Prompt
 from tinychat.generate.request import Request
 from tinychat.generate.stream import PrefillProgress, Stream
+from tinychat.tools.definitions import ToolChoice
 
 
 class ReplyHooks(TypedDict, total=False):
@@ -33,12 +37,16 @@ class ChatState(Transcript, RequestState):
         self.model = model
         self.system = system
         self.overflow = as_policy(overflow)
+        self.tools: ChatTools = ChatTools()
         self.on_notice: Callable[[str], None] = lambda text: None
         self.on_summarising: Callable[[int], None] = lambda characters: None
         self._rendered: tuple[object, Prompt] | None = None
         self._counted: tuple[list[Message], object, int] | None = None
         self._run: Stream | None = None
         self._is_closed = False
+        self._rules: CallRules | None = None
+        self._ruled: object = None
+        self._complained = ""
 
     def adopt(self, found: Resolved) -> None:
         """Adopt settings, except those set in this conversation."""
@@ -75,10 +83,40 @@ class ChatState(Transcript, RequestState):
         The last one is cached: questions about the conversation between two changes render it once.
         """
         thinking, seen = self.thinking.wanted, [message.as_seen() for message in messages]
-        key = self.model, self.system, thinking, seen
+        tools = self.tool_definitions
+        key = self.model, self.system, thinking, seen, tools
         if self._rendered is None or self._rendered[0] != key:
-            self._rendered = key, self.model.chat_prompt(seen, self.system, thinking)
+            self._rendered = key, self.model.chat_prompt(seen, self.system, thinking, tools)
         return self._rendered[1]
+
+    @property
+    def tool_definitions(self) -> list[dict[str, object]]:
+        """The definitions of the tools in OpenAI's form, always in the same order: the prompt begins with them."""
+        return [tool.as_dict() for tool in self.tools.toolbox.definitions]
+
+    @property
+    def call_rules(self) -> CallRules | None:
+        """The rules of calls for the present model and tools; None without tools."""
+        tools = self.tools.toolbox.definitions
+        if not tools:
+            return None
+        ruled = self.model, tools
+        if self._rules is None or self._ruled != ruled:
+            self._rules, self._ruled = CallRules(self.model, ToolChoice(tools, constrains=True)), ruled
+        return self._rules
+
+    def next_request(self) -> Request:
+        """Return the request of the next reply, whose calls are held to the schemas of the tools."""
+        request, rules = super().next_request(), self.call_rules
+        if rules is None:
+            return request
+        try:
+            return replace(request, constraint=rules.constraint)
+        except SettingError as error:
+            if str(error) != self._complained:
+                self._complained = str(error)
+                self.on_notice(f"calls may be malformed: {error}")
+            return request
 
     def tokens_in_use(self) -> int:
         """Return the tokens of the conversation that the model sees.
@@ -105,4 +143,4 @@ class ChatState(Transcript, RequestState):
         self._counted = self.messages, self._view(), count
 
     def _view(self) -> tuple[object, ...]:
-        return self.dropped, self.system, self.thinking, self.model
+        return self.dropped, self.system, self.thinking, self.model, self.tools.toolbox.definitions

@@ -91,12 +91,10 @@ class BetweenFunctions(Listener):  # type: ignore[misc]
         self._between = between
 
     def on_start(self, event: Event) -> None:
-        """Before a compilation."""
+        """Call the function."""
         self._between()
 
-    def on_end(self, event: Event) -> None:
-        """After a compilation."""
-        self._between()
+    on_end = on_start
 
 
 def compile_kernels(

@@ -429,12 +429,12 @@ class Driver:
             self._running.remove(run)
             self._idle.put(run.sequence, run.text)
             del run.sequence
-        if run.listener is not None:
+        # Both may hold the stream, whose finalizer holds the run: none of them would ever go.
+        listener, run.listener, run.make_room = run.listener, None, None
+        if listener is not None:
             with self._turn:
                 if run in self._listened:
                     self._listened.remove(run)
-            # A listener may hold the stream, whose finalizer holds the run: none of them would ever go.
-            listener, run.listener = run.listener, None
             listener(None)
 
 

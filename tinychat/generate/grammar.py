@@ -1,7 +1,7 @@
 """Replies constrained by a JSON schema or a grammar, through the llguidance library.
 
 The library computes the mask of the tokens that may come next, before the sampler sees the logits. Control tokens are
-never text: only the model's own stop tokens pass, where the reply may end.
+never text: only the model's own stop tokens pass, where the reply may end, and those that a grammar of calls names.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,8 +32,13 @@ _WHITESPACE = r" |\n {0,16}"
 # first word by a space, which is not what the grammar says.
 _NO_FORCING = '%llguidance {"no_forcing": true}'
 
+# Ids in a grammar of calls. Any will do for a test whether it compiles: the helper process has a small vocabulary.
+_IDS = re.compile(r"<\[[\d,-]+\]>")
+
 _LONGEST = 256 << 10
 _LONGEST_REASON = 200
+# Grammars that are known to compile: at most 8 MiB.
+_COMPILED = 32
 _CHECKER = LimitedProcess("tinychat.generate.grammar_check")
 
 Mask = npt.NDArray[np.bool_]
@@ -43,13 +49,24 @@ class Grammar:
     """A grammar in llguidance's Lark, compiled once in the helper process; `source` names it in errors.
 
     `SettingError` if the library is missing, or refuses the grammar, or compiling exceeds a limit.
+
+    Attributes
+    ----------
+    lark, source : str
+    names_control : bool
+        Whether the control tokens that it names may come.
+    leaves_text : bool
+        Whether it leaves the text of the reply free: then the reply is prose, and is watched as such.
     """
 
     lark: str
     source: str
+    names_control: bool = False
+    leaves_text: bool = False
 
     def __post_init__(self) -> None:
-        _check(_limited("compile", self.lark, self.source), self.source)
+        _library()
+        _check_compiles(_IDS.sub("<[0]>", self.lark) if self.names_control else self.lark, self.source)
 
     @classmethod
     def from_schema(cls, schema: str, source: str = "the schema") -> Grammar:
@@ -72,21 +89,25 @@ class Grammar:
         _check_length(text, source)
         return cls(f"{_limited('translate', text, source)}\n{_NO_FORCING}", source)
 
+    @classmethod
+    def of_calls(cls, lark: str, leaves_text: bool, source: str = "tools") -> Grammar:
+        """Return the grammar of replies with calls of tools, as `CallFormat.grammar` writes it."""
+        _check_length(lark, source)
+        return cls(f"{lark}\n{_NO_FORCING}", source, names_control=True, leaves_text=leaves_text)
 
-class Constraint:
-    """A grammar over a model's vocabulary; `SettingError` if it is too large.
 
-    With `after_thinking` it holds from the end of the think section of replies that begin in one.
+class GrammarTokens:
+    """The vocabulary of a model, read once for all of its grammars.
+
+    Attributes
+    ----------
+    library_tokens : LLTokenizer
+        The tokens as the library has them.
+    text_ids, goes_on : bool arrays [vocab_size]
+        Which tokens are no control tokens, but for stop tokens; which tokens are no stop tokens.
     """
 
-    def __init__(
-        self,
-        grammar: Grammar,
-        tokenizer: Tokenizer,
-        vocab_size: int,
-        stop_ids: Iterable[int],
-        after_thinking: bool = False,
-    ) -> None:
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int, stop_ids: Iterable[int]) -> None:
         size, stop_ids = vocab_size, sorted(token_id for token_id in stop_ids if token_id < vocab_size)
         vocabulary = _GrammarVocabulary(
             tokens=[tokenizer.token_bytes(token_id) for token_id in range(size)],
@@ -95,23 +116,35 @@ class Constraint:
         )
         library = _library()
         ends = stop_ids or [vocabulary.eos_token_id]
-        tokens = library.LLTokenizer(library.TokenizerWrapper(vocabulary), eos_token=ends)
-        self._matcher: LLMatcher = library.LLMatcher(tokens, grammar.lark, log_level=0)
-        _check(self._matcher.get_error(), grammar.source)
-        self._source = grammar.source
-        self._text_ids = np.ones(size, dtype=np.bool_)
+        self.library_tokens = library.LLTokenizer(library.TokenizerWrapper(vocabulary), eos_token=ends)
+        self.tokenizer = tokenizer
+        self.text_ids = np.ones(size, dtype=np.bool_)
         control_ids = [token_id for token_id in tokenizer.special_ids - set(stop_ids) if token_id < size]
-        self._text_ids[control_ids] = False
-        self._tokenizer = tokenizer
-        self._goes_on = np.ones(size, dtype=np.bool_)
-        self._goes_on[stop_ids] = False
+        self.text_ids[control_ids] = False
+        self.goes_on = np.ones(size, dtype=np.bool_)
+        self.goes_on[stop_ids] = False
+
+
+class Constraint:
+    """A grammar over a model's vocabulary; `SettingError` if it is too large.
+
+    With `after_thinking` it holds from the end of the think section of replies that begin in one. `leaves_text` is that
+    of the grammar.
+    """
+
+    def __init__(self, grammar: Grammar, tokens: GrammarTokens, after_thinking: bool = False) -> None:
+        self._matcher: LLMatcher = _library().LLMatcher(tokens.library_tokens, grammar.lark, log_level=0)
+        _check(self._matcher.get_error(), grammar.source)
+        self.leaves_text = grammar.leaves_text
+        self._source, self._tokens = grammar.source, tokens
+        self._text_ids = np.ones_like(tokens.text_ids) if grammar.names_control else tokens.text_ids
         self._after_thinking = after_thinking
 
     def start(self, begins_thinking: bool = False) -> ConstraintState:
         """Return the state of a new reply, which may begin in a think section."""
         state = ConstraintState(self._matcher.deep_copy(), self._text_ids, self._source)
         if begins_thinking and self._after_thinking:
-            state.begin_behind_thinking(self._goes_on, self._tokenizer)
+            state.begin_behind_thinking(self._tokens.goes_on, self._tokens.tokenizer)
         return state
 
 
@@ -206,6 +239,12 @@ def _limited(action: str, text: str, source: str) -> str:
     except LimitError as error:
         raise SettingError(f"{source} cannot be used: {error}") from None
     return answer
+
+
+@lru_cache(_COMPILED)
+def _check_compiles(lark: str, source: str) -> None:
+    """Compile a grammar in the helper process; what has compiled is not compiled there again."""
+    _check(_limited("compile", lark, source), source)
 
 
 def _check_length(text: str, source: str) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from tinychat.errors import FieldError, TinychatError
 from tinychat.generate.batched import BatchEvent, write_many
+from tinychat.generate.constraints import Constraints
 from tinychat.generate.drafts import Drafts
 from tinychat.generate.driver import Driver
 from tinychat.generate.generation_config import own_defaults
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from tinychat.engine.sequence import Sequence
     from tinychat.text.template import ChatTemplate
     from tinychat.text.tokenizer import Tokenizer
+    from tinychat.tools.definitions import ToolChoice
 
 _FOR_PROGRAMS = (
     "astream close context_size decode encode generate generate_many logits name path render resize stream "
@@ -197,9 +199,18 @@ class Model:
         variables = self.template.thinking_variables(thinking)
         return self.template.opens_thinking_with(**variables) if variables else self.template.opens_thinking
 
+    @cached_property
+    def constraints(self) -> Constraints:
+        """The constraints of replies that were made for this model."""
+        return Constraints(self.tokenizer, self.vocab_size, self.stop_ids)
+
     def constraint(self, grammar: Grammar) -> Constraint:
         """Return the constraint of a grammar for the tokens of this model; `SettingError` if it is too large."""
-        return Constraint(grammar, self.tokenizer, self.vocab_size, self.stop_ids)
+        return self.constraints.of(grammar)
+
+    def call_constraint(self, choice: ToolChoice) -> Constraint | None:
+        """Return the constraint of replies that may call tools: see `Constraints.of_calls`."""
+        return self.constraints.of_calls(self.tool_template.form, choice)
 
     def logits(self, ids: Ids) -> Logits:
         """Run `ids` from an empty context and return the logits after each of them, float32 [T, vocab_size].

@@ -16,7 +16,7 @@ from tinychat.configuration import Configuration
 from tinychat.generate.generation_config import Advice
 from tinychat.generate.request import Request
 from tinychat.generate.thinking import Thinking, as_thinking
-from tinychat.settings import ChatSettings, LoadSettings, ScreenSettings
+from tinychat.settings import ChatSettings, LoadSettings, ScreenSettings, ToolSettings
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -64,6 +64,11 @@ class Resolved:
     def chat(self) -> ChatSettings:
         """The settings of a conversation."""
         return self._group(ChatSettings)
+
+    @property
+    def tools(self) -> ToolSettings:
+        """The settings of tools."""
+        return self._group(ToolSettings)
 
     @property
     def screen(self) -> ScreenSettings:

@@ -122,15 +122,16 @@ class Reply:
         self._stop_ids = frozenset() if request.ignore_eos else stop_ids
         self._sampler = Sampler(request, tokenizer)
         self._constraint = None if request.constraint is None else request.constraint.start(prompt.opens_thinking)
+        is_covered = request.constraint is not None and not request.constraint.leaves_text
         ends_loops = request.loop_stop and not request.ignore_eos
-        self._loops = LoopDetector(tokenizer.token_bytes, self._constraint is not None) if ends_loops else None
+        self._loops = LoopDetector(tokenizer.token_bytes, is_covered) if ends_loops else None
         # The sampler alone asks for it.
-        self._shape = None if request.repeat_in_code else TextShape(self._constraint is not None)
+        self._shape = None if request.repeat_in_code else TextShape(is_covered)
         self._budget = None
-        if request.think_budget is not None and (self._constraint is None or self._constraint.waits):
+        if request.think_budget is not None and (not is_covered or (self._constraint and self._constraint.waits)):
             self._budget = ThinkBudget(request.think_budget, tokenizer, prompt.opens_thinking)
         # A grammar counts every space, so that none may be taken for a mark of the first word.
-        joins_prompt = prompt.joins_reply or self._constraint is not None
+        joins_prompt = prompt.joins_reply or is_covered
         self._detokenizer = Detokenizer(tokenizer, prompt.ids if joins_prompt else (), prompt.shown)
         self._stop_strings = StopStringFilter((*request.stop, *prompt.stop))
         self._all_ids = list(prompt.ids)

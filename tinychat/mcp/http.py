@@ -18,6 +18,7 @@ from typing import Any
 import httpx2
 from mcp import Client, Implementation, MCPError
 from mcp.client.streamable_http import streamable_http_client
+from mcp.types import CONNECTION_CLOSED
 
 from tinychat.errors import McpError, McpRefusedError
 from tinychat.json_file import one_line
@@ -114,6 +115,9 @@ class HttpConnection:
             self._follow(method, signs, wait)
             return answer.result()
         except MCPError as error:
+            if error.code == CONNECTION_CLOSED:
+                self._end = _reason(error)
+                raise self._error(f"is gone: {self._end}") from None
             problem = f"the MCP server {self.name} refuses {method}: {_reason(error)}"
             raise McpRefusedError(problem, error.code, error.data) from None
         except CancelledError:

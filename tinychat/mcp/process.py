@@ -21,8 +21,8 @@ from tinychat.mcp.log_file import LogFile
 from tinychat.mcp.rate import LONGEST_MESSAGE, TOO_LONG, TOO_MUCH, Rate
 from tinychat.mcp.server_settings import ServerSettings
 
-# After its stdin is closed, and again after SIGTERM.
-_GRACE_SECONDS = 2.0
+# After its stdin is closed, and after SIGTERM.
+_STDIN_SECONDS, _GRACE_SECONDS = 1.0, 2.0
 _POLL_SECONDS = 0.01
 _MOST_WAITING = 256
 _CHUNK = 64 << 10
@@ -78,11 +78,13 @@ class ServerProcess:
     def close(self) -> None:
         """End the server: close its stdin, and if it stays, SIGTERM and SIGKILL for its whole group."""
         self._close_stdin()
-        self._end()
-        # A process that left the group may hold the pipes: nobody waits for it.
-        for thread in self._threads:
-            thread.join(3 * _GRACE_SECONDS)
-        self.log.close()
+        try:
+            self._end()
+        finally:
+            # A process that left the group may hold the pipes: nobody waits for it.
+            for thread in self._threads:
+                thread.join(3 * _GRACE_SECONDS)
+            self.log.close()
 
     def _close_stdin(self) -> None:
         """Have stdin closed behind the lines that are queued."""
@@ -98,7 +100,9 @@ class ServerProcess:
             if fault:
                 _signal_group(self._process, signal.SIGTERM)
             self._end()
-            # Its last words are the reason.
+            # Somebody else may be ending it. Its last words are the reason.
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(2 * _GRACE_SECONDS)
             self._logger.join(_GRACE_SECONDS)
             self._on_end(fault or _ending(self._process.returncode, self.log.last_line))
 
@@ -156,12 +160,19 @@ def _started(settings: ServerSettings) -> subprocess.Popen[bytes]:
 
 def _end_group(process: subprocess.Popen[bytes], owner: int) -> None:
     """Wait a moment for a process and all of its group to end; what stays gets SIGTERM, then SIGKILL."""
-    if os.getpid() != owner or _is_over(process, _GRACE_SECONDS):
+    if os.getpid() != owner:
         return
-    _signal_group(process, signal.SIGTERM)
-    if not _is_over(process, _GRACE_SECONDS):
-        _signal_group(process, getattr(signal, "SIGKILL", signal.SIGTERM))
-        _is_over(process, _GRACE_SECONDS)
+    ends_itself = False
+    try:
+        ends_itself = _is_over(process, _STDIN_SECONDS)
+        if not ends_itself:
+            _signal_group(process, signal.SIGTERM)
+            ends_itself = _is_over(process, _GRACE_SECONDS)
+    finally:
+        # Who presses Ctrl-C does not want to wait, and leaves nothing behind either.
+        if not ends_itself:
+            _signal_group(process, getattr(signal, "SIGKILL", signal.SIGTERM))
+            _is_over(process, _GRACE_SECONDS)
 
 
 def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -68,15 +67,16 @@ class ServerSettings:
     def line(self) -> str:
         """The whole command line, or the address, as a person is asked about it: variables by name, without values."""
         if self.url:
-            parts = urlsplit(self.url)
-            address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}{'?...' if parts.query else ''}"
-            return address + (f" (headers: {', '.join(self.headers)})" if self.headers else "")
+            return _address(self.url) + (f" (headers: {', '.join(self.headers)})" if self.headers else "")
         words = [f"{name}=..." for name in self.env] + [shlex.join([self.command, *self.args])]
         return " ".join(words) + (f" (in {self.cwd})" if self.cwd else "")
 
     @property
     def fingerprint(self) -> str:
         """A hash of all that decides what is started, or where requests go; values of variables are not in it."""
+        # Imported here: every start reads the settings, few need this.
+        import hashlib
+
         what = [self.command, self.args, dict(self.env), self.cwd, str(self.folder), self.url, dict(self.headers)]
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 
@@ -151,6 +151,15 @@ def server_settings(name: str, table: Mapping[str, Any], folder: Path | None = N
     given: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
     given["is_enabled"] = given.pop("enabled", True)
     return ServerSettings(name=name, folder=folder, **given)
+
+
+def _address(url: str) -> str:
+    """Return an address without user, password and query, which may be secrets."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "(no address)"
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}{'?...' if parts.query else ''}"
 
 
 def _is_text(value: object) -> bool:

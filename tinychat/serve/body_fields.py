@@ -7,13 +7,12 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tinychat.errors import FieldError
-from tinychat.generate.grammar import Constraint, Grammar
+from tinychat.generate.grammar import Grammar
 from tinychat.generate.model import Model
 from tinychat.generate.reply import Summary
 from tinychat.generate.request import Request
 from tinychat.settings import LINE, SEEDS, SETTINGS, names
 from tinychat.tools.definitions import ToolChoice
-from tinychat.tools.formats.call_format import CallFormat
 
 MOST_CHOICES = 32
 MOST_STOPS = 64
@@ -106,9 +105,9 @@ def take_request(fields: dict[str, Any], defaults: Request) -> Request:
 
 
 def take_grammar(
-    fields: dict[str, Any], schema: str | None, choice: ToolChoice = _NO_TOOLS, form: CallFormat | None = None
+    fields: dict[str, Any], schema: str | None, model: Model, choice: ToolChoice = _NO_TOOLS
 ) -> Grammar | None:
-    """Return the grammar that a reply must follow: of calls in a format, a schema, or the field ``grammar``.
+    """Return the grammar that a reply must follow: of calls, a schema, or the field ``grammar``.
 
     Raises
     ------
@@ -117,13 +116,11 @@ def take_grammar(
     """
     text = fields.pop("grammar", None)
     given = [name for name, one in (("grammar", text), ("response_format", schema)) if one is not None]
-    calls = None if form is None else form.grammar(choice)
-    if form is not None and calls is None and choice.required:
-        raise FieldError("tool_choice", f"must be auto: this model's calls ({form.name}) have no grammar")
+    calls = model.tool_template.form.grammar(choice, model.constraints.markers) if choice.is_constrained else None
     if len(given) + (calls is not None) > 1:
         raise FieldError(given[0], "cannot be given beside another constraint: leave one out")
     if calls is not None:
-        return Grammar.from_text(calls, "tools")
+        return Grammar.of_calls(calls, leaves_text=not choice.required)
     if text is not None:
         if not isinstance(text, str):
             raise FieldError("grammar", "must be a text in GBNF or Lark")
@@ -135,8 +132,7 @@ def constrained(request: Request, grammar: Grammar | None, model: Model) -> Requ
     """Return a request whose replies follow a grammar, behind the think section if they begin in one."""
     if grammar is None:
         return request
-    constraint = Constraint(grammar, model.tokenizer, model.vocab_size, model.stop_ids, after_thinking=True)
-    return replace(request, constraint=constraint)
+    return replace(request, constraint=model.constraints.of(grammar, after_thinking=True))
 
 
 def usage(summaries: Sequence[Summary], choices: int) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def read_chat(body: Payload, served: ServedModel) -> ChatBody:
     tools = tool_choice(*(fields.pop(name, None) for name in ("tools", "tool_choice", "parallel_tool_calls")))
     logprobs = body_fields.take_logprobs(fields)
     form = model.tool_template.form if tools.tools else None
-    grammar = body_fields.take_grammar(fields, schema_of(fields.pop("response_format", None)), tools, form)
+    grammar = body_fields.take_grammar(fields, schema_of(fields.pop("response_format", None)), model, tools)
     variables = body_fields.take_template_variables(fields)
     thinking = _take_effort(fields, variables)
     request = replace(body_fields.take_request(fields, served.defaults), logprobs=logprobs)

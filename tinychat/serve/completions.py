@@ -64,7 +64,7 @@ def read_completion(body: Payload, served: ServedModel) -> CompletionBody:
     max_tokens = _MAX_TOKENS if max_tokens is None else max_tokens
     if max_tokens == 0 and not echoes:
         raise FieldError("max_tokens", "must be 1 or more, unless echo is true")
-    grammar = body_fields.take_grammar(fields, schema_of(fields.pop("response_format", None)))
+    grammar = body_fields.take_grammar(fields, schema_of(fields.pop("response_format", None)), model)
     request = body_fields.take_request(fields, served.defaults)
     request = replace(request, logprobs=logprobs, max_tokens=max(1, max_tokens))
     request = body_fields.constrained(request, grammar, model)

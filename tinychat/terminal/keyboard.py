@@ -110,18 +110,20 @@ class Keyboard(Vt100Input):
             _set_attributes(self.fileno(), self._before)
 
     @contextlib.contextmanager
-    def at_prompt(self, unsent: bool) -> Iterator[None]:
+    def at_prompt(self, unsent: bool, is_fresh: bool = False) -> Iterator[None]:
         """Pass the keys to a prompt.
 
         If it begins with a text (`unsent`), the saved keys go below that text and send nothing: whoever pressed Enter
-        did not see it.
+        did not see it. A prompt that is fresh leaves them to the next one.
         """
         self._stop_collecting()
         keys = [*get_typeahead(self), *self._saved]
-        self._saved = _below(keys) if unsent else keys
+        held = [*keys, *super().read_keys()] if is_fresh else []
+        self._saved = [] if is_fresh else _below(keys) if unsent else keys
         try:
             yield
         finally:
+            self._saved = [*held, *self._saved]
             self._collect()
 
     @contextlib.contextmanager

@@ -70,7 +70,7 @@ class TerminalInput:
             output=self._output,
             multiline=True,
             prompt_continuation=CONTINUATION,
-            history=UnfoldedHistory(history, self._pasted.unfold, lambda: not self._prompt.is_question),
+            history=UnfoldedHistory(history, self._pasted.unfold, lambda: not self._prompt.question),
             enable_history_search=True,
             search_ignore_case=True,
             completer=_CommandCompleter(self),
@@ -104,7 +104,7 @@ class TerminalInput:
         return self._pasted.unfold(text).encode("utf-8", "replace").decode("utf-8")
 
     def _at_prompt(self, prompt: InputPrompt) -> AbstractContextManager[None]:
-        return nullcontext() if self._keyboard is None else self._keyboard.at_prompt(unsent=bool(prompt.text))
+        return nullcontext() if self._keyboard is None else self._keyboard.at_prompt(bool(prompt.text), prompt.is_fresh)
 
     def candidates(self, line: str) -> list[Candidate]:
         """Return candidates for the last word of `line`."""

@@ -39,12 +39,13 @@ class InputPrompt:
     multiline: bool = False  # Enter begins a new line and Alt-Enter sends, instead of the other way round
     complete: Callable[[str], list[Candidate]] = lambda _line: []  # for the last word of a line that begins with "/"
     bar: Callable[[int], str] = lambda _width: ""  # the status bar for a width in columns
-    is_question: bool = False  # it asks for yes or no; the history leaves out the answer
+    question: str = ""  # the mark of a question, such as `QUESTION`; the history leaves out the answer
+    is_fresh: bool = False  # keys that were typed before it is shown wait for the next prompt
 
     @property
     def mark(self) -> str:
         """The mark before the text."""
-        return QUESTION if self.is_question else PROMPT
+        return self.question or PROMPT
 
 
 class LineDiscarded(KeyboardInterrupt):

@@ -63,6 +63,10 @@ class Renderer:
         """Show the length of a summary being written."""
         self._draw_status(f"summarising, {characters} characters")
 
+    def tool_progress(self, name: str) -> None:
+        """Show the name of a tool that runs."""
+        self._draw_status(f"running {safe_text(name)}")
+
     def progress(self, title: str) -> Callable[[int, int], None]:
         """Return a callback of (done, total) that shows a bar until the next notice, or the title once as a line."""
         is_shown = False
@@ -101,8 +105,7 @@ class Renderer:
         """Write a line of counts and rates; if that is off, only if the reply was cut."""
         shown = self._err_is_terminal if self.show_stats is None else self.show_stats
         if shown:
-            line = summary_line(summary, terminal_size(self._err)[0])
-            self._write_err(self._styled(_DIM, self._wrapped(line)) + "\n")
+            self.aside(summary_line(summary, terminal_size(self._err)[0]))
         elif summary.finish_reason in _CUTS:
             self._write_err(f"{_CUTS[summary.finish_reason]}\n")
 
@@ -112,6 +115,11 @@ class Renderer:
             self._reply.interject(partial(self._write_notice, text))
         else:
             self._write_notice(text)
+
+    def aside(self, text: str) -> None:
+        """Write a dim line to stderr between two replies."""
+        self.clear_status()
+        self._write_err(self._styled(_DIM, self._wrapped(safe_text(text))) + "\n")
 
     def gap(self) -> None:
         """Write an empty line between two turns."""
@@ -166,8 +174,7 @@ class Renderer:
             return
         self.clear_status()
         if self._err_is_terminal:
-            line = f"thought {characters} characters; /set think show shows the next"
-            self._write_err(self._styled(_DIM, self._wrapped(line)) + "\n")
+            self.aside(f"thought {characters} characters; /set think show shows the next")
 
     def _draw_status(self, text: str) -> None:
         if self._can_erase:

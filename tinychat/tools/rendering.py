@@ -76,9 +76,10 @@ class ToolTemplate:
         given = {name: value for name, value in variables.items() if value or name != "tools"}
         if "tools" not in given and not any(_is_of_tools(message) for message in messages):
             return messages, given
+        messages = _with_ids(messages, self.form)
         tools = given.pop("tools", None)
         if self.taught.variable is not None:
-            given |= {self.taught.variable: tools} if tools else {}
+            given |= _given_tools(self.taught.variable, tools)
         elif isinstance(tools, Iterable):
             messages = self._told_of([*tools], messages)
         if not self.taught.writes_calls:
@@ -119,6 +120,39 @@ class ToolTemplate:
         text = f"{self._template.guarded_reply(str(content))}\n" if content else ""
         others = {key: value for key, value in message.items() if key != "tool_calls"}
         return {**others, "content": Guarded(text + spelled)}
+
+
+def _given_tools(variable: str, tools: object) -> dict[str, object]:
+    """Return the tools as a template takes them; by a name of its own it takes the functions alone."""
+    if variable == "tools" or not isinstance(tools, Sequence):
+        return {variable: tools} if tools else {}
+    return {variable: [tool.get("function", tool) if isinstance(tool, Mapping) else tool for tool in tools]}
+
+
+def _with_ids(messages: Sequence[Message], form: CallFormat) -> list[Message]:
+    """Return messages whose calls have ids that the template accepts: they may be those of another model."""
+    ids: dict[object, str] = {}
+    found: list[Message] = []
+    for message in messages:
+        calls = message.get("tool_calls")
+        if isinstance(calls, Sequence) and not isinstance(calls, str):
+            calls = [_with_id(call, form, ids) for call in calls]
+            found.append({**message, "tool_calls": calls})
+        elif message.get("role") == "tool":
+            number = message.get("tool_call_id")
+            found.append({**message, "tool_call_id": ids.get(number, number)})
+        else:
+            found.append(message)
+    return found
+
+
+def _with_id(call: Any, form: CallFormat, ids: dict[object, str]) -> Any:
+    """Return a call with an id that fits, and add what becomes of its own."""
+    if not isinstance(call, Mapping) or not isinstance(call.get("function"), Mapping):
+        return call
+    number, name = call.get("id"), str(call["function"].get("name", ""))
+    ids[number] = str(number) if form.takes_id(str(number)) else form.call_id(len(ids), name, str(number))
+    return {**call, "id": ids[number]}
 
 
 def _is_of_tools(message: Message) -> bool:

@@ -34,7 +34,7 @@ class BracedFormat(CallFormat):
         """Return the grammar of a reply with calls."""
         return braced_grammar(choice, self.frame, self.quote, markers)
 
-    def spell_body(self, call: ToolCall) -> str:
+    def spell_body(self, call: ToolCall, number: int) -> str:
         """Return name and arguments."""
         return f"{call.name}{self._spelled(json.loads(call.arguments))}"
 

@@ -14,8 +14,13 @@ from tinychat.tools.events import CallEvent
 from tinychat.tools.grammars.markers import TEXT_ONLY, Markers
 from tinychat.tools.grammars.replies import Frame
 
+NUMBER, ID = "{number}", "{id}"
+PLACEHOLDERS = re.compile(r"(\{number\}|\{id\})")
 IdRule = Literal["any", "nine", "named"]
 """Ids that a template accepts: any, nine letters and digits (Mistral), or ``functions.NAME:NUMBER`` (Kimi)."""
+
+
+_IDS: dict[IdRule, str] = {"any": r"(?s:.*)", "nine": r"[a-zA-Z0-9]{9}", "named": r"functions\.(?s:.*):\d+"}
 
 
 class CallParser(Protocol):
@@ -50,7 +55,8 @@ class CallFormat(ABC):
 
     All texts are as the model writes them, with their space; where a call is read, any space, or none, may stand for
     it. A call stands between `call_begin` and `call_end`, and all calls of a reply between `section_begin` and
-    `section_end` where there are such; between two of them is the `separator`.
+    `section_end` where there are such; between two of them is the `separator`. In the beginning of a call ``{number}``
+    stands for its number and ``{id}`` for its id.
 
     Attributes
     ----------
@@ -81,19 +87,27 @@ class CallFormat(ABC):
         """
 
     @abstractmethod
-    def spell_body(self, call: ToolCall) -> str:
-        """Return what stands between beginning and end of a call; its arguments must be a JSON object."""
+    def spell_body(self, call: ToolCall, number: int) -> str:
+        """Return what stands between beginning and end of the call of this number; its arguments must be an object."""
 
     def spell(self, *calls: ToolCall) -> str:
         """Return calls as the model writes them in one reply."""
-        spelled = self.separator.join(f"{self.call_begin}{self.spell_body(call)}{self.call_end}" for call in calls)
-        return f"{self.section_begin}{spelled}{self.section_end}"
+        spelled = [
+            f"{filled(self.call_begin, call, number)}{self.spell_body(call, number)}{self.call_end}"
+            for number, call in enumerate(calls)
+        ]
+        return f"{self.section_begin}{self.separator.join(spelled)}{self.section_end}"
 
     @property
     def opening(self) -> str:
         """The text by which calls in a reply are found."""
         begin = re.match(r"\s*([^\s]*)", self.section_begin or self.call_begin)
         return begin[1].rstrip("[") if begin else ""
+
+    @property
+    def call_mark(self) -> str:
+        """The text that every call begins with: its beginning up to the first id or number."""
+        return PLACEHOLDERS.split(self.call_begin)[0]
 
     @property
     def end(self) -> str:
@@ -111,6 +125,10 @@ class CallFormat(ABC):
         """What stands around calls."""
         return Frame(self.section_begin, self.section_end, self.call_begin, self.call_end, self.separator)
 
+    def takes_id(self, number: str) -> bool:
+        """Return whether the model's template accepts an id."""
+        return re.fullmatch(_IDS[self.id_rule], number, re.ASCII) is not None
+
     def call_id(self, number: int, name: str = "", salt: str = "") -> str:
         """Return the id of a call by its number in the reply; other salts give other ids."""
         if self.id_rule == "named":
@@ -118,3 +136,8 @@ class CallFormat(ABC):
         if self.id_rule == "nine":
             return hashlib.sha256(f"{salt}{number}".encode()).hexdigest()[:9]
         return f"call_{salt}{number:04}"
+
+
+def filled(text: str, call: ToolCall, number: int) -> str:
+    """Return the beginning of a call with its number and its id."""
+    return text.replace(NUMBER, str(number)).replace(ID, call.id)

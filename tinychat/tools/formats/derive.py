@@ -19,9 +19,9 @@ from tinychat.text.template import ChatTemplate
 from tinychat.tools.definitions import Tool
 from tinychat.tools.events import CallArguments, CallBegin
 from tinychat.tools.formats.braced import BracedFormat
-from tinychat.tools.formats.call_format import CallFormat, IdRule
+from tinychat.tools.formats.call_format import ID, NUMBER, CallFormat, IdRule
 from tinychat.tools.formats.json_calls import JsonFormat
-from tinychat.tools.formats.named import ID, NUMBER, NamedFormat
+from tinychat.tools.formats.named import NamedFormat
 from tinychat.tools.formats.pythonic import PythonicFormat
 from tinychat.tools.formats.tagged import TaggedFormat
 
@@ -32,7 +32,10 @@ _IDS = ("probe0000", "probe0001")
 _PROPERTIES = {"first_key": {"type": "string"}, "second_key": {"type": "integer"}}
 _TOOLS = [Tool(name, "", {"type": "object", "properties": _PROPERTIES}) for name in _NAMES]
 # A section of thoughts, whole or ended, that a template writes before the calls.
-_THOUGHTS = re.compile(r"\s*(?:<think>)?\s*</think>\s*")
+_THOUGHTS = re.compile(r"\s*(?:<think>\s*)?</think>\s*")
+# A template is not trusted: what it writes for the probes is bounded, and the ids that a head may have.
+_LONGEST_REPLY = 4000
+_MOST_IDS = 2
 _ONE_MARKER = re.compile(r"\s*\]?\s*(?:<[^<>]*>|\[[^\[\]]*\])?")
 _BEGINS_OBJECT = re.compile(r"\{\s*(?:\"\w+\":\s*\"[^\"]*\",\s*)*(?:\"\w+\":\s*)?\"$")
 
@@ -83,7 +86,9 @@ def written_calls(template: ChatTemplate, count: int, ids: tuple[str, ...] = _ID
         for number in ids:
             text = text.replace(number, ids[0])
         header = _common_beginning(text, _behind_question(template, [question], True) or "")
-        return _THOUGHTS.sub("", text[len(header) :], count=1).lstrip()
+        written = text[len(header) :][:_LONGEST_REPLY]
+        thoughts = _THOUGHTS.match(written)
+        return written[thoughts.end() if thoughts else 0 :].lstrip()
     return None
 
 
@@ -113,12 +118,12 @@ def _layout(reply: str, name: str, arguments: Mapping[str, Any]) -> _Layout | No
     end = begin + len(name)
     if (found := _BEGINS_OBJECT.search(reply[:begin])) and (whole := _object(reply, found.start(), name, arguments)):
         return whole
-    if reply.startswith("(", end):
-        return _Layout(PythonicFormat, begin, reply.index(f"={arguments['second_key']}", end) + 4)
+    first, second = re.escape(arguments["first_key"]), arguments["second_key"]
+    if python := re.compile(rf"\(first_key=.*?, second_key={second}\)").match(reply, end):
+        return _Layout(PythonicFormat, begin, python.end())
+    if braced := re.compile(rf"\{{first_key:(\S{{1,40}}?){first}\S{{1,40}}?,second_key:{second}\}}").match(reply, end):
+        return _Layout(BracedFormat, begin, braced.end(), {"quote": braced[1]})
     brace = reply.find("{", end)
-    if reply.startswith("{first_key:", end):
-        quote = reply[end + len("{first_key:") : reply.index(arguments["first_key"], end)]
-        return _Layout(BracedFormat, begin, reply.index("}", end) + 1, {"quote": quote})
     if brace >= 0 and (decoded := _decoded(reply, brace)) and decoded[0] == arguments:
         return _Layout(NamedFormat, begin, decoded[1], {"name_end": reply[end:brace]})
     return _tagged(reply, begin, end, arguments)
@@ -183,14 +188,16 @@ def _format(reply: str, calls: list[_Layout], end_of_turn: str, id_rule: IdRule)
         parts["name_end"] = re.sub(r"\d+", NUMBER, parts["name_end"])
     if first.kind is JsonFormat and not lead:
         parts["is_bare"] = True
-    elif not re.search(r"[<\[{|]", lead):
-        # Words that any text may have.
-        return None
     fields = {key: text.replace(_IDS[0], ID) if isinstance(text, str) else text for key, text in parts.items()}
     fields |= {key: text.replace(_IDS[0], ID) for key, text in _tidy(frame).items()}
     if NUMBER in fields.get("name_end", "") and fields["call_begin"].endswith("functions."):
         id_rule = "named"
-    return first.kind(**fields, id_rule=id_rule)
+    ids = sum(text.count(ID) + text.count(NUMBER) for text in fields.values() if isinstance(text, str))
+    if ids > _MOST_IDS or (first.kind is TaggedFormat and not fields["call_end"].strip()):
+        return None
+    form = first.kind(**fields, id_rule=id_rule)
+    # Not words that any text may have.
+    return form if re.search(r"[<\[{|]", form.opening) else None
 
 
 def _tidy(frame: dict[str, str]) -> dict[str, str]:

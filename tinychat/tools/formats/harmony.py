@@ -42,7 +42,7 @@ class HarmonyFormat(CallFormat):
         """Return the grammar of a reply with calls."""
         return harmony_grammar(choice, markers)
 
-    def spell_body(self, call: ToolCall) -> str:
+    def spell_body(self, call: ToolCall, number: int) -> str:
         """Return name and arguments."""
         return f"{call.name} <|constrain|>json{_MESSAGE}{call.arguments}"
 

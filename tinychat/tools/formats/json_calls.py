@@ -19,6 +19,8 @@ from tinychat.tools.formats.reading import CallReader, MalformedCall, Steps, as_
 from tinychat.tools.grammars.json_calls import bare_grammar, object_grammar
 from tinychat.tools.grammars.markers import TEXT_ONLY, Markers
 
+_BARE_KEYS = {"type", "id"}
+
 
 @dataclass(frozen=True, kw_only=True)
 class JsonFormat(CallFormat):
@@ -54,7 +56,7 @@ class JsonFormat(CallFormat):
         has_ids = self.id_rule == "nine"
         return object_grammar(choice, self.frame, self.name_key, self.arguments_key, has_ids, markers)
 
-    def spell_body(self, call: ToolCall) -> str:
+    def spell_body(self, call: ToolCall, number: int) -> str:
         """Return the object."""
         if not self.name_key:
             return f"{{{as_json(call.name)}: {call.arguments}}}"
@@ -89,6 +91,7 @@ class _JsonReader(CallReader):
         while not (yield from self._next("}")):
             key = yield from self._string()
             yield from self._expect(":")
+            self._check_key(key)
             name = key if self._is_named_by_key else name
             if key in self._name_keys and not self._is_named_by_key:
                 name = yield from self._string()
@@ -105,6 +108,9 @@ class _JsonReader(CallReader):
                 break
         if count == self.count:
             yield from self._late_arguments(name, arguments)
+
+    def _check_key(self, key: str) -> None:
+        """Refuse a key that no call has; behind a mark any may come."""
 
     def _late_arguments(self, name: str, text: str | None) -> Steps[None]:
         """Begin a call whose arguments came before its name, are a text, or are not there."""
@@ -143,6 +149,11 @@ class _BareReader(_JsonReader):
             self.faults.clear()
         self._known.clear()
         yield from super()._read()
+
+    def _check_key(self, key: str) -> None:
+        # An answer in JSON: it is not held back to its end.
+        if self._known and key not in _BARE_KEYS | self._name_keys | self._arguments_keys:
+            raise MalformedCall(f"calls have no key {key[:60]!r}")
 
     def _begin(self, name: str) -> CallBegin:
         if self._known and name not in self._known:

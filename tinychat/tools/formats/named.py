@@ -8,20 +8,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tinychat.tools.definitions import Tool, ToolCall, ToolChoice
-from tinychat.tools.formats.call_format import CallFormat
+from tinychat.tools.formats.call_format import ID, NUMBER, PLACEHOLDERS, CallFormat, filled
 from tinychat.tools.formats.reading import LONGEST_NAME, CallReader, MalformedCall, Steps
 from tinychat.tools.grammars.json_calls import named_grammar
 from tinychat.tools.grammars.markers import TEXT_ONLY, Markers
 
-NUMBER, ID = "{number}", "{id}"
-
 
 @dataclass(frozen=True, kw_only=True)
 class NamedFormat(CallFormat):
-    """Each call is a name, `name_end`, and the JSON object of its arguments.
-
-    In `call_begin` and `name_end`, ``{number}`` stands for the number of the call and ``{id}`` for its id.
-    """
+    """Each call is a name, `name_end`, which may have number or id of the call too, and the object of its arguments."""
 
     name: ClassVar = "name and JSON"
 
@@ -35,24 +30,14 @@ class NamedFormat(CallFormat):
         """Return the grammar of a reply with calls."""
         return named_grammar(choice, self.frame, self.name_end, markers)
 
-    def spell(self, *calls: ToolCall) -> str:
-        """Return calls as the model writes them in one reply."""
-        heads = [f"{self.call_begin}\0{self.name_end}" for _ in calls]
-        heads = [
-            head.replace(NUMBER, f"{number}").replace(ID, call.id).replace("\0", call.name)
-            for number, (head, call) in enumerate(zip(heads, calls))
-        ]
-        spelled = [f"{head}{call.arguments}{self.call_end}" for head, call in zip(heads, calls)]
-        return f"{self.section_begin}{self.separator.join(spelled)}{self.section_end}"
-
-    def spell_body(self, call: ToolCall) -> str:
-        """Return name and arguments, of the first call of a reply."""
-        return self.spell(call).removeprefix(self.section_begin + self.call_begin)
+    def spell_body(self, call: ToolCall, number: int) -> str:
+        """Return name and arguments."""
+        return f"{call.name}{filled(self.name_end, call, number)}{call.arguments}"
 
     @property
     def head(self) -> re.Pattern[str]:
         """The pattern of what stands between the first text of `call_begin` and the last one of `name_end`."""
-        begin, end = (re.split(r"(\{id\}|\{number\})", text) for text in (self.call_begin, self.name_end))
+        begin, end = PLACEHOLDERS.split(self.call_begin), PLACEHOLDERS.split(self.name_end)
         parts = [*begin[1:], "\0", *end[:-1]]
         wild = {NUMBER: r"\d+", ID: r"\S*?", "\0": rf"(.{{1,{LONGEST_NAME}}}?)"}
         return re.compile("".join(wild.get(part) or re.escape(part.strip()) for part in parts), re.DOTALL)
@@ -60,16 +45,6 @@ class NamedFormat(CallFormat):
 
 class _NamedReader(CallReader):
     _form: NamedFormat
-
-    def _calls(self) -> Steps[None]:
-        form = self._form
-        while form.section_begin and not (yield from self._next(form.section_end.strip())):
-            self._settle()
-            yield from self._next(form.separator.strip())
-            yield from self._expect(form.call_begin.partition("{")[0])
-            yield from self._call()
-        if not form.section_begin:
-            yield from self._call()
 
     def _call(self) -> Steps[None]:
         form = self._form

@@ -31,7 +31,7 @@ class PythonicFormat(CallFormat):
         """Return the grammar of a reply with calls."""
         return python_grammar(choice, self.frame, markers)
 
-    def spell_body(self, call: ToolCall) -> str:
+    def spell_body(self, call: ToolCall, number: int) -> str:
         """Return the call in Python."""
         members = json.loads(call.arguments).items()
         return f"{call.name}({', '.join(f'{key}={python_literal(value)}' for key, value in members)})"
@@ -90,17 +90,20 @@ def python_literal(value: object) -> str:
 
 
 def python_value(text: str) -> object:
-    """Return the value of a literal, of Python or of JSON.
+    """Return the value of a literal, of Python or of JSON; line ends may stand in its texts.
 
     Raises
     ------
     MalformedCall
         If it is anything else.
     """
-    try:
-        return _value(ast.parse(text.strip(), mode="eval").body)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        raise MalformedCall("it has a value that is no literal of Python") from None
+    text = text.strip()
+    for spelled in (text, text.replace("\n", "\\n")):
+        try:
+            return _value(ast.parse(spelled, mode="eval").body)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+    raise MalformedCall("it has a value that is no literal of Python")
 
 
 def _value(node: ast.expr) -> Any:

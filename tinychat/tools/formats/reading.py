@@ -17,7 +17,7 @@ Steps = Generator[CallEvent | None, None, Result]
 """Steps of a parser: events as they become certain, None where it needs more text, and at last what was read."""
 
 LONGEST_NAME = 256
-_TEXT = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_TEXT = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _NO_NAME = re.compile(r"[\n<>{}]")
 
 
@@ -73,7 +73,7 @@ class CallReader(ABC):
     def _calls(self) -> Steps[None]:
         """Read what follows an opening, up to the end of the calls."""
         form = self._form
-        begin = form.section_begin or form.call_begin
+        begin = form.section_begin or form.call_mark
         yield from self._expect(begin.strip().removeprefix(form.opening))
         if not form.section_begin:
             yield from self._call()
@@ -81,7 +81,7 @@ class CallReader(ABC):
         while not (yield from self._next(form.section_end.strip())):
             self._settle()
             yield from self._next(form.separator.strip())
-            yield from self._expect(form.call_begin)
+            yield from self._expect(form.call_mark)
             yield from self._call()
 
     def _read(self) -> Steps[None]:

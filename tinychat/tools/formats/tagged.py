@@ -13,12 +13,14 @@ from typing import Any, ClassVar
 
 from tinychat.tools.definitions import Tool, ToolCall, ToolChoice
 from tinychat.tools.formats.call_format import CallFormat
+from tinychat.tools.formats.pythonic import python_value
 from tinychat.tools.formats.reading import CallReader, MalformedCall, Steps, as_json
 from tinychat.tools.formats.schema_types import property_types
 from tinychat.tools.grammars.markers import TEXT_ONLY, Markers
 from tinychat.tools.grammars.tagged import Tags, tagged_grammar
 
 _TYPES: dict[type, str] = {bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
+_CDATA = ("<![CDATA[", "]]>")
 # As Python prints them, which some templates do.
 _WORDS = {"True": True, "False": False, "None": None}
 
@@ -43,7 +45,7 @@ class TaggedFormat(CallFormat):
         tags = Tags(self.name_end, self.key_begin, self.key_end, self.value_end)
         return tagged_grammar(choice, self.frame, tags, markers)
 
-    def spell_body(self, call: ToolCall) -> str:
+    def spell_body(self, call: ToolCall, number: int) -> str:
         """Return name and arguments."""
         members = json.loads(call.arguments).items()
         texts = {key: value if isinstance(value, str) else as_json(value) for key, value in members}
@@ -77,15 +79,19 @@ class _TaggedReader(CallReader):
             yield from self._expect(form.key_end)
             text = yield from self._until(form.value_end.strip())
             yield from self._expect(form.value_end)
-            yield self._argument(key, typed_value(self._schemas.get(name, {}), key, self._without_lines(text)))
+            yield self._argument(key, self._typed(name, key, text))
         yield self._end()
         yield from self._expect(" ".join(others))
 
-    def _without_lines(self, text: str) -> str:
-        """Return a value without the line ends that the format writes around it."""
+    def _typed(self, tool: str, key: str, text: str) -> object:
+        """Return a value without the line ends that the format writes around it; a section of CDATA is a text."""
+        if text.startswith(_CDATA[0]) and text.endswith(_CDATA[1]):
+            return text.removeprefix(_CDATA[0]).removesuffix(_CDATA[1])
         if self._form.key_end.endswith("\n"):
             text = text.removeprefix("\n")
-        return text.removesuffix("\n") if self._form.value_end.startswith("\n") else text
+        if self._form.value_end.startswith("\n"):
+            text = text.removesuffix("\n")
+        return typed_value(self._schemas.get(tool, {}), key, text)
 
 
 def typed_value(schema: Mapping[str, Any], key: str, text: str) -> object:
@@ -97,10 +103,22 @@ def typed_value(schema: Mapping[str, Any], key: str, text: str) -> object:
     if types == {"string"}:
         return text
     try:
-        value = _WORDS[text.strip()] if text.strip() in _WORDS else json.loads(text, strict=False)
+        value = _loaded(text.strip())
         as_json(value)
     except (ValueError, RecursionError, MalformedCall):
         return text
     kind = "null" if value is None else _TYPES.get(type(value), "string")
     fits = not types or kind in types or (kind == "integer" and "number" in types)
     return value if fits or "string" not in types else text
+
+
+def _loaded(text: str) -> object:
+    """Return the value of JSON, or of a literal of Python, which some templates write for lists and objects."""
+    if text in _WORDS:
+        return _WORDS[text]
+    try:
+        return json.loads(text, strict=False)
+    except ValueError:
+        if text[:1] in ("{", "["):
+            return python_value(text)
+        raise

@@ -11,6 +11,7 @@ from tinychat.tools.grammars.markers import quoted
 
 # Bounded: a model could write spaces for ever.
 _SPACED: Mapping[str, Any] = {"whitespace_pattern": " ?"}
+_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _COMPACT: Mapping[str, Any] = {"whitespace_flexible": False}
 
 
@@ -38,6 +39,12 @@ def json_value(schema: Mapping[str, Any], is_lenient: bool = True, is_compact: b
     """Return the JSON that is valid under a schema, in Lark; a lenient one may have keywords that are not known."""
     guidance = dict(_COMPACT if is_compact else _SPACED) | {"lenient": is_lenient}
     return f"%json {json.dumps(dict(schema) | {'x-guidance': guidance})}"
+
+
+def json_number(schema: Mapping[str, Any], kind: str) -> str:
+    """Return the numbers of a kind, "integer" or "number", within the bounds of a schema, in Lark."""
+    bounds = {key: schema[key] for key in _BOUNDS if key in schema}
+    return json_value({"type": kind, **bounds}, is_compact=True)
 
 
 def json_text(text: str) -> str:

@@ -6,7 +6,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-from tinychat.tools.grammars.arguments import json_value
+from tinychat.tools.grammars.arguments import json_number, json_value
 from tinychat.tools.grammars.markers import quoted
 from tinychat.tools.grammars.rules import Rules
 from tinychat.tools.grammars.schemas import Schema, choices_of, parts_of, properties_of, resolved, types_of
@@ -15,7 +15,6 @@ from tinychat.tools.grammars.schemas import Schema, choices_of, parts_of, proper
 _DEEPEST = 24
 _MOST_ITEMS = 200
 Key = Callable[[str | None], str]
-_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 
 
 class Literals(ABC):
@@ -77,8 +76,7 @@ class Literals(ABC):
             case "object":
                 members = self._members(f"{name}_members", schema, self.key, depth)
                 return f'"{{" {members} "}}"'
-        bounds = {key: schema[key] for key in _BOUNDS if key in schema}
-        return json_value({"type": kind, **bounds}, is_compact=True)
+        return json_number(schema, kind)
 
     def _array(self, schema: Schema, depth: int) -> str:
         item = self.value(schema.get("items", {}), depth + 1)
@@ -157,7 +155,8 @@ class BracedLiterals(Literals):
     def constant(self, value: object) -> list[str]:
         """Return the spelling of a constant."""
         if isinstance(value, str):
-            return [self._rules.markers.lark(f"{self._quote}{value}{self._quote}")]
+            # The first quote alone: any other string begins with it, too, and terminals are not taken back.
+            return [" ".join(map(self._rules.markers.lark, (self._quote, f"{value}{self._quote}")))]
         return [quoted(json.dumps(value))]
 
     def key(self, name: str | None) -> str:

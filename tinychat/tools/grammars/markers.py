@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 def quoted(text: str) -> str:
-    """Return a text as a terminal of Lark; nothing for an empty one."""
-    return json.dumps(text, ensure_ascii=False) if text else ""
+    """Return a text as a terminal of Lark."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 class Markers:
@@ -52,12 +52,12 @@ class Markers:
         return text in self._stops
 
     def lark(self, text: str) -> str:
-        """Return a text in Lark, its control tokens as such."""
+        """Return a text in Lark, its control tokens as such; nothing for an empty one."""
         parts, at = [], 0
         for found in self._spellings.finditer(text):
             parts += [quoted(text[at : found.start()]), f"<[{self._ids[found[0]]}]>"]
             at = found.end()
-        return " ".join(filter(None, [*parts, quoted(text[at:])]))
+        return " ".join(part for part in [*parts, quoted(text[at:])] if part != '""')
 
     def first(self, text: str) -> str:
         """Return the control token with which a text begins; nothing if it begins with none."""

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from tinychat.tools.definitions import ToolChoice
-from tinychat.tools.grammars.arguments import held_schema, json_value
+from tinychat.tools.grammars.arguments import held_schema, json_number, json_value
 from tinychat.tools.grammars.markers import TEXT_ONLY, Markers, quoted
 from tinychat.tools.grammars.replies import Frame, add_reply
 from tinychat.tools.grammars.rules import Rules
 from tinychat.tools.grammars.schemas import Schema, choices_of, parts_of, properties_of, resolved, types_of
 
 _CONSTANTS: Mapping[str, str] = {"boolean": '"true" | "false" | "True" | "False"', "null": '"null" | "None"'}
+_DEEPEST = 6
 _COMPACT = ("integer", "number")
 
 
@@ -64,27 +65,22 @@ class _TaggedValues:
     def _value(self, schema: object) -> str:
         found = resolved(schema, self._root)
         if (values := choices_of(found)) is not None:
-            forms = dict.fromkeys(form for value in values for form in _spelled(value))
-            return f"({' | '.join(map(quoted, forms))}) {self._close}"
+            texts = dict.fromkeys(form for value in values for form in _spelled(value))
+            return f"({' | '.join(map(quoted, texts))}) {self._close}"
         types = self._types(found)
         if "string" in types:
             return self._text
         if all(kind in (*_CONSTANTS, *_COMPACT) for kind in types) and not parts_of(found):
-            forms = [_CONSTANTS.get(kind) or json_value(_number(found, kind), is_compact=True) for kind in types]
+            forms = [_CONSTANTS.get(kind) or json_number(found, kind) for kind in types]
             return f"({' | '.join(forms)}) {self._close}"
         definitions = {key: self._root[key] for key in ("$defs", "definitions") if key in self._root}
         return f"({json_value(definitions | dict(found))}) {self._close}"
 
-    def _types(self, schema: Schema) -> list[str]:
-        """Return the types of a schema and of its parts."""
-        if parts := parts_of(schema):
-            return [kind for part in parts for kind in self._types(resolved(part, self._root))]
-        return types_of(schema)
-
-
-def _number(schema: Schema, kind: str) -> Schema:
-    bounds = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
-    return {"type": kind} | {key: schema[key] for key in bounds if key in schema}
+    def _types(self, schema: Schema, depth: int = 0) -> list[str]:
+        """Return the types of a schema and of its parts; all of them where it is nested too deep."""
+        if depth == _DEEPEST or not (parts := parts_of(schema)):
+            return types_of(schema)
+        return [kind for part in parts for kind in self._types(resolved(part, self._root), depth + 1)]
 
 
 def _spelled(value: object) -> list[str]:

@@ -1,0 +1,168 @@
+"""The format of calls by the chat template alone: what a template writes is read back."""
+
+import json
+
+import pytest
+from fake_model import ByteTokenizer
+from hypothesis import given, settings
+from tools.call_texts import FORMATS, calls_of, found, spelled
+from tools.family_templates import ALTERNATING, CONTENT_ONLY, HARMONY, TEMPLATES
+from tools.test_call_formats import CALLS, CLOCK, WEATHER, replies
+
+from tinychat.text.guard import unguard
+from tinychat.text.template import ChatTemplate
+from tinychat.tools.definitions import Tool
+from tinychat.tools.events import CallArguments, CallBegin, CallText, CallThought
+from tinychat.tools.formats.derive import derived_format
+from tinychat.tools.formats.known import HERMES, KIMI, LFM2
+from tinychat.tools.formats.of_template import call_format_of, taught_format
+
+WRITTEN = {name: ChatTemplate(source, ByteTokenizer(), name) for name, source in TEMPLATES.items()}
+DERIVED = {name: derived_format(template) for name, template in WRITTEN.items()}
+HARMONIES = ChatTemplate(HARMONY, ByteTokenizer(), "harmony")
+every_family = pytest.mark.parametrize("name", FORMATS)
+
+
+def rendered(name, form, calls):
+    """Return the reply with calls as the template of a family writes it."""
+    messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "", "tool_calls": []}]
+    for number, (tool, arguments) in enumerate(calls):
+        function = {"name": tool, "arguments": json.dumps(arguments, ensure_ascii=False)}
+        messages[1]["tool_calls"].append({"id": form.call_id(number, tool), "type": "function", "function": function})
+    text = unguard(WRITTEN[name].render(messages, False))
+    return text.partition("<|assistant|>\n")[2].removesuffix("<|end|>\n")
+
+
+def in_one_reply(name, calls):
+    """Return calls of which a reply of a family can have that many."""
+    return calls[:1] if name == "llama 3" else calls
+
+
+@every_family
+def test_a_format_is_derived_from_the_template(name):
+    form, calls = DERIVED[name], in_one_reply(name, CALLS)
+    assert type(form) is type(FORMATS[name])
+    assert form.opening == FORMATS[name].opening
+    assert spelled(form, calls) == spelled(FORMATS[name], calls)
+    assert taught_format(WRITTEN[name]).variable == "tools"
+    assert taught_format(WRITTEN[name]).writes_calls
+
+
+@every_family
+def test_what_the_template_writes_is_read_back(name):
+    form, calls = DERIVED[name], in_one_reply(name, CALLS)
+    events, parser = found(form, [WEATHER, CLOCK], rendered(name, form, calls))
+    assert calls_of(events) == (calls, [])
+    assert (parser.ended, parser.faults) == (len(calls), [])
+
+
+@given(reply=replies())
+@settings(max_examples=60, deadline=None)
+def test_random_calls_that_a_template_writes_are_read_back(reply):
+    form, tools, calls = reply
+    name = next(name for name, each in FORMATS.items() if each == form)
+    calls = in_one_reply(name, calls)
+    events, parser = found(DERIVED[name], tools, rendered(name, form, calls))
+    assert json.dumps(calls_of(events)[0], sort_keys=True) == json.dumps([*map(list, calls)], sort_keys=True)
+    assert parser.ended == len(calls)
+
+
+def test_ids_that_a_template_asks_for():
+    assert DERIVED["mistral list"].id_rule == "nine"
+    assert DERIVED["kimi"].id_rule == "named"
+    assert DERIVED["hermes"].id_rule == "any"
+
+
+def test_a_template_that_knows_no_tools_has_the_format_of_hermes():
+    template = ChatTemplate(ALTERNATING, ByteTokenizer(), "here")
+    taught = taught_format(template)
+    assert (taught.form, taught.variable, taught.writes_calls) == (HERMES, None, False)
+    assert call_format_of(template) is HERMES
+
+
+@pytest.mark.parametrize(
+    ("source", "form"),
+    [
+        (CONTENT_ONLY, LFM2),
+        (CONTENT_ONLY.replace("<|tool_list_start|>", "<|tool_calls_section_begin|>"), KIMI),
+        (CONTENT_ONLY.replace("<|tool_list_", "<tools>"), None),
+    ],
+)
+def test_a_template_that_writes_no_calls_has_the_format_of_its_family(source, form):
+    taught = taught_format(ChatTemplate(source, ByteTokenizer(), "here"))
+    assert not taught.writes_calls
+    assert (taught.form, taught.variable) == ((HERMES, None) if form is None else (form, "tools"))
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "{{- call.function.name }}",
+        "{{- 'Call ' + call.function.name + ' with ' + call.function.arguments.first_key }}",
+        "{{- 'first_key ' + call.function.name + ' first value' }}",
+        "{{- '[' + call.function.name + '] ' + (call.function.arguments | string) }}",
+        "{{- '{\"' + call.function.name + '\"' }}",
+        "{{- call.function.name + '(first_key=' }}",
+        "{{- '<c>' + call.id * 3 + call.function.name + '<a>' + call.function.arguments | tojson + '</c>' }}",
+        "{{- ' ' * 150000 + '<c>' + call.function.name + '<a>' + call.function.arguments | tojson + '</c>' }}",
+        "{{- '<c>' + call.function.name + '{first_key:' + 'x' * 150000 }}",
+        "{{- '{\"a\": \"' * 20000 + call.function.name + '\"' }}",
+        "{{- '<c>' + call.function.name + '{first_key:' }}",
+        "{{- '<c>' + call.function.name + '{first_key:first value' }}",
+    ],
+)
+def test_a_form_that_is_not_known_is_none(program):
+    source = "{%- for message in messages %}{{- message.content }}{% for call in message.tool_calls or [] %}"
+    template = ChatTemplate(f"{source}{program}{{% endfor %}}{{% endfor %}}{{{{ tools }}}}", ByteTokenizer(), "here")
+    assert derived_format(template) is None
+    assert call_format_of(template) is HERMES
+
+
+NEXT = "<|end|><|start|>assistant"
+THOUGHT = f"<|channel|>analysis<|message|>Where is it?{NEXT}"
+CALL = '<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{"city": "Bern"}<|call|>'
+FOUND = [CallBegin(0, "get_weather"), CallArguments(0, '{"city": "Bern"}')]
+
+
+@pytest.mark.parametrize(
+    ("text", "events"),
+    [
+        (f"{THOUGHT}{CALL}", [CallThought("Where is it?"), *FOUND]),
+        (f"{THOUGHT}<|channel|>final<|message|>In <Bern>.", [CallThought("Where is it?"), CallText("In <Bern>.")]),
+        (" to=functions.get_weather<|channel|>commentary json" + CALL[CALL.index("<|message|>") :], FOUND),
+        (
+            "<|channel|>commentary<|message|>Let me see.<|end|><|start|>assistant" + CALL,
+            [CallText("Let me see."), *FOUND],
+        ),
+        ("plain text", [CallText("plain text")]),
+        ("<|channel|>fin", [CallText("<|channel|>fin")]),
+        ("<|channel|>" + "x" * 500, [CallText("<|channel|>" + "x" * 500)]),
+    ],
+)
+def test_messages_of_harmony(text, events):
+    form = call_format_of(HARMONIES)
+    assert form.name == "harmony"
+    tools = [Tool("get_weather")]
+    for cuts in ((), range(1, len(text)), *([cut] for cut in range(1, len(text)))):
+        got = joined_thoughts(found(form, tools, text, cuts)[0])
+        assert got == events
+
+
+def joined_thoughts(events):
+    joined = []
+    for event in events:
+        if joined and isinstance(event, CallThought) and isinstance(joined[-1], CallThought):
+            joined[-1] = CallThought(joined[-1].text + event.text)
+        else:
+            joined.append(event)
+    return joined
+
+
+def test_calls_of_harmony_are_read_back():
+    form = call_format_of(HARMONIES)
+    text = spelled(form, CALLS)
+    assert calls_of(found(form, [WEATHER, CLOCK], text)[0]) == (CALLS, [])
+    messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "", "tool_calls": []}]
+    messages[1]["tool_calls"] = [{"id": "a", "function": {"name": "get_weather", "arguments": '{"city": "Bern"}'}}]
+    written = unguard(HARMONIES.render(messages, False, tools=None)).rpartition("<|start|>assistant")[2]
+    assert found(form, [WEATHER], written)[0] == FOUND

@@ -1,0 +1,58 @@
+"""Tools of MCP servers as tools that a chat can run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from tinychat.errors import McpError
+from tinychat.mcp.content import result_text
+from tinychat.mcp.offers import ServerTool, tool_name
+from tinychat.mcp.protocol import Progress
+from tinychat.mcp.server import McpServer
+from tinychat.tools.definitions import Tool
+from tinychat.tools.runnable import RunnableTool, ToolResult
+
+
+class McpTool(RunnableTool):
+    """A tool of a server, called ``server_tool``.
+
+    It counts as one that writes, whatever the server says: nothing checks that.
+
+    Parameters
+    ----------
+    server : McpServer
+        Running; it is started again if it ends.
+    tool : ServerTool
+        As it is shown to the user. A call fails if the server's tool is another by then.
+    on_progress : callable, optional
+        Called with the progress of calls, in the thread that runs them.
+    """
+
+    writes = True
+
+    def __init__(
+        self, server: McpServer, tool: ServerTool, on_progress: Callable[[Progress], object] | None = None
+    ) -> None:
+        self._server, self._tool, self._on_progress = server, tool, on_progress
+        self.definition = Tool(tool_name(server.name, tool.name), tool.description, tool.schema)
+
+    def preview(self, arguments: dict[str, Any]) -> str | None:
+        """Return the server's own words on what the tool does to the world."""
+        if not self._tool.says_it_only_reads:
+            return None
+        return f"{self._server.name} says that this only reads; nothing checks that"
+
+    def run(self, arguments: dict[str, Any], stop: threading.Event) -> ToolResult:
+        """Call the tool and return its result; what goes wrong is a result, too."""
+        try:
+            result = self._server.call(self._tool, arguments, stop, self._on_progress)
+        except McpError as error:
+            return ToolResult(str(error), is_error=True)
+        return ToolResult(result_text(result), is_error=result.get("isError") is True)
+
+
+def mcp_tools(server: McpServer, on_progress: Callable[[Progress], object] | None = None) -> list[McpTool]:
+    """Return the tools of a running server; errors are those of `McpServer.tools`."""
+    return [McpTool(server, tool, on_progress) for tool in server.tools()]
