@@ -402,6 +402,7 @@ def test_a_resource_of_a_server_is_an_attachment():
 
 def test_a_prompt_of_a_server_comes_into_the_line():
     loop = FakeLoop()
+    loop._lines = SimpleNamespace(interactive=True)
     server = loop.servers["git"] = FakeServer("git")
     loop.run('/prompt git:greet who="Ada Lovelace" how=well')
     assert server.asked == {"greet": {"who": "Ada Lovelace", "how": "well"}}

@@ -42,7 +42,7 @@ def test_answers_have_the_form_of_what_was_asked(console, batch_files):
 
 
 REFUSED = [
-    (line_of("x", messages=[MESSAGE], tools=[]), "tools is not supported"),
+    (line_of("x", messages=[MESSAGE], tools=5), "tools must be a list of at most 512 tools"),
     (line_of("x", "/v1/embeddings", input="x"), "url must be /v1/chat/completions or /v1/completions"),
     (line_of("x", messages=[MESSAGE], n=2), "n must be 1"),
     (line_of("x", method="GET", messages=[MESSAGE]), "method must be POST"),

@@ -150,7 +150,7 @@ def opened(method, number, params):
             late = read()
             answer(late["id"], stateless_introduction())
             return True
-        capabilities = {"tools": {"listChanged": True}, "prompts": {}}
+        capabilities = {"tools": {"listChanged": True}, "prompts": {}} | ({"resources": {}} if MODE == "offers" else {})
         info = {"name": "plain", "version": "1.0"}
         answer(number, {"protocolVersion": VERSION, "capabilities": capabilities, "serverInfo": info})
     else:
@@ -192,7 +192,15 @@ def serve():
         elif method == "tools/call":
             call(number, params)
         elif method == "prompts/list" and MODE != "refuses":
-            answer(number, {"prompts": [{"name": "greet", "arguments": [{"name": "who", "required": True}]}]})
+            wanted = [{"name": "who", "required": True}, {"name": "how"}]
+            answer(number, {"prompts": [{"name": "greet", "description": "Greets.\x1b[2J", "arguments": wanted}]})
+        elif method == "prompts/get":
+            said = {"type": "text", "text": f"/exit is what {params['arguments']['who']} says\u202e"}
+            answer(number, {"messages": [{"role": "user", "content": said}]})
+        elif method == "resources/list":
+            answer(number, {"resources": [{"uri": "notes://today", "name": "today", "description": "The notes."}]})
+        elif method == "resources/read" and params["uri"] == "notes://today":
+            answer(number, {"contents": [{"uri": params["uri"], "text": "Buy milk."}]})
         elif method == "subscriptions/listen":
             if params["notifications"] == {"toolsListChanged": True}:
                 notify("notifications/tools/list_changed", {"_meta": {f"{META}subscriptionId": number}})

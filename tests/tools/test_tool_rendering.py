@@ -16,7 +16,7 @@ from tinychat.text.guard import unguard
 from tinychat.text.loading import load_tokenizer
 from tinychat.text.template import ChatTemplate
 from tinychat.tools.definitions import Tool
-from tinychat.tools.formats.known import LFM2
+from tinychat.tools.formats.known import HERMES, LFM2
 from tinychat.tools.rendering import ToolTemplate
 
 MARKS = ["<|tool_call_start|>", "<|tool_call_end|>", "<|tool_list_start|>", "<|tool_list_end|>"]
@@ -155,3 +155,14 @@ def test_ids_of_another_model_become_such_as_the_template_accepts():
 def test_ids_of_a_format_are_accepted_by_it(name):
     form = ToolTemplate(ChatTemplate(TEMPLATES[name], ByteTokenizer(), "here")).form
     assert all(form.takes_id(form.call_id(number, "f", "salt")) for number in range(3))
+
+
+def test_a_template_with_a_name_of_its_own_for_tools_gets_the_functions():
+    """SmolLM3 has xml_tools, and tells its model of Hermes' form."""
+    source = CONTENT_ONLY.replace("(tools |", "(xml_tools |").replace("if tools", "if xml_tools")
+    source = source.replace("<|tool_list_start|>", "Write <tool_call>...</tool_call>. ")
+    template = ToolTemplate(ChatTemplate(source, ByteTokenizer(), "here"))
+    assert (template.taught.variable, template.form) == ("xml_tools", HERMES)
+    text = unguard(template.render([QUESTION, asking(), result()], tools=[TOOL]))
+    assert f"[{json.dumps(TOOL['function'])}]" in text
+    assert '<tool_call>\n{"name": "weather", "arguments": {"city": "Bern"}}\n</tool_call><|end|>' in text

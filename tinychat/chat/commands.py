@@ -138,7 +138,7 @@ _TABLE = (
     ),
     Command("run", "COMMAND", "Run a shell command once confirmed, and attach its output", run, complete_run),
     Command("tools", "[on NAME]", "List the tools with their tokens; on NAME, off NAME, last", tools, complete_tools),
-    Command("prompt", "NAME", "Bring SERVER:NAME of an MCP server into the line", prompt, complete_prompt),
+    Command("prompt", "[NAME]", "Bring SERVER:NAME of an MCP server into the line", prompt, complete_prompt),
     Command("paste", "", "Attach the clipboard's text to the next message", paste),
     Command("detach", "[NAME]", "Remove an attachment, or all of them", detach, complete_attachment),
     Command("copy", "", "Copy the last reply to the clipboard", copy),

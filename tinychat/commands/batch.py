@@ -20,7 +20,7 @@ from tinychat.commands.exit_codes import EXIT_CUT
 from tinychat.commands.loading import Loader
 from tinychat.commands.progress import progress_bar
 from tinychat.commands.prompt_text import warn_if_no_template
-from tinychat.errors import ContextError, SettingError, TextError, TinychatError
+from tinychat.errors import ContextError, FieldError, SettingError, TextError, TinychatError
 from tinychat.files import read_stream, read_up_to
 from tinychat.generate.generation_config import own_defaults
 from tinychat.generate.prompt import Prompt
@@ -28,6 +28,7 @@ from tinychat.generate.request import Request
 from tinychat.settings import LINE, names
 
 if TYPE_CHECKING:
+    from tinychat.conversation.reply_calls import ReplyCalls
     from tinychat.generate.grammar import Constraint
     from tinychat.generate.model import Model
     from tinychat.generate.reply import Reply
@@ -84,7 +85,8 @@ def batch(
 
     A line is a JSON object with a prompt or the messages of a conversation. It may have an id (default:
     the line's number), settings that override the flags (SETTINGS), and OpenAI's response_format,
-    json_object or json_schema, which constrains the reply.
+    json_object or json_schema, which constrains the reply, or OpenAI's tools, tool_choice and
+    parallel_tool_calls: the calls are then in the result, and nothing is run.
 
     \b
     {"prompt": "Name three colours.", "max_tokens": 50}
@@ -187,7 +189,8 @@ def _answer_all(answers: _Answers, tasks: list[Task], results: Results, parallel
                 raise got
             ready[first + number] = got
             while results.done in ready:
-                results.add(tasks[results.done], answers.model.name, ready.pop(results.done))
+                task, result = tasks[results.done], ready.pop(results.done)
+                results.add(task, answers.model.name, result, answers.calls(task, result))
             progress(results.done, len(tasks))
 
 
@@ -207,7 +210,7 @@ class _Answers:
 
     def is_conversation(self, task: Task) -> bool:
         """Return whether the task uses the chat template."""
-        if not isinstance(task.prompt, str):
+        if not isinstance(task.prompt, str) or task.tools.tools:
             return True
         return task.url is None and self.model.takes_message(self.system, self.as_chat)
 
@@ -216,10 +219,25 @@ class _Answers:
         if task.error is not None:
             return SettingError(task.error)
         try:
-            constraint = self.constraint if task.schema is None else self._compiled(task.schema)
-            return self._prompt(task), replace(task.request, constraint=constraint)
+            return self._prompt(task), replace(task.request, constraint=self._constraint(task))
         except LINE_ERRORS as error:
             return error
+
+    def calls(self, task: Task, result: Reply | TinychatError) -> ReplyCalls | None:
+        """Return the calls of the reply to a task; None if it has no tools, or failed."""
+        from tinychat.conversation.call_rules import CallRules
+        from tinychat.generate.reply import Reply
+
+        if not task.tools.tools or not isinstance(result, Reply):
+            return None
+        return CallRules(self.model, task.tools).of_whole_reply(result, f"{task.id}-")
+
+    def _constraint(self, task: Task) -> Constraint | None:
+        if task.tools.tools and self.constraint is not None:
+            raise FieldError("tools", "cannot be given beside --schema or --grammar: leave one out")
+        if task.tools.tools:
+            return self.model.call_constraint(task.tools)
+        return self.constraint if task.schema is None else self._compiled(task.schema)
 
     def _compile(self, schema: str) -> Constraint:
         # Imported here: it imports numpy.
@@ -228,8 +246,12 @@ class _Answers:
         return self.model.constraint(Grammar.from_schema(schema, "response_format"))
 
     def _prompt(self, task: Task) -> Prompt:
+        tools = [tool.as_dict() for tool in task.tools.tools]
         if not isinstance(task.prompt, str):
-            return self.model.chat_prompt(task.prompt, thinking=self.thinking)
+            return self.model.chat_prompt(task.prompt, thinking=self.thinking, tools=tools)
+        if tools:
+            question = {"role": "user", "content": task.prompt}
+            return self.model.chat_prompt([question], self.system, self.thinking, tools)
         if task.url is not None:
             return self.model.text_prompt(task.prompt, as_chat=False)
         return self.model.text_prompt(task.prompt, self.system, self.as_chat, self.thinking)

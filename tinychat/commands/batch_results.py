@@ -9,17 +9,19 @@ import hashlib
 import json
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Self
 
 from tinychat.commands.batch_tasks import Task
-from tinychat.conversation.openai import error_body, reply_body
+from tinychat.conversation.openai import call_fields, error_body, reply_body
 from tinychat.errors import SettingError, StoreError, TinychatError
 from tinychat.file_lock import is_file_at, try_lock
 
 if TYPE_CHECKING:
+    from tinychat.conversation.reply_calls import ReplyCalls
     from tinychat.generate.reply import Reply
 
 _LINE_START = b'{"id": '
@@ -49,15 +51,18 @@ class Results:
         self.done = self.failed = self.cut = self.tokens = 0
         self._begun = monotonic()
 
-    def add(self, task: Task, name: str, result: Reply | TinychatError) -> None:
-        """Write the result of the next task with one call: the reply of the model of this name, or an error."""
+    def add(self, task: Task, name: str, result: Reply | TinychatError, calls: ReplyCalls | None = None) -> None:
+        """Write the result of the next task with one call: the reply of the model of this name, or an error.
+
+        `calls` are those of the reply, if the task has tools.
+        """
         asked = self._digest(task)
         fields: dict[str, object]
         if task.url is not None:
             status, body = (
                 (400, error_body(str(result)))
                 if isinstance(result, TinychatError)
-                else (200, reply_body(name, task.url, asked, result))
+                else (200, reply_body(name, task.url, asked, result, calls))
             )
             response = {"status_code": status, "request_id": asked, "body": body}
             fields = {"id": f"batch_req_{asked}", "custom_id": task.id, "asked": asked}
@@ -65,6 +70,7 @@ class Results:
         else:
             fields = {"id": task.id, "asked": asked}
             fields |= {"error": str(result)} if isinstance(result, TinychatError) else result.as_json()
+            fields |= {} if calls is None else call_fields(calls)
         self.tokens += 0 if isinstance(result, TinychatError) else len(result.token_ids)
         self._out.write(json.dumps(fields).encode() + b"\n")
         self._out.flush()
@@ -73,7 +79,8 @@ class Results:
     def _digest(self, task: Task) -> str:
         """Return the digest of everything that determines a task's result."""
         # Absent fields are left out: results of earlier versions, which lacked them, stay valid.
-        rest = [field for field in (task.url, task.schema) if field is not None]
+        rest: list[object] = [field for field in (task.url, task.schema) if field is not None]
+        rest += [asdict(task.tools)] if task.tools.tools else []
         text = json.dumps([self._common, task.prompt, task.request.values(), task.error, *rest], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

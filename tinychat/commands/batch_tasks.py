@@ -18,10 +18,14 @@ from tinychat.conversation.messages import as_messages
 from tinychat.errors import FieldError, SettingError
 from tinychat.generate.request import Request
 from tinychat.settings import LINE, names
+from tinychat.tools.definitions import ToolChoice
 
 _SETTINGS = names(entry=LINE)
-_KEYS = ("id", "prompt", "messages", "response_format", *_SETTINGS)
+_KEYS = ("id", "prompt", "messages", "response_format", *openai.TOOL_FIELDS, *_SETTINGS)
 _OPENAI_KEYS = ("custom_id", "method", "url", "body")
+
+
+_NO_TOOLS = ToolChoice()
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,8 @@ class Task:
         The endpoint that a line in OpenAI's form names; its result has that form too.
     schema : str, optional
         JSON schema of the reply, instead of the command line's.
+    tools : ToolChoice
+        The tools that the reply may or must call.
     error : str, optional
         The problem of an invalid line, whose other fields are unset.
     """
@@ -49,6 +55,7 @@ class Task:
     request: Request
     url: str | None = None
     schema: str | None = None
+    tools: ToolChoice = _NO_TOOLS
     error: str | None = None
 
 
@@ -67,11 +74,12 @@ def _task(number: int, line: bytes, request: Request) -> Task:
             name, url = _id(fields["custom_id"], number), openai.CHAT
             url, body = _addressed_body(fields)
             parsed = openai.read_body(url, body)
-            return Task(name, parsed.prompt, replace(request, **parsed.settings), url, parsed.schema)
+            return Task(name, parsed.prompt, replace(request, **parsed.settings), url, parsed.schema, parsed.tools)
         name = _id(fields.get("id"), number)
         settings = {key: fields[key] for key in _SETTINGS if key in fields}
         schema = openai.schema_of(fields.get("response_format"))
-        return Task(name, _prompt(fields), replace(request, **settings), schema=schema)
+        tools = openai.take_tools(dict(fields), schema)
+        return Task(name, _prompt(fields), replace(request, **settings), schema=schema, tools=tools)
     except SettingError as error:
         return Task(name, "", request, url, error=str(error))
 

@@ -20,6 +20,7 @@ from tinychat.commands.prompt_template import PromptTemplate, variables_in
 from tinychat.commands.prompt_text import check_not_blank, prompt_text, warn_if_no_template
 from tinychat.commands.remote import remote_fields, remote_model, server_flags, tell_of_server
 from tinychat.commands.reply_output import OutputFlags, write_replies
+from tinychat.commands.tool_flags import read_tools, tool_flags
 from tinychat.generate.precedence import Preferences
 from tinychat.store.default_model import default_model
 
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 @options.fail_on_cut
 @options.setting_flags("plain", "stats", "log")
 @constraint_flags
+@tool_flags
 @options.request_flags
 @options.load_flags
 @options.draft_flag
@@ -71,6 +73,9 @@ def complete(
     as_chat: bool | None,
     schema: Path | None,
     grammar: Path | None,
+    tools: Path | None,
+    tool_choice: str | None,
+    is_single: bool,
     server: str | None,
     api_key: str | None,
     **flags: Any,
@@ -90,14 +95,23 @@ def complete(
     tinychat -t translate language=German < letter.txt
     tinychat complete "Why is the sky blue?" --server http://127.0.0.1:8080
 
+    With --tools the model may call tools, and its calls are written instead of run.
+
     A schema or grammar limits what the model can write, but the model does not see it: describe the
     form in the prompt, too. A reply that --max-tokens cuts is incomplete; --json then says "truncated".
     A single reply as text is saved with its prompt for --continue and `tinychat log`.
     """  # noqa: D301
+    # Imported here: they import numpy.
+    from tinychat.conversation.call_rules import CallRules
+    from tinychat.conversation.openai import call_fields
+
     preferences = options.take_preferences(flags)
     output = OutputFlags(**flags)
     options.check_raw(preferences, as_chat)
     _check_flags(output, continues, as_chat, "logprobs" in preferences.flags)
+    choice = read_tools(tools, tool_choice, is_single)
+    if tools is not None:
+        _check_tools(output, schema or grammar, as_chat, server)
     constraint = None if server is not None else read_grammar(schema, grammar)
     previous = last_one_shot() if continues else Previous()
     named, text, preferences = _question(words, named_model, prompt, files, preferences)
@@ -120,17 +134,21 @@ def complete(
     request = replace(found.request, think_budget=found.thinking.budget)
     if constraint is not None:
         request = replace(request, constraint=loaded.constraint(constraint))
-    as_message = continues or loaded.takes_message(one_shot.system, as_chat)
+    rules = CallRules(loaded, choice) if choice.tools else None
+    if rules is not None:
+        request = replace(request, constraint=rules.constraint)
+    as_message = continues or rules is not None or loaded.takes_message(one_shot.system, as_chat)
     if as_message:
         warn_if_no_template(loaded)
     as_markdown = as_message and constraint is None and not found.screen.plain
-    rendered = one_shot.prompt(loaded, as_chat)
+    rendered = one_shot.prompt(loaded, as_chat, choice.tools)
     write_replies(
         loaded.name,
         lambda seed, on_prefill: loaded.reply(rendered, replace(request, seed=seed), on_prefill=on_prefill, ahead=None),
         request.seed,
         replace(output, stats=found.screen.stats, as_markdown=as_markdown),
         one_shot.save if found.chat.log else None,
+        None if rules is None else lambda reply: call_fields(rules.of_whole_reply(reply, "")),
     )
 
 
@@ -182,6 +200,17 @@ def _model_and_prompt(
     if argument and len(words) == 1 and not any(map(str.isspace, argument)):
         print(f"no model is named {argument!r}: using it as the prompt", file=sys.stderr)
     return model, prompt if argument is None else argument
+
+
+def _check_tools(output: OutputFlags, rules: Path | None, as_chat: bool | None, server: str | None) -> None:
+    if not output.as_json:
+        raise click.UsageError("--tools needs JSON output: add --json")
+    if rules is not None:
+        raise click.UsageError("--tools excludes --schema and --grammar: leave out one")
+    if as_chat is False:
+        raise click.UsageError("--tools needs the chat template: leave out --raw")
+    if server is not None:
+        raise click.UsageError("--tools cannot be used with --server: send the request to the server itself")
 
 
 def _check_flags(output: OutputFlags, continues: bool, as_chat: bool | None, with_logprobs: bool) -> None:

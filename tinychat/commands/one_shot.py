@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tinychat.generate.model import Model
     from tinychat.generate.precedence import Preferences, Resolved
     from tinychat.generate.reply import Reply
+    from tinychat.tools.definitions import Tool
 
 
 @dataclass(frozen=True)
@@ -81,12 +82,15 @@ class OneShot:
     system: str | None
     found: Resolved
 
-    def prompt(self, loaded: Model, as_chat: bool | None) -> Prompt:
-        """Return the rendered prompt; `as_chat` is as for `text_prompt`, and counts for a new one-shot only."""
+    def prompt(self, loaded: Model, as_chat: bool | None, tools: Sequence[Tool] = ()) -> Prompt:
+        """Return the rendered prompt; `as_chat` is as for `text_prompt`, and counts for a new one-shot only.
+
+        The model is told of `tools`: then the prompt is always a message.
+        """
         thinking = self.found.thinking.wanted
-        if not self.previous.messages:
+        if not self.previous.messages and not tools:
             return loaded.text_prompt(self.text, self.system, as_chat, thinking)
-        return loaded.chat_prompt(self._messages, self.system, thinking)
+        return loaded.chat_prompt(self._messages, self.system, thinking, [tool.as_dict() for tool in tools])
 
     @property
     def messages(self) -> list[dict[str, object]]:

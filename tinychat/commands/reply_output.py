@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -61,11 +61,12 @@ def write_replies(
     seed: int | None,
     output: OutputFlags,
     save: Callable[[Reply | RemoteReply], None] | None = None,
+    more_fields: Callable[[Any], Mapping[str, object]] | None = None,
 ) -> None:
     """Write replies of the model `name`, of which `begin` makes one for a seed.
 
     Each has the seed of the one before plus 1, if one is given. `save` gets a single reply of text, also where it was
-    stopped.
+    stopped; `more_fields` gives fields of JSON that come behind the others of a reply.
     """
     from tinychat.terminal.rendering import Renderer
 
@@ -82,7 +83,7 @@ def write_replies(
         for run in runs:
             run.start()
     if output.as_json:
-        _write_json(name, runs, output.code_only)
+        _write_json(name, runs, output.code_only, more_fields)
     elif output.as_jsonl:
         _write_jsonl(name, runs)
     else:
@@ -128,12 +129,19 @@ def _write_code(renderer: Renderer, run: AnyStream) -> Summary:
     return run.reply.summary
 
 
-def _write_json(name: str, runs: Sequence[AnyStream], code_only: bool) -> None:
+def _write_json(
+    name: str,
+    runs: Sequence[AnyStream],
+    code_only: bool,
+    more_fields: Callable[[Any], Mapping[str, object]] | None,
+) -> None:
     """Write one object, or a list of them if there are several replies."""
     reports = []
     for run in runs:
         reply = run.to_end()
         report = {"model": name} | reply.as_json()
+        if more_fields is not None:
+            report |= more_fields(reply)
         if code_only:
             report["code"] = first_code_block(reply.text, reply.prompt.opens_thinking)
         reports.append(report)

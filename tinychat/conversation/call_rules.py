@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tinychat.conversation.reply_calls import ReplyCalls
-from tinychat.generate.grammar import Constraint, Grammar
+from tinychat.generate.grammar import Constraint
 from tinychat.tools.definitions import Tool, ToolChoice
 
 if TYPE_CHECKING:
@@ -36,10 +36,6 @@ class CallRules:
     def constraint(self) -> Constraint | None:
         """The constraint of replies: free text until a call begins; None where the format has no grammar.
 
-        `SettingError` if llguidance is missing or refuses the schemas.
+        `SettingError` if llguidance is missing.
         """
-        lark = self._format.grammar(ToolChoice(self.tools, constrains=True))
-        if lark is None:
-            return None
-        model, grammar = self._model, Grammar.from_text(lark, "the tools")
-        return Constraint(grammar, model.tokenizer, model.vocab_size, model.stop_ids, after_thinking=True)
+        return self._model.call_constraint(ToolChoice(self.tools, constrains=True))

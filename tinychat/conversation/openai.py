@@ -8,16 +8,20 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tinychat.conversation.messages import as_messages
 from tinychat.errors import FieldError
 from tinychat.settings import LINE, SETTINGS, names
+from tinychat.tools.definitions import ToolChoice, tool_choice
 
 if TYPE_CHECKING:
+    from tinychat.conversation.reply_calls import ReplyCalls
     from tinychat.generate.reply import Reply
 
 CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
+TOOL_FIELDS = ("tools", "tool_choice", "parallel_tool_calls")
 # Our names of settings by those in bodies.
 _NAMES = {each: name for name in names(entry=LINE) for each in (name, *SETTINGS[name].openai)}
 # What changes nothing here: for accounts, for other models, or the only value that there is.
@@ -27,11 +31,12 @@ _FINISH_REASONS = {"stop": "stop", "stop_string": "stop", "length": "length", "c
 
 
 class Body(NamedTuple):
-    """The parts of a request: a text to continue or messages, fields of `Request`, and the JSON schema of the reply."""
+    """The parts of a request: a text to continue or messages, fields of `Request`, schema of the reply, and tools."""
 
     prompt: str | list[dict[str, object]]
     settings: dict[str, Any]
     schema: str | None
+    tools: ToolChoice
 
 
 def read_body(url: str, body: Mapping[str, Any]) -> Body:
@@ -39,7 +44,22 @@ def read_body(url: str, body: Mapping[str, Any]) -> Body:
     given = {key: value for key, value in body.items() if value is not None and key not in _IGNORED}
     prompt = read_messages(given.pop("messages", None)) if url == CHAT else _text(given.pop("prompt", None))
     schema = schema_of(given.pop("response_format", None))
-    return Body(prompt, _settings(given), schema)
+    tools = take_tools(given, schema) if url == CHAT else ToolChoice()
+    return Body(prompt, _settings(given), schema, tools)
+
+
+def take_tools(fields: dict[str, Any], schema: str | None) -> ToolChoice:
+    """Take out `TOOL_FIELDS`; return the choice of tools, which holds every call to the schema of its tool.
+
+    Raises
+    ------
+    FieldError
+        If they are malformed, or there is a `schema` of the reply, too.
+    """
+    choice = tool_choice(*(fields.pop(name, None) for name in TOOL_FIELDS))
+    if choice.tools and schema is not None:
+        raise FieldError("response_format", "cannot be given beside tools: leave one out")
+    return replace(choice, constrains=bool(choice.tools))
 
 
 def schema_of(response_format: object) -> str | None:
@@ -94,11 +114,20 @@ def _text(value: object) -> str:
     return value
 
 
-def reply_body(name: str, url: str, asked: str, reply: Reply) -> dict[str, object]:
-    """Return the body of an answer of the model `name` to the request `asked`."""
+def call_fields(calls: ReplyCalls) -> dict[str, object]:
+    """Return the content of a reply and its calls, in OpenAI's form."""
+    return {"content": calls.content or None, "tool_calls": [call.as_dict() for call in calls.calls]}
+
+
+def reply_body(name: str, url: str, asked: str, reply: Reply, calls: ReplyCalls | None = None) -> dict[str, object]:
+    """Return the body of an answer of the model `name` to the request `asked`; `calls` if that had tools."""
     summary = reply.summary
-    said = {"message": {"role": "assistant", "content": reply.text}} if url == CHAT else {"text": reply.text}
-    choice = {"index": 0, **said, "logprobs": None, "finish_reason": _FINISH_REASONS.get(summary.finish_reason)}
+    reason = _FINISH_REASONS.get(summary.finish_reason)
+    content: dict[str, object] = {"content": reply.text}
+    if calls is not None and calls.calls:
+        content, reason = call_fields(calls), "tool_calls" if reason == "stop" else reason
+    said = {"message": {"role": "assistant", **content}} if url == CHAT else {"text": reply.text}
+    choice = {"index": 0, **said, "logprobs": None, "finish_reason": reason}
     usage = {
         "prompt_tokens": summary.prompt_tokens,
         "completion_tokens": summary.new_tokens,

@@ -18,6 +18,7 @@ from tinychat.generate.precedence import Resolved
 from tinychat.generate.prompt import Prompt
 from tinychat.generate.request import Request
 from tinychat.generate.stream import PrefillProgress, Stream
+from tinychat.tools.definitions import ToolChoice
 
 
 class ReplyHooks(TypedDict, total=False):
@@ -101,7 +102,7 @@ class ChatState(Transcript, RequestState):
             return None
         ruled = self.model, tools
         if self._rules is None or self._ruled != ruled:
-            self._rules, self._ruled = CallRules(self.model, tools), ruled
+            self._rules, self._ruled = CallRules(self.model, ToolChoice(tools, constrains=True)), ruled
         return self._rules
 
     def next_request(self) -> Request:

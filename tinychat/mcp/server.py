@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from tinychat.errors import McpError
@@ -33,7 +33,7 @@ class McpServer:
         self._lock = threading.RLock()
         self._connection: Connection | None = None
         self._is_started, self._starts = False, 0
-        self._tools: tuple[ServerTool, ...] | None = None
+        self._lists: dict[str, tuple[Any, ...]] = {}
 
     @property
     def is_running(self) -> bool:
@@ -60,7 +60,8 @@ class McpServer:
         if (connection := self._connection) is not None:
             connection.close()
         with self._lock:
-            self._connection = self._tools = None
+            self._connection = None
+            self._lists.clear()
 
     def tools(self) -> tuple[ServerTool, ...]:
         """Return the tools that the settings allow, listed anew when the server has told a change.
@@ -70,12 +71,7 @@ class McpServer:
         McpError
             If they cannot be listed, one is malformed, or one that the settings name is not there.
         """
-        with self._lock:
-            connection = self._connected()
-            if connection.changes.take("tools") or self._tools is None:
-                self._tools = None
-                self._tools = tuple(self._allowed())
-            return self._tools
+        return self._kept("tools", self._allowed)
 
     def call(
         self,
@@ -101,7 +97,7 @@ class McpServer:
 
     def resources(self) -> tuple[Resource, ...]:
         """Return the resources that it lists; none where it has none. Errors are those of `tools`."""
-        return tuple(self._list("resources", resource_of))
+        return self._kept("resources", lambda: self._list("resources", resource_of))
 
     def read_resource(self, uri: str) -> str:
         """Return the text of a resource; `McpError` if there is none."""
@@ -112,7 +108,7 @@ class McpServer:
 
     def prompts(self) -> tuple[Prompt, ...]:
         """Return the prompts that it lists; none where it has none. Errors are those of `tools`."""
-        return tuple(self._list("prompts", prompt_of))
+        return self._kept("prompts", lambda: self._list("prompts", prompt_of))
 
     def prompt(self, name: str, arguments: dict[str, str]) -> tuple[tuple[str, str], ...]:
         """Return the messages of a prompt, each with its role, user or assistant; `McpError` if there are none."""
@@ -126,6 +122,15 @@ class McpServer:
             case {"role": "user" | "assistant" as role, "content": dict() as content}:
                 return role, block_text(content)
         raise self._error(f"has a prompt {one_line(name)!r} with a message that is none")
+
+    def _kept(self, kind: str, listed: Callable[[], Iterable[_Item]]) -> tuple[_Item, ...]:
+        """Return a list of the server, asked for anew when it has told a change."""
+        with self._lock:
+            if self._connected().changes.take(kind):
+                self._lists.pop(kind, None)
+            if kind not in self._lists:
+                self._lists[kind] = tuple(listed())
+            return self._lists[kind]
 
     def _allowed(self) -> Iterator[ServerTool]:
         allowed = self.settings.tools
@@ -177,7 +182,7 @@ class McpServer:
                 if self._starts >= _MOST_STARTS:
                     raise self._error(f"has ended {_MOST_STARTS} times, and is not started again")
                 self._starts += 1
-                self._tools = None
+                self._lists.clear()
                 self._connection = self._connect()
             return self._connection
 

@@ -79,7 +79,7 @@ class ToolTemplate:
         messages = _with_ids(messages, self.form)
         tools = given.pop("tools", None)
         if self.taught.variable is not None:
-            given |= {self.taught.variable: tools} if tools else {}
+            given |= _given_tools(self.taught.variable, tools)
         elif isinstance(tools, Iterable):
             messages = self._told_of([*tools], messages)
         if not self.taught.writes_calls:
@@ -120,6 +120,13 @@ class ToolTemplate:
         text = f"{self._template.guarded_reply(str(content))}\n" if content else ""
         others = {key: value for key, value in message.items() if key != "tool_calls"}
         return {**others, "content": Guarded(text + spelled)}
+
+
+def _given_tools(variable: str, tools: object) -> dict[str, object]:
+    """Return the tools as a template takes them; by a name of its own it takes the functions alone."""
+    if variable == "tools" or not isinstance(tools, Sequence):
+        return {variable: tools} if tools else {}
+    return {variable: [tool.get("function", tool) if isinstance(tool, Mapping) else tool for tool in tools]}
 
 
 def _with_ids(messages: Sequence[Message], form: CallFormat) -> list[Message]:

@@ -1,0 +1,72 @@
+"""The flags of tools that a reply may call, and the choice that they give."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from tinychat.commands.options import PATH
+from tinychat.errors import FieldError, SettingError
+from tinychat.files import read_text
+from tinychat.tools.definitions import ToolChoice
+
+_MAX_BYTES = 4 << 20
+_WORDS = ("auto", "none", "required")
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+_tools_flag = click.option(
+    "--tools",
+    type=PATH,
+    metavar="FILE",
+    help="With --json: write the calls of these tools, a list in OpenAI's form; nothing is run",
+)
+_choice_flag = click.option(
+    "--tool-choice",
+    metavar="auto|none|required|NAME",
+    help="Whether the reply may or must call a tool of --tools, or the one that it must call",
+)
+_parallel_flag = click.option(
+    "--no-parallel-tool-calls", "is_single", is_flag=True, help="End the reply after its first call"
+)
+
+
+def tool_flags(command: _Function) -> _Function:
+    """Add the flags --tools, --tool-choice and --no-parallel-tool-calls to `command`."""
+    return _tools_flag(_choice_flag(_parallel_flag(command)))
+
+
+def read_tools(path: Path | None, wanted: str | None, is_single: bool) -> ToolChoice:
+    """Return the choice of the tools of a file; none without a file.
+
+    Raises
+    ------
+    SettingError
+        If the file is no list of tools, or the choice names none of them.
+    """
+    from tinychat.conversation.openai import take_tools
+
+    if path is None:
+        if wanted is not None or is_single:
+            flag = "--no-parallel-tool-calls" if wanted is None else "--tool-choice"
+            raise click.UsageError(f"{flag} needs tools: add --tools FILE")
+        return ToolChoice()
+    try:
+        tools = json.loads(read_text(path, _MAX_BYTES))
+    except (ValueError, RecursionError) as error:
+        raise SettingError(f"{path} is no JSON: {error}") from None
+    if isinstance(tools, dict):
+        tools = tools.get("tools")
+    choice: object = wanted
+    if wanted is not None and wanted not in _WORDS:
+        choice = {"type": "function", "function": {"name": wanted}}
+    try:
+        return take_tools({"tools": tools, "tool_choice": choice, "parallel_tool_calls": not is_single}, None)
+    except FieldError as error:
+        if error.field == "tool_choice":
+            raise click.UsageError("--tool-choice must be auto, none, required, or the name of a tool") from None
+        raise SettingError(f"{path}: {error}") from None
