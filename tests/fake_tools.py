@@ -3,11 +3,11 @@
 import json
 from pathlib import Path
 
-from tinychat.tools.consent import Answer, Consent, ConsentStore, Decision
+from tinychat.tools.consent import Consent, ConsentAnswer, ConsentStore, Decision
 from tinychat.tools.definitions import Tool
 from tinychat.tools.runnable import ToolResult
 
-ONCE = Answer(Decision.ONCE)
+ONCE = ConsentAnswer(Decision.ONCE)
 
 
 class FakeTool:

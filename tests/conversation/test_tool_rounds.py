@@ -13,7 +13,7 @@ from tinychat.conversation.conversation import Chat
 from tinychat.conversation.messages import Message, ToolCall, open_calls
 from tinychat.conversation.tool_rounds import STOPPED
 from tinychat.errors import ContextError, SettingError
-from tinychat.tools.consent import Answer, Decision
+from tinychat.tools.consent import ConsentAnswer, Decision
 from tinychat.tools.runnable import ToolResult
 
 
@@ -139,7 +139,7 @@ def test_a_tool_that_fails_tells_the_model_why():
 
 def test_nothing_runs_without_consent_and_the_reason_is_told():
     tool, questions = weather(), []
-    answers = [Answer(Decision.NO, "ask for Bonn"), ONCE]
+    answers = [ConsentAnswer(Decision.NO, "ask for Bonn"), ONCE]
     replies = call("weather", city="Bern"), call("weather", city="Bonn"), "Warm."
     chat, _ = chat_with([tool], *replies, consent=asking(answers, questions))
     chat.say("warm?")
@@ -250,7 +250,7 @@ def test_rounds_are_bounded_and_the_end_is_valid():
 def test_a_reply_that_is_written_again_asks_before_it_writes_again():
     """What is remembered for good, or allowed by name, does not count for a call that is repeated."""
     tool, questions = FakeTool("save", writes=True), []
-    answers = [Answer(Decision.TOOL_IN_FOLDER), Answer(Decision.NO)]
+    answers = [ConsentAnswer(Decision.TOOL_IN_FOLDER), ConsentAnswer(Decision.NO)]
     replies = call("save"), "Saved.", call("save"), "Not again."
     chat, _ = chat_with([tool], *replies, consent=asking(answers, questions))
     chat.say("save it")
@@ -261,7 +261,7 @@ def test_a_reply_that_is_written_again_asks_before_it_writes_again():
 
 def test_an_edited_message_asks_before_it_writes_again_and_a_new_one_does_not():
     tool, questions = FakeTool("save", writes=True), []
-    answers = [Answer(Decision.TOOL_IN_FOLDER), Answer(Decision.NO)]
+    answers = [ConsentAnswer(Decision.TOOL_IN_FOLDER), ConsentAnswer(Decision.NO)]
     replies = call("save"), "Saved.", call("save"), "Saved more.", call("save"), "Not again."
     chat, _ = chat_with([tool], *replies, consent=asking(answers, questions))
     chat.say("save it")
@@ -276,7 +276,7 @@ def test_an_edited_message_asks_before_it_writes_again_and_a_new_one_does_not():
 def test_tools_that_only_read_are_not_asked_about_again():
     tool, questions = weather(), []
     replies = call("weather", city="Bern"), "Warm.", call("weather", city="Bern"), "Still."
-    chat, _ = chat_with([tool], *replies, consent=asking([Answer(Decision.EXACTLY)], questions))
+    chat, _ = chat_with([tool], *replies, consent=asking([ConsentAnswer(Decision.EXACTLY)], questions))
     chat.say("warm?")
     list(chat.regenerate())
     assert (len(questions), len(tool.ran)) == (1, 2)

@@ -8,7 +8,7 @@ import sys
 import pytest
 from tools.plain_tool import PlainTool
 
-from tinychat.tools.consent import Answer, Consent, ConsentStore, Decision
+from tinychat.tools.consent import Consent, ConsentAnswer, ConsentStore, Decision
 
 ONCE, EXACTLY, ALWAYS, NO = Decision
 
@@ -22,7 +22,7 @@ class Person:
 
     def __call__(self, question):
         self.questions.append(question)
-        return Answer(self.decisions.pop(0))
+        return ConsentAnswer(self.decisions.pop(0))
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ READ, COMMAND = PlainTool("read_file"), PlainTool("run_command", exact_only=True
 def test_once_is_not_remembered(home):
     asked = consent(home, ONCE, NO)
     assert asked.decide(READ, {"path": "a"}, "a preview").is_yes
-    assert asked.decide(READ, {"path": "a"}) == Answer(NO)
+    assert asked.decide(READ, {"path": "a"}) == ConsentAnswer(NO)
     assert not home.exists()
     (question, _) = asked._ask.questions
     assert (question.tool.name, question.arguments, question.preview) == ("read_file", {"path": "a"}, "a preview")
@@ -76,7 +76,7 @@ def test_a_tool_is_allowed_in_its_folder(home, tmp_path):
 
 def test_a_command_is_never_allowed_as_a_tool(home):
     asked = consent(home, ALWAYS)
-    assert asked.decide(COMMAND, {}) == Answer(NO)
+    assert asked.decide(COMMAND, {}) == ConsentAnswer(NO)
     assert asked._ask.questions[0].decisions == (ONCE, EXACTLY, NO)
     # Nor by whoever edits the file.
     consent(home, EXACTLY).decide(COMMAND, {"command": ["ls"]})
@@ -120,8 +120,8 @@ def test_without_a_person_only_named_tools_run(home):
 
 
 def test_a_reason_goes_to_the_model():
-    assert Answer(NO, "use main.py").refusal == "the user did not allow this call: use main.py"
-    assert Answer(NO).refusal == "the user did not allow this call"
+    assert ConsentAnswer(NO, "use main.py").refusal == "the user did not allow this call: use main.py"
+    assert ConsentAnswer(NO).refusal == "the user did not allow this call"
 
 
 def test_the_file_is_for_people(home):

@@ -13,7 +13,7 @@ from tinychat.conversation.messages import Message
 from tinychat.terminal.line_input import InputPrompt
 from tinychat.terminal.rendering import Renderer
 from tinychat.terminal.safe_text import escaped_text
-from tinychat.tools.consent import Answer, Decision, Question
+from tinychat.tools.consent import ConsentAnswer, Decision, Question
 from tinychat.tools.definitions import ToolCall
 
 _KEYS = {"y": Decision.ONCE, "a": Decision.EXACTLY, "t": Decision.TOOL_IN_FOLDER, "n": Decision.NO, "": Decision.NO}
@@ -33,7 +33,7 @@ class CallScreen:
     ) -> None:
         self._renderer, self._read_prompt, self._prefill = renderer, read, prefill
 
-    def ask(self, question: Question) -> Answer:
+    def ask(self, question: Question) -> ConsentAnswer:
         """Show a call and return the user's decision; Ctrl-C and Ctrl-D raise KeyboardInterrupt, which ends the turn.
 
         Only keys that are pressed after the question is shown count. A text that is no answer waits for the next
@@ -49,16 +49,16 @@ class CallScreen:
                 self._renderer.notice("stopped: the call does not run; /regen lets the model go on")
                 raise KeyboardInterrupt from None
 
-    def _answer(self, question: Question) -> Answer:
+    def _answer(self, question: Question) -> ConsentAnswer:
         keys = {key: decision for key, decision in _KEYS.items() if decision in question.decisions}
         mark = f"{'/'.join([*filter(None, keys), _REASON])}> "
         while True:
             typed = self._read(mark)
             key, _, reason = typed.strip().partition(" ")
             if typed.strip().lower() in keys:
-                return Answer(keys[typed.strip().lower()])
+                return ConsentAnswer(keys[typed.strip().lower()])
             if key.lower() == _REASON:
-                return Answer(Decision.NO, reason.strip() or self._read("reason> ").strip())
+                return ConsentAnswer(Decision.NO, reason.strip() or self._read("reason> ").strip())
             self._prefill(Draft(typed))
             self._renderer.notice("that is no answer, and waits for the next prompt")
 

@@ -72,7 +72,7 @@ class ChatLoop:
         return self._lines.interactive
 
     def read(self, prompt: InputPrompt) -> str:
-        """Return what a person types at a prompt; EOFError and KeyboardInterrupt as the input raises them."""
+        """Return the line that a person types at a prompt; EOFError and KeyboardInterrupt as the input raises them."""
         return self._lines.read(prompt)
 
     def confirm(self, question: str) -> bool:

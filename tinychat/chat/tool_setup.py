@@ -13,7 +13,7 @@ from tinychat.errors import McpError, SettingError, TinychatError
 from tinychat.settings import ToolSettings
 from tinychat.terminal.line_input import InputPrompt
 from tinychat.terminal.safe_text import escaped_text
-from tinychat.tools.consent import FILE, Answer, Ask, Consent, ConsentStore, Decision, Question
+from tinychat.tools.consent import FILE, Ask, Consent, ConsentAnswer, ConsentStore, Decision, Question
 from tinychat.tools.definitions import Tool
 from tinychat.tools.runnable import RunnableTool, ToolResult
 from tinychat.user_folders import config_folder
@@ -103,7 +103,7 @@ def _add_server(loop: ChatLoop, name: str, servers: Mapping[str, McpServer]) -> 
     loop.servers[name] = server
 
 
-def _ask_to_start(loop: ChatLoop, question: Question) -> Answer:
+def _ask_to_start(loop: ChatLoop, question: Question) -> ConsentAnswer:
     """Show the whole command line of a server, and ask for its start."""
     name = question.tool.name.removeprefix(_START)
     command = escaped_text(str(question.arguments["command"]))
@@ -112,7 +112,7 @@ def _ask_to_start(loop: ChatLoop, question: Question) -> Answer:
         typed = loop.read(InputPrompt(question="y/a/n> ", is_fresh=True)).strip().lower()
     except (KeyboardInterrupt, EOFError):
         typed = "n"
-    return Answer({"y": Decision.ONCE, "a": Decision.EXACTLY}.get(typed, Decision.NO))
+    return ConsentAnswer({"y": Decision.ONCE, "a": Decision.EXACTLY}.get(typed, Decision.NO))
 
 
 def refresh_servers(loop: ChatLoop) -> None:

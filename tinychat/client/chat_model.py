@@ -21,7 +21,7 @@ _COUNTED_TEXTS = 256
 
 
 class RemoteTemplate(NamedTuple):
-    """What is known of a chat template that a server renders."""
+    """The known properties of a chat template that a server renders."""
 
     is_fallback: bool
     thinking_switch: str = ""
@@ -57,7 +57,7 @@ class RemoteTokenizer:
 
 
 class RemoteChatModel:
-    """What a conversation asks of `tinychat.generate.model.Model`, answered by a tinychat server.
+    """A model of a tinychat server, with the part of `tinychat.generate.model.Model` that conversations use.
 
     Parameters
     ----------

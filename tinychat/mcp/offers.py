@@ -1,4 +1,4 @@
-"""What a server offers: its tools, resources and prompts, checked."""
+"""Tools, resources and prompts of a server, checked."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class PromptArgument:
 
 
 @dataclass(frozen=True)
-class Prompt:
+class ServerPrompt:
     """A prompt that a server writes for the user."""
 
     name: str
@@ -122,7 +122,7 @@ def resource_of(item: Mapping[str, Any]) -> Resource:
     )
 
 
-def prompt_of(item: Mapping[str, Any]) -> Prompt:
+def prompt_of(item: Mapping[str, Any]) -> ServerPrompt:
     """Return the prompt of an entry of ``prompts/list``; errors are those of `tool_of`."""
     found = item.get("arguments") or []
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
@@ -131,7 +131,7 @@ def prompt_of(item: Mapping[str, Any]) -> Prompt:
         PromptArgument(_name(one, "name", "argument of a prompt"), _text(one), one.get("required") is True)
         for one in found
     ]
-    return Prompt(_name(item, "name", "prompt"), _text(item), tuple(arguments))
+    return ServerPrompt(_name(item, "name", "prompt"), _text(item), tuple(arguments))
 
 
 def _name(item: Mapping[str, Any], key: str, kind: str, longest: int = _LONGEST_NAME) -> str:

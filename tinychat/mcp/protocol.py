@@ -177,7 +177,7 @@ def client_info() -> Json:
 
 
 def stateless_meta() -> Json:
-    """Return what each request of 2026-07-28 carries in ``_meta``."""
+    """Return the ``_meta`` of each request of 2026-07-28."""
     return {
         f"{_META}protocolVersion": STATELESS_VERSION,
         f"{_META}clientInfo": client_info(),

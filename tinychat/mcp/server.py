@@ -10,7 +10,7 @@ from tinychat.errors import McpError
 from tinychat.installing import install_command
 from tinychat.json_file import one_line
 from tinychat.mcp.content import block_text, resource_text
-from tinychat.mcp.offers import Prompt, Resource, ServerTool, prompt_of, resource_of, tool_of
+from tinychat.mcp.offers import Resource, ServerPrompt, ServerTool, prompt_of, resource_of, tool_of
 from tinychat.mcp.protocol import Connection, Json, Peer, Progress, Wait
 from tinychat.mcp.server_settings import ServerSettings
 
@@ -106,7 +106,7 @@ class McpServer:
             raise self._error(f"has nothing at {one_line(uri)}")
         return "\n".join(resource_text(one) for one in contents if isinstance(one, dict))
 
-    def prompts(self) -> tuple[Prompt, ...]:
+    def prompts(self) -> tuple[ServerPrompt, ...]:
         """Return the prompts that it lists; none where it has none. Errors are those of `tools`."""
         return self._kept("prompts", lambda: self._list("prompts", prompt_of))
 

@@ -37,7 +37,7 @@ class Decision(Enum):
 
 
 @dataclass(frozen=True)
-class Answer:
+class ConsentAnswer:
     """A decision and, for a no, its reason, which the model reads."""
 
     decision: Decision
@@ -80,7 +80,7 @@ class Question:
     has_changed: bool
 
 
-Ask = Callable[[Question], Answer]
+Ask = Callable[[Question], ConsentAnswer]
 
 
 class Consent:
@@ -99,20 +99,20 @@ class Consent:
 
     def decide(
         self, tool: RunnableTool, arguments: dict[str, Any], preview: str | None = None, must_ask: bool = False
-    ) -> Answer:
+    ) -> ConsentAnswer:
         """Return whether a checked call may run; with `must_ask`, for one that is repeated, memory does not count."""
         name, call = tool.definition.name, _Call.of(tool, arguments, self._folder)
         if not must_ask and (name in self._allowed or self._store.allows(call, tool.exact_only)):
-            return Answer(Decision.ONCE)
+            return ConsentAnswer(Decision.ONCE)
         if self._ask is None:
-            return Answer(Decision.NO, f"nobody is here to be asked, and the tool {name} was not allowed by name")
+            return ConsentAnswer(Decision.NO, f"nobody can be asked here, and the tool {name} was not allowed by name")
         decisions = [
             decision for decision in Decision if decision is not Decision.TOOL_IN_FOLDER or not tool.exact_only
         ]
         changed = self._store.knows_another(call)
         answer = self._ask(Question(tool.definition, arguments, preview, self._folder, tuple(decisions), changed))
         if answer.decision not in decisions:
-            return Answer(Decision.NO)
+            return ConsentAnswer(Decision.NO)
         if answer.decision in (Decision.EXACTLY, Decision.TOOL_IN_FOLDER):
             self._store.remember(call, answer.decision is Decision.EXACTLY)
         return answer

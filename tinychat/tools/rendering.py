@@ -43,7 +43,7 @@ class ToolTemplate:
 
     @cached_property
     def taught(self) -> TaughtFormat:
-        """What the template knows of tools."""
+        """The template's knowledge of tools."""
         return taught_format(self._template)
 
     @property

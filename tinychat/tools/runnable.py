@@ -57,7 +57,7 @@ class RunnableTool(Protocol):
     exact_only: bool = False
 
     def preview(self, arguments: dict[str, Any]) -> str | None:
-        """Return what a call would do, for a person to read before consent: a diff, a command line.
+        """Return the effect of a call, for a person to read before consent: a diff, a command line.
 
         `ToolError` if the call can only fail: its message is the result, and nobody is asked.
         """
@@ -133,7 +133,7 @@ class Toolbox:
         return given
 
     def preview(self, name: str, arguments: dict[str, Any]) -> str | None:
-        """Return what a checked call would do, in at most 20,000 characters; `ToolError` if it can only fail."""
+        """Return the effect of a checked call, in at most 20,000 characters; `ToolError` if it can only fail."""
         try:
             text = self.find(name).preview(arguments)
         except (OSError, ValueError) as error:

@@ -88,7 +88,7 @@ class CallFormat(ABC):
 
     @abstractmethod
     def spell_body(self, call: ToolCall, number: int) -> str:
-        """Return what stands between beginning and end of the call of this number; its arguments must be an object."""
+        """Return the text between beginning and end of the call of this number; its arguments must be an object."""
 
     def spell(self, *calls: ToolCall) -> str:
         """Return calls as the model writes them in one reply."""
@@ -122,7 +122,7 @@ class CallFormat(ABC):
 
     @property
     def frame(self) -> Frame:
-        """What stands around calls."""
+        """The marks around calls."""
         return Frame(self.section_begin, self.section_end, self.call_begin, self.call_end, self.separator)
 
     def takes_id(self, number: str) -> bool:

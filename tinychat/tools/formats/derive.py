@@ -68,7 +68,7 @@ def derived_format(template: ChatTemplate) -> CallFormat | None:
 
 
 def written_calls(template: ChatTemplate, count: int, ids: tuple[str, ...] = _IDS) -> str | None:
-    """Return what a template writes for the calls of a reply, with all that follows; None if it writes none.
+    """Return the text that a template writes for the calls of a reply, and all behind it; None if it writes none.
 
     All ids are the first one.
     """

@@ -21,7 +21,7 @@ _VARIABLES = ("tools", "xml_tools")
 
 @dataclass(frozen=True)
 class TaughtFormat:
-    """What a chat template knows of tools.
+    """The knowledge of tools in a chat template.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class TaughtFormat:
 
 
 def taught_format(template: ChatTemplate) -> TaughtFormat:
-    """Return what a template knows of tools; where that is nothing that we know, the format is that of Hermes."""
+    """Return a template's knowledge of tools; where there is none that we know, the format is that of Hermes."""
     variable = _variable_of_tools(template)
     if variable and all(mark in template.source for mark in ("<|channel|>", "<|message|>", "functions.")):
         return TaughtFormat(HARMONY, variable, True)

@@ -22,7 +22,7 @@ _NO_NAME = re.compile(r"[\n<>{}]")
 
 
 class MalformedCall(Exception):
-    """What was read does not go on as a call does; the text says why."""
+    """The text read so far does not go on as a call does; the message tells why."""
 
 
 class CallReader(ABC):

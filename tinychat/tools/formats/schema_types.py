@@ -47,7 +47,7 @@ def _own_types(schema: Mapping[str, Any]) -> frozenset[str] | None:
 
 
 def _at(root: Mapping[str, Any], reference: str) -> object:
-    """Return what a reference within the schema points to."""
+    """Return the target of a reference within the schema."""
     found: object = root
     for part in reference.removeprefix("#").split("/")[1:]:
         found = found.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None

@@ -15,7 +15,7 @@ _NUMBER, _ID = "/[0-9]{1,3}/", "/[A-Za-z0-9_.:-]{1,64}/"
 
 
 class Frame(NamedTuple):
-    """What stands around calls: each of them, and all of a reply where they are a section."""
+    """The marks around calls: each of them, and all of a reply where they are a section."""
 
     section_begin: str = ""
     section_end: str = ""

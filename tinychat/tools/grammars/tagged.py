@@ -19,7 +19,7 @@ _COMPACT = ("integer", "number")
 
 
 class Tags(NamedTuple):
-    """What stands around the arguments of a call."""
+    """The marks around the arguments of a call."""
 
     name_end: str
     key_begin: str

@@ -21,7 +21,7 @@ _POLL_SECONDS = 0.05
 _GRACE_SECONDS = 0.5
 
 
-class Output(NamedTuple):
+class CommandOutput(NamedTuple):
     """The stdout and stderr of a command, the limit that cut them in words, and the ending, empty for success."""
 
     data: bytes
@@ -42,7 +42,7 @@ def run_bounded(
     folder: Path | None = None,
     environment: Mapping[str, str] | None = None,
     grace_seconds: float = _GRACE_SECONDS,
-) -> Output:
+) -> CommandOutput:
     """Run a program and return its output.
 
     It has no stdin and no terminal, but its own session and process group, which is ended as a whole when `stopped`
@@ -64,7 +64,7 @@ def run_bounded(
         data, limit = _read(process, stopped, max_seconds, max_bytes)
     finally:
         _end(process, grace_seconds)
-    return Output(bytes(data), limit, limit or _ending_of(process.returncode))
+    return CommandOutput(bytes(data), limit, limit or _ending_of(process.returncode))
 
 
 def _read(
