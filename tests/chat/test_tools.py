@@ -157,7 +157,7 @@ def test_without_a_terminal_nothing_runs(group, line):
     assert tool.ran == []
     if line == "warm?":
         assert out == "I cannot.\n"
-        assert "did not run: the user did not allow this call: nobody is here to be asked" in err[0]
+        assert "did not run: the user did not allow this call: nobody can be asked here" in err[0]
         assert "was not allowed by name" in loop.chat.messages[2].content
 
 

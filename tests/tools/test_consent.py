@@ -113,7 +113,7 @@ def test_without_a_person_only_named_tools_run(home):
     assert alone.decide(READ, {}).is_yes
     answer = alone.decide(COMMAND, {})
     assert answer.refusal == (
-        "the user did not allow this call: nobody is here to be asked, and the tool run_command was not allowed by name"
+        "the user did not allow this call: nobody can be asked here, and the tool run_command was not allowed by name"
     )
     assert not alone.decide(PlainTool("read_file2"), {}).is_yes
     assert not consent(home).decide(READ, {}).is_yes
