@@ -140,7 +140,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("model", nargs="?", default="demo")
     parser.add_argument("--clients", type=int, default=16, metavar="N")
     parser.add_argument("--runs", type=int, default=5, metavar="N")
-    parser.add_argument("--tokens", type=int, default=64, metavar="N", help="tokens of a reply")
+    parser.add_argument("--tokens", type=int, default=128, metavar="N", help="tokens of a reply")
     return parser.parse_args()
 
 

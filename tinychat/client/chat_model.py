@@ -135,9 +135,15 @@ class RemoteChatModel:
         return str(self._ask("/apply-template", "prompt", messages=[*messages]))
 
     def chat_prompt(
-        self, messages: Sequence[Mapping[str, object]], system: str | None = None, thinking: bool | None = None
+        self,
+        messages: Sequence[Mapping[str, object]],
+        system: str | None = None,
+        thinking: bool | None = None,
+        tools: Sequence[Mapping[str, object]] = (),
     ) -> Prompt:
-        """Return the prompt that asks for the reply to a conversation, the system prompt before it."""
+        """Return the prompt that asks for the reply to a conversation, the system prompt before it; no `tools` yet."""
+        if tools:
+            raise SettingError(f"{self._api.url} runs {self.name}: tools need a model of this program")
         standing: list[Mapping[str, object]] = [{"role": "system", "content": system}] if system else []
         body: dict[str, Any] = {"messages": [*standing, *messages], "return_tokens": True}
         if thinking is not None:

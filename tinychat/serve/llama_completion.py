@@ -126,7 +126,6 @@ class LlamaAnswer(Answer):
         return answers if self._asked.is_list else answers[0]
 
     def _partial(self, index: int, text: str, ids: Sequence[int]) -> Payload:
-        summary = self.streams[index].summary
         return {
             "index": index,
             "content": text,
@@ -134,7 +133,7 @@ class LlamaAnswer(Answer):
             "stop": False,
             "id_slot": self.slot,
             "tokens_predicted": len(self._choices[index].ids),
-            "tokens_evaluated": summary.prompt_tokens,
+            "tokens_evaluated": len(self.streams[index].reply.prompt.ids),
         }
 
     def _final(self, index: int) -> Payload:
