@@ -68,6 +68,11 @@ class MarkerTemplate:
         self.thinking_switch = thinking_switch
         self.stop_strings = ("\nUser:",) if is_fallback else ()
 
+    def guarded(self, text):
+        return text
+
+    guarded_reply = guarded
+
     def thinking_variables(self, thinking):
         return {} if thinking is None or self.thinking_switch is None else {self.thinking_switch: thinking}
 
