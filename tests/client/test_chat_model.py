@@ -119,7 +119,9 @@ def test_a_message_that_does_not_fit_is_refused(remote):
 
 
 def test_what_belongs_to_the_server_is_refused(remote):
-    for change in (lambda: remote.sequence, lambda: remote.resize(99), lambda: remote.next_logits([1])):
+    changes = [lambda: remote.sequence, lambda: remote.resize(99), lambda: remote.next_logits([1])]
+    changes += [lambda: remote.tool_template, lambda: remote.chat_prompt([], tools=[{"type": "function"}])]
+    for change in changes:
         with pytest.raises(SettingError, match="runs demo"):
             change()
 
