@@ -173,6 +173,7 @@ ARROWS = {
         "store",
         "terminal",
         "text.code_block",
+        "tools",
         "user_folders",
     ],
 }

@@ -27,44 +27,51 @@ _PATIENCE = 3
 _MOMENT = 0.02
 
 
-@contextmanager
-def held_signals(always: bool = False) -> Iterator[Callable[[], None]]:
+class held_signals:
     """Note the signals that come inside the block, and run their handlers at its end.
 
     Yields a function for long blocks that runs the handlers of those so far. The third signal is not held, except
     `always`, for a block that soon ends. Only handlers written in Python are put off: by default SIGTERM ends the
     process, which loses nothing. Outside of the main thread, which alone gets signals, nothing happens.
     """
-    is_main = threading.current_thread() is threading.main_thread()
-    handlers: dict[int, Any] = {number: _signal.getsignal(number) for number in NUMBERS if is_main}
-    handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
-    noted: list[int] = []
-    presses, is_over = 0, False
 
-    def note(number: int, frame: FrameType | None) -> None:
-        nonlocal presses
-        presses += 1
-        # A handler that raises while the others are put back leaves this function in their place.
-        if is_over or (presses >= _PATIENCE and not always):
-            handlers[number](number, frame)
-        noted.append(number)
+    def __init__(self, always: bool = False) -> None:
+        self._always = always
+        self._handlers: dict[int, Any] = {}
+        self._noted: list[int] = []
+        self._presses, self._is_over = 0, False
 
-    def act() -> None:
-        while noted:
-            number = noted.pop(0)
-            handlers[number](number, sys._getframe())
-
-    try:
-        for number in handlers:
-            _signal.signal(number, note)
-        yield act
-    finally:
+    def __enter__(self) -> Callable[[], None]:
+        if threading.current_thread() is threading.main_thread():
+            self._handlers = {number: each for number in NUMBERS if callable(each := _signal.getsignal(number))}
         try:
-            for number, handler in handlers.items():
+            for number in self._handlers:
+                _signal.signal(number, self._note)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self._act
+
+    def __exit__(self, *_error: object) -> None:
+        try:
+            for number, handler in self._handlers.items():
                 _signal.signal(number, handler)
         finally:
-            is_over = True
-        act()
+            self._is_over = True
+        self._act()
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._presses += 1
+        # A handler that raises while the others are put back leaves this function in their place.
+        if self._is_over or (self._presses >= _PATIENCE and not self._always):
+            self._handlers[number](number, frame)
+        else:
+            self._noted.append(number)
+
+    def _act(self) -> None:
+        while self._noted:
+            number = self._noted.pop(0)
+            self._handlers[number](number, sys._getframe())
 
 
 @contextmanager

@@ -167,8 +167,8 @@ def test_settings_of_the_server_are_not_changed(run, server, line):
 
 
 def test_flags_and_servers_that_do_not_fit(run, server):
-    for flag in ("--context", "--threads"):
-        code, _, err = run([], "--server", server.url, flag, "1000")
+    for flag, value in (("--context", "1000"), ("--threads", "2"), ("--tools", "files")):
+        code, _, err = run([], "--server", server.url, flag, value)
         assert (code, "cannot be used with --server" in err) == (2, True)
     code, _, err = run([], "--server", "http://127.0.0.1:1")
     assert (code, "does not answer" in err) == (1, True)

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from fake_model import EOS, ByteTokenizer, FakeSequence, MarkerTemplate, Replies
+from fake_model import EOS, ByteTokenizer, FakeSequence, MarkedTools, MarkerTemplate, Replies
 from local_server import serving
 
 from tinychat.generate.model import Model
@@ -37,7 +37,9 @@ class OpeningTemplate(MarkerTemplate):
 
 def thinker(*replies, template=None):
     sequence = FakeSequence(Replies(*replies), context_size=4096)
-    return Model(sequence, ByteTokenizer(), template or OpeningTemplate(), frozenset({EOS}), Path("fake"))
+    model = Model(sequence, ByteTokenizer(), template or OpeningTemplate(), frozenset({EOS}), Path("fake"))
+    model.tool_template = MarkedTools(model)
+    return model
 
 
 def ask(model, stream=False, **fields):

@@ -73,7 +73,7 @@ def complete(
     as_chat: bool | None,
     schema: Path | None,
     grammar: Path | None,
-    tools: Path | None,
+    tool_file: Path | None,
     tool_choice: str | None,
     is_single: bool,
     server: str | None,
@@ -109,8 +109,8 @@ def complete(
     output = OutputFlags(**flags)
     options.check_raw(preferences, as_chat)
     _check_flags(output, continues, as_chat, "logprobs" in preferences.flags)
-    choice = read_tools(tools, tool_choice, is_single)
-    if tools is not None:
+    choice = read_tools(tool_file, tool_choice, is_single)
+    if tool_file is not None:
         _check_tools(output, schema or grammar, as_chat, server)
     constraint = None if server is not None else read_grammar(schema, grammar)
     previous = last_one_shot() if continues else Previous()

@@ -21,6 +21,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _tools_flag = click.option(
     "--tools",
+    "tool_file",
     type=PATH,
     metavar="FILE",
     help="With --json: write the calls of these tools, a list in OpenAI's form; nothing is run",

@@ -80,17 +80,16 @@ class Driver:
 
         Yields a function that runs handlers at once, for where nothing is half done.
         """
-        with held_signals(always=True) as let_signals_act, self._locked(let_signals_act):
-            yield let_signals_act
+        with held_signals(always=True) as let_signals_act:
+            self._acquire(let_signals_act)
+            try:
+                yield let_signals_act
+            finally:
+                self._lock.release()
 
-    @contextmanager
-    def _locked(self, let_signals_act: Callable[[], None]) -> Iterator[None]:
+    def _acquire(self, let_signals_act: Callable[[], None]) -> None:
         while not self._lock.acquire(timeout=SIGNAL_SECONDS):
             let_signals_act()
-        try:
-            yield
-        finally:
-            self._lock.release()
 
     def adopt(self, sequence: Sequence) -> None:
         """Continue with another sequence, its engine and capacity, instead of all idle ones."""
@@ -171,8 +170,11 @@ class Driver:
                     return
                 self._is_led = True
             try:
-                with self._locked(let_signals_act):
+                self._acquire(let_signals_act)
+                try:
                     self._step()
+                finally:
+                    self._lock.release()
             finally:
                 with self._turn:
                     self._is_led = False
@@ -234,7 +236,7 @@ class Driver:
 
     def _admit(self) -> None:
         """Assign sequences to waiting runs, in their order, unless memory is full and another run wants more."""
-        if self._is_full and any(run.wants_more for run in self._running):
+        if not self._waiting or (self._is_full and any(run.wants_more for run in self._running)):
             return
         for run in [run for run in self._waiting if run.wants_more]:
             self._waiting.remove(run)
@@ -332,8 +334,7 @@ class Driver:
 
     def _drafts_of(self, writing: list[Run]) -> list[list[int]]:
         """Return the ids that may follow the last token of each run, as far as they pay in one pass."""
-        drafts = self.drafts
-        if drafts is None:
+        if (drafts := self.drafts) is None:
             return [[] for _ in writing]
         texts = []
         for run in writing:
@@ -367,9 +368,8 @@ class Driver:
         """Let the run wait again, before all that came after it."""
         self._running.remove(run)
         self._waiting.appendleft(run)
-        self._is_full = True
+        self._is_full, run.has_begun = True, False
         run.sequence.release()
-        run.has_begun = False
         del run.sequence
 
     def _accept(self, part: ScheduledRun, logits: Logits, seconds: float) -> None:
