@@ -109,6 +109,16 @@ class RemoteChatModel:
         """
         raise SettingError(f"{self._api.url} runs {self.name}: its context, cache and threads are set there")
 
+    @property
+    def tool_template(self) -> NoReturn:
+        """The form of calls of tools, which is not known here.
+
+        Raises
+        ------
+        SettingError
+        """
+        raise SettingError(f"{self._api.url} runs {self.name}: a chat there has no tools yet; leave out --tools")
+
     def resize(self, context_size: int) -> None:
         """Refuse another context; errors are those of `sequence`."""
         _ = self.sequence
@@ -141,9 +151,12 @@ class RemoteChatModel:
         thinking: bool | None = None,
         tools: Sequence[Mapping[str, object]] = (),
     ) -> Prompt:
-        """Return the prompt that asks for the reply to a conversation, the system prompt before it; no `tools` yet."""
+        """Return the prompt that asks for the reply to a conversation, the system prompt before it.
+
+        `SettingError` if there are `tools`.
+        """
         if tools:
-            raise SettingError(f"{self._api.url} runs {self.name}: tools need a model of this program")
+            return self.tool_template
         standing: list[Mapping[str, object]] = [{"role": "system", "content": system}] if system else []
         body: dict[str, Any] = {"messages": [*standing, *messages], "return_tokens": True}
         if thinking is not None:
