@@ -125,7 +125,7 @@ def count_lines(folder):
     return -counting.left, conversation.outcome()
 
 
-@pytest.mark.parametrize("trials", [5, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("trials", [5, pytest.param(25, marks=pytest.mark.slow)])
 def test_a_conversation_goes_on_after_ctrl_c_at_any_line(folder, trials):
     before = signal.getsignal(signal.SIGINT)
     Conversation(model_of(folder)).run()  # compiles, which holds signals in its own way

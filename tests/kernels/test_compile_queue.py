@@ -53,6 +53,8 @@ def new_caller():
 def not_compiled(monkeypatch, tmp_path):
     """Begin with nothing in memory, and with an empty cache, whose locks no other process of tests holds."""
     monkeypatch.setattr("numba.core.config.CACHE_DIR", str(tmp_path))
+    # Tests of other files leave tasks, which would be compiled first.
+    monkeypatch.setattr(COMPILE_QUEUE, "waiting", [])
     for function in (fill, scale):
         function.overloads.clear()
         function._reset_overloads()
