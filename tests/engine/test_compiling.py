@@ -96,8 +96,8 @@ def test_damaged_kernels_are_compiled_once_more(tmp_path):
     assert len(shares) > 5
     assert shares == sorted(shares)
     # What is loaded counts at once; the last function, which puts the others together, counts for what it takes.
-    assert shares[-1] - shares[-2] < 60, shares
-    assert sum(0 < share < 100 for share in shares) > 3, shares
+    assert shares[-1] - shares[-2] < 40, shares
+    assert sum(50 < share < 100 for share in shares) > 3, shares
     assert load(folder, cache) == (False, logits)
 
 
