@@ -84,7 +84,7 @@ def conversation(calls: list[Call], taught: TaughtFormat, has_objects: bool) -> 
 
 
 def theirs(source: str, messages: list[dict[str, Any]], tools: list[Tool], begins_reply: bool) -> str | None:
-    """Return what transformers renders; None if the template refuses the conversation."""
+    """Return the rendering by transformers; None if the template refuses the conversation."""
     from transformers.utils.chat_template_utils import render_jinja_template
 
     try:
@@ -101,7 +101,7 @@ def theirs(source: str, messages: list[dict[str, Any]], tools: list[Tool], begin
 
 
 def ours(template: ChatTemplate, messages: list[dict[str, Any]], tools: list[Tool], begins_reply: bool) -> str | None:
-    """Return what tinychat's rendering of the same conversation is; None if the template refuses it."""
+    """Return the rendering by tinychat of the same conversation; None if the template refuses it."""
     try:
         text = template.render(messages, begins_reply, tools=[tool.as_dict() for tool in tools] or None)
     except TextError:

@@ -1,4 +1,4 @@
-"""What servers of tools send and how they are configured: sound ones, and functions that read them as a chat would."""
+"""Messages of servers of tools, and their configurations: sound ones, and functions that read them as a chat would."""
 
 from __future__ import annotations
 

@@ -248,7 +248,7 @@ def test_rounds_are_bounded_and_the_end_is_valid():
 
 
 def test_a_reply_that_is_written_again_asks_before_it_writes_again():
-    """What is remembered for good, or allowed by name, does not count for a call that is repeated."""
+    """Consent for good, or by name, does not count for a call that is repeated."""
     tool, questions = FakeTool("save", writes=True), []
     answers = [ConsentAnswer(Decision.TOOL_IN_FOLDER), ConsentAnswer(Decision.NO)]
     replies = call("save"), "Saved.", call("save"), "Not again."

@@ -22,7 +22,7 @@ STATELESS_VERSION = "2026-07-28"
 METHOD_NOT_FOUND = -32601
 UNSUPPORTED_VERSION = -32022
 KINDS = ("tools", "resources", "prompts")
-"""What a server offers; each kind has a list that may change."""
+"""A kind of offer of a server, each with a list that may change."""
 MOST_TURNS = 10
 """How often signs of progress may start the time limit of a request again."""
 POLL_SECONDS = 0.05
