@@ -90,6 +90,15 @@ def test_another_one_is_compiled_while_a_process_has_the_first(monkeypatch):
     assert order == [0, 1, 1]
 
 
+def test_what_another_process_has_stays_in_the_queue():
+    for task in (FILL, SCALE):
+        COMPILE_QUEUE.add(task)
+    with locked_within(lock_path(fill, FILL.types), 1, lambda: None):
+        assert COMPILE_QUEUE.compile_next() and not COMPILE_QUEUE.compile_next()
+        assert COMPILE_QUEUE.waiting == [FILL] and scale.overloads
+    assert COMPILE_QUEUE.compile_next() and not COMPILE_QUEUE.waiting and fill.overloads
+
+
 def test_the_longest_task_is_compiled_first(monkeypatch):
     begun, claimed = [], COMPILE_QUEUE.claimed
     monkeypatch.setattr("tinychat.kernels.compile_queue.SECONDS", {"scale": 2.0})

@@ -96,19 +96,24 @@ class CompileQueue:
 
     def compile_before(self, own: CompileTask) -> None:
         """Compile the tasks that take longer than `own`, which is needed now: a long task must not begin last."""
-        while not self._held and any(task.seconds > own.seconds for task in self.waiting):
-            self.compile_next()
+        while not self._held and self.compile_next(own.seconds):
+            pass
 
-    def compile_next(self) -> bool:
-        """Compile the longest task that no other process has locked; return whether there was one."""
-        while self.waiting:
-            task = max(self.waiting, key=lambda task: task.seconds)
-            self.waiting.remove(task)
+    def compile_next(self, seconds: float = 0.0) -> bool:
+        """Compile the longest task that takes longer than `seconds`; return whether there was one.
+
+        What another process has locked stays in the queue: it is loaded once that process is done.
+        """
+        for task in sorted(self.waiting, key=lambda task: task.seconds, reverse=True):
+            if task.seconds <= seconds:
+                break
             function = DEFERRED.get(task.name)
-            if function is None or task.types in function.overloads or is_claimed(function, task.types):
-                continue
-            function.compile(task.types)
-            return True
+            if function is None or task.types in function.overloads:
+                self.remove(task)
+            elif not is_claimed(function, task.types):
+                self.remove(task)
+                function.compile(task.types)
+                return True
         return False
 
     def _wait(self) -> None:
