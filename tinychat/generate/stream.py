@@ -77,14 +77,10 @@ class Stream(Iterator[Delta], AsyncIterator[Delta]):
         # Imported here: programs without an event loop, the command line among them, start faster.
         import asyncio
 
-        loop, posted = asyncio.get_running_loop(), asyncio.Queue[Event | None]()
+        from tinychat.generate.loop_posts import loop_poster
 
-        def post(event: Event | None) -> None:
-            # A loop that has ended wants nothing more.
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(posted.put_nowait, event)
-
-        self.listen(post)
+        posted = asyncio.Queue[Event | None]()
+        self.listen(loop_poster(asyncio.get_running_loop(), posted.put_nowait))
         return posted
 
     def _next_event(self) -> Prefill | Delta | None:

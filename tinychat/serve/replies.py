@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from tinychat.errors import TinychatError
+from tinychat.generate.loop_posts import loop_poster
 from tinychat.generate.reply import Delta
 from tinychat.generate.run import Prefill
 from tinychat.serve.api_error import ApiError, as_api_error
@@ -15,6 +17,8 @@ from tinychat.serve.api_error import ApiError, as_api_error
 if TYPE_CHECKING:
     from tinychat.generate.run import Event
     from tinychat.generate.stream import Stream
+
+    _Posted = tuple[int, Event | None]
 
 
 class ChoiceEvent(NamedTuple):
@@ -39,12 +43,12 @@ class Replies:
         self.streams = streams
         self._on_written = on_written
         self._unwritten = len(streams)
-        self._queue: asyncio.Queue[tuple[int, Event | None]] = asyncio.Queue()
+        self._queue: asyncio.Queue[_Posted] = asyncio.Queue()
 
     def __enter__(self) -> Self:
-        loop = asyncio.get_running_loop()
+        post = loop_poster(asyncio.get_running_loop(), self._take)
         for index, stream in enumerate(self.streams):
-            stream.listen(self._poster(loop, index))
+            stream.listen(partial(_post, post, index))
         return self
 
     def __exit__(
@@ -75,21 +79,19 @@ class Replies:
                 left -= 1
                 self._check_end(self.streams[index])
             yield ChoiceEvent(index, event)
+            # Neither taking nor sending waits while there is more of both: signals and other clients would.
+            await asyncio.sleep(0)
 
-    def _poster(self, loop: asyncio.AbstractEventLoop, index: int) -> Callable[[Event | None], None]:
-        def post(event: Event | None) -> None:
-            # A loop that has ended wants nothing more.
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(self._take, index, event)
-
-        return post
-
-    def _take(self, index: int, event: Event | None) -> None:
-        self._queue.put_nowait((index, event))
-        self._unwritten -= event is None
-        if not self._unwritten:
+    def _take(self, posted: _Posted) -> None:
+        self._queue.put_nowait(posted)
+        self._unwritten -= posted[1] is None
+        if posted[1] is None and not self._unwritten:
             self._on_written()
 
     def _check_end(self, stream: Stream) -> None:
         if stream.reply.finish_reason in (None, "interrupted"):
             raise ApiError(503, "the server ended while it wrote the reply", "server_error", code="ending")
+
+
+def _post(post: Callable[[_Posted], None], index: int, event: Event | None) -> None:
+    post((index, event))
