@@ -73,6 +73,17 @@ def locked_within(path: Path, seconds: float, pause: Callable[[], object]) -> It
             _unlock(path, file_number)
 
 
+def is_locked(path: Path) -> bool:
+    """Return whether a process holds the lock of a file; a killed one leaves the file."""
+    try:
+        file_number = os.open(path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
+    except OSError:
+        return False
+    is_free = try_lock(file_number)
+    os.close(file_number)
+    return not is_free
+
+
 def is_file_at(path: Path, file_number: int) -> bool:
     """Return whether an open file is still the one of this name."""
     try:

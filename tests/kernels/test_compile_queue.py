@@ -99,6 +99,14 @@ def test_what_another_process_has_stays_in_the_queue():
     assert COMPILE_QUEUE.compile_next() and not COMPILE_QUEUE.waiting and fill.overloads
 
 
+def test_the_lock_file_of_a_killed_process_counts_for_nothing():
+    path = lock_path(fill, FILL.types)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    COMPILE_QUEUE.add(FILL)
+    assert COMPILE_QUEUE.compile_next() and fill.overloads
+
+
 def test_the_longest_task_is_compiled_first(monkeypatch):
     begun, claimed = [], COMPILE_QUEUE.claimed
     monkeypatch.setattr("tinychat.kernels.compile_queue.SECONDS", {"scale": 2.0})

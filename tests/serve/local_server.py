@@ -17,6 +17,7 @@ from tinychat.serve.app import create_app
 from tinychat.serve.guard import Door
 from tinychat.serve.metrics import Metrics
 from tinychat.serve.model_pool import ModelPool
+from tinychat.serve.prefix_files import PrefixFiles
 from tinychat.serve.server import Server
 
 # As `tinychat serve` has them where nobody says otherwise: the most likely token, to the end of the context.
@@ -76,9 +77,15 @@ def keep_open(state):
 
 
 @contextmanager
-def serving(model, defaults=DEFAULTS, name="demo", parallel=16, keys=()):
-    """Serve a model; it is closed at the end."""
-    pool = ModelPool({name: lambda: (model, defaults)})
+def serving(model, defaults=DEFAULTS, name="demo", parallel=16, keys=(), cache_disk=0):
+    """Serve a model; its prefixes are saved and it is closed at the end."""
+    files = PrefixFiles(cache_disk)
+
+    def load():
+        files.load(model)
+        return model, defaults
+
+    pool = ModelPool({name: load}, on_unload=files.save)
     with listening(Server(pool, Admission(parallel, 256), Metrics()), Door(keys=keys)) as running:
         yield running
 

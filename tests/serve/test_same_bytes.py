@@ -20,6 +20,8 @@ PARAMETERS = {
 TOOLS = [{"type": "function", "function": {"name": name, "parameters": PARAMETERS}} for name in ("weather", "trains")]
 SCHEMA = {"type": "json_schema", "json_schema": {"name": "place", "schema": PARAMETERS}}
 
+CACHE_DISK = 100_000_000
+
 
 def recorded(count):
     """Return so many requests: paths and bodies, the same in every run."""
@@ -111,7 +113,7 @@ def cancelled(server, path, body):
 
 def check(count):
     requests = recorded(count)
-    with serving(demo()) as server:
+    with serving(demo(), cache_disk=CACHE_DISK) as server:
         alone = [at_once(server, *request) for request in requests]
         order = [*range(count)]
         random.Random(1).shuffle(order)
@@ -126,7 +128,10 @@ def check(count):
         for number, job in jobs.items():
             assert job.result() == alone[number], requests[number]
         assert server.state.admission.running == server.state.admission.waiting == 0
-    with serving(demo()) as server:
+    with serving(demo(), cache_disk=CACHE_DISK) as server:
+        # The first request after the restart finds what the first server saved.
+        _, answer = server.post(*requests[0])
+        assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
         for number in reversed(range(count)):
             assert streamed(server, *requests[number]) == alone[number], requests[number]
     return alone

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from numba.core import sigutils, types, typing
 from numba.core.dispatcher import _GeneratedFunctionCompiler
 
-from tinychat.file_lock import locked_within
+from tinychat.file_lock import is_locked, locked_within
 from tinychat.kernels.jit import cached, device_function
 from tinychat.kernels.numba_internals import CallOnlyDeviceCompiler, DeviceDispatcher, infer_types
 
@@ -170,9 +170,9 @@ def lock_path(function: Any, argument_types: tuple[Any, ...]) -> Path | None:
 
 
 def is_claimed(function: Any, argument_types: tuple[Any, ...]) -> bool:
-    """Return whether another process compiles a function, or was killed when it did."""
+    """Return whether another process compiles a function, or loads it."""
     path = lock_path(function, argument_types)
-    return path is not None and path.exists()
+    return path is not None and is_locked(path)
 
 
 COMPILE_QUEUE = CompileQueue()
