@@ -45,6 +45,13 @@ def streamed(port, **fields):
         yield answer
 
 
+def reply(port, body):
+    """Return the text of the answer to a request."""
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)) as connection:
+        connection.request("POST", "/v1/chat/completions", json.dumps(body))
+        return json.load(connection.getresponse())["choices"][0]["message"]["content"]
+
+
 def test_a_signal_lets_replies_end():
     with started("wordy") as (process, port), streamed(port, max_tokens=100) as answer:
         process.send_signal(signal.SIGTERM)
@@ -113,6 +120,15 @@ def test_long_spellings(options):
     server, loading, defaults = options("--ctx-size", "512", "--n-predict", "7", "--threads", "1", "--no-metrics")
     assert (loading.context, loading.threads, defaults.max_tokens) == (512, 1, 7)
     assert server == ServerOptions(shows_metrics=False, cache_disk=server.cache_disk)
+
+
+@pytest.mark.parametrize("flag", ["--grammar-file", "--grammar"])
+def test_a_grammar_holds_for_requests_without_one(tmp_path, flag):
+    (tmp_path / "abc.gbnf").write_text('root ::= "ab" "c"\n')
+    with started("chatty", flag, str(tmp_path / "abc.gbnf")) as (_, port):
+        body = {"messages": [{"role": "user", "content": "Hi"}]}
+        own = {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"const": 7}}}}
+        assert [reply(port, body), reply(port, body | own)] == ["abc", "7"]
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.7", "example.com"])

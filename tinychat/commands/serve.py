@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from tinychat.commands.constraint_flags import constraint_flags, read_grammar
 from tinychat.commands.loading import Loader
 from tinychat.commands.options import (
     add_spellings,
@@ -22,8 +24,17 @@ from tinychat.errors import SettingError
 from tinychat.files import read_text
 from tinychat.generate.precedence import Preferences
 
+if TYPE_CHECKING:
+    from tinychat.generate.grammar import Grammar
+
 # As llama-server has them.
-_LLAMA_SPELLINGS = {"context": ("-c", "--ctx-size"), "max_tokens": ("-n", "--n-predict"), "threads": ("-t",)}
+_LLAMA_SPELLINGS = {
+    "context": ("-c", "--ctx-size"),
+    "max_tokens": ("-n", "--n-predict"),
+    "threads": ("-t",),
+    "schema": ("-jf", "--json-schema-file"),
+    "grammar": ("--grammar-file",),
+}
 _LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
@@ -74,6 +85,7 @@ _LOCAL = ("127.0.0.1", "localhost", "::1")
 @click.option("--metrics/--no-metrics", "shows_metrics", default=True, help="Whether to serve /metrics  [default: yes]")
 @add_spellings(_LLAMA_SPELLINGS)
 @request_flags
+@constraint_flags
 @load_flags
 @click.pass_obj
 def serve(
@@ -98,12 +110,15 @@ def serve(
     slot_folder: Path | None,
     shows_slots: bool,
     shows_metrics: bool,
+    schema: Path | None,
+    grammar: Path | None,
     **flags: Any,
 ) -> None:
     """Serve MODEL to other programs at http://127.0.0.1:8080/v1.
 
     The endpoints are those of OpenAI's chat completions, completions and models. The same request gets the
-    same answer, alone or beside others. Ctrl-C ends the server: replies that are being written may end first.
+    same answer, alone or beside others. A schema or grammar is for requests without one of their own or a
+    forced call. Ctrl-C ends the server: replies that are being written may end first.
     """
     if model is not None and folder is not None:
         raise click.UsageError("MODEL and --models both say what is served: give one of them")
@@ -112,12 +127,12 @@ def serve(
         raise SettingError(f"{slot_folder} is no folder: make it, or give another one with --slot-save-path")
     if host not in _LOCAL and not all_keys:
         raise click.UsageError(f"at {host} other machines can reach the server: give a key with --api-key-file PATH")
-    preferences = take_preferences(flags)
+    preferences, rules = take_preferences(flags), read_grammar(schema, grammar)
     # Imported here: it keeps `tinychat --help` fast, and says how to install what is missing.
     from tinychat.serve.running import ServerOptions, run_server
 
     names = {None: model} if folder is None else {path.name: str(path) for path in _models_in(folder)}
-    loads = {name or _name(preferences, model): _loader(load, preferences, path) for name, path in names.items()}
+    loads = {name or _name(preferences, model): _loader(load, preferences, path, rules) for name, path in names.items()}
     options = ServerOptions(
         host=host,
         port=port,
@@ -157,13 +172,16 @@ def _name(preferences: Preferences, model: str | None) -> str:
     return Path(named).name if os.sep in named and Path(named).exists() else named
 
 
-def _loader(load: Loader, preferences: Preferences, model: str | None) -> Callable[[], Any]:
+def _loader(load: Loader, preferences: Preferences, model: str | None, grammar: Grammar | None) -> Callable[[], Any]:
     """Return a loader of a model and the defaults of its requests."""
 
     def opened() -> Any:
         named = preferences.model(model)
         loaded = load(named, preferences.resolve(model, named).loading)
-        return loaded, preferences.resolve(model, named, loaded.name, advice=loaded.own_defaults).request
+        defaults = preferences.resolve(model, named, loaded.name, advice=loaded.own_defaults).request
+        if grammar is not None:
+            defaults = replace(defaults, constraint=loaded.constraints.of(grammar, after_thinking=True))
+        return loaded, defaults
 
     return opened
 
