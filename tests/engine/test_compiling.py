@@ -81,10 +81,12 @@ def kept_files(cache, suffix, *functions):
 def test_damaged_kernels_are_compiled_once_more(tmp_path):
     folder, cache = engines.convert_variant("qwen3-tied", "int4", tmp_path / "model"), tmp_path / "cache"
     engines.open_sequence(folder, kv="f16").step([1, 2, 3])
-    # What other tests compiled is as good a beginning as half a minute spent here.
+    # What other tests compiled is as good a beginning as half a minute spent here. Functions that they have in memory
+    # only are compiled with the entry point.
     kernels = Path(os.environ["NUMBA_CACHE_DIR"])
-    shutil.copytree(kernels, cache / kernels.name, ignore=shutil.ignore_patterns("*.tmp*"))
-    _, logits = load(folder, cache)
+    shutil.copytree(kernels, cache / kernels.name, ignore=shutil.ignore_patterns("*.tmp*", "*.lock", "*.code"))
+    compiled, logits = load(folder, cache)
+    assert compiled
     assert load(folder, cache) == (False, logits)
     # What Python calls, and what only compiled code does, which two processes compile; `kernels/test_jit.py` damages
     # either file of the latter, and of kernels.
@@ -106,12 +108,14 @@ def bar(monkeypatch):
     """Return a progress bar for three deferred functions, one of which takes as long as the others together."""
     monkeypatch.setattr("tinychat.kernels.compile_queue.SECONDS", {"large": 2.0, "small": 1.0})
     monkeypatch.setattr(compiling, "REST_SECONDS", 1.0)
-    names = ["module.large", "module.small", "module.small"]
+    names, claimed = ["module.large", "module.small", "module.small"], set()
     jobs = [CompileTask(name, (number,)) for number, name in enumerate(names)]
     monkeypatch.setattr(compiling, "DEFERRED", {name: SimpleNamespace(overloads={}) for name in names})
+    monkeypatch.setattr(compiling, "is_claimed", lambda function, types: types in claimed)
     monkeypatch.setattr("time.monotonic", lambda: 0.0)
     bar = CompilationProgress(lambda done, total: None)
     bar._jobs += jobs
+    bar.claimed = claimed
     return bar
 
 
@@ -121,6 +125,13 @@ def test_what_is_compiled_counts_by_what_it_takes(bar):
     assert bar.share(4) == pytest.approx(2 / 5)
     compiling.DEFERRED["module.small"].overloads.update({(1,): True, (2,): True})
     assert bar.share(8) == pytest.approx(4 / 5)
+
+
+def test_what_another_process_has_compiled_counts(bar):
+    bar.claimed.add((0,))
+    assert bar.share(0) == 0
+    bar.claimed.clear()
+    assert bar.share(0) == pytest.approx(2 / 5)
 
 
 def test_the_last_stretch_moves_at_the_pace_so_far(bar):

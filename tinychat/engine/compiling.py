@@ -14,7 +14,7 @@ from tinychat.engine.arguments import Arguments
 from tinychat.engine.compiled import worker_loop
 from tinychat.engine.second_compiler import RARELY, second_compilers
 from tinychat.held_signals import held_signals
-from tinychat.kernels.compile_queue import COMPILE_QUEUE, DEFERRED, CompileTask
+from tinychat.kernels.compile_queue import COMPILE_QUEUE, DEFERRED, CompileTask, is_claimed
 from tinychat.kernels.jit import object_code
 from tinychat.kernels.machine_code import EntryPoint, code_path, find_entry_point, load_entry_point, write_code
 from tinychat.kernels.memory import KindType
@@ -31,14 +31,15 @@ SECONDS_BETWEEN_REPORTS = 0.2
 class CompilationProgress:
     """The progress of a compilation, reported from `begin` on.
 
-    A compiled function counts by its expected time. In between, and during the last function, which is one step for
-    Numba, time counts, at the pace so far.
+    A function that this process or another one has compiled counts by its expected time. In between, and during the
+    last function, which is one step for Numba, time counts, at the pace so far.
     """
 
     def __init__(self, progress: Callable[[int, int], None]) -> None:
         self._progress = progress
         self._began = self._counted_at = time.monotonic()
         self._jobs: list[CompileTask] = []
+        self._claimed: set[CompileTask] = set()
         self._counted = self._shown = 0.0
         self._has_begun, self._ended = False, threading.Event()
         self._thread = threading.Thread(target=self._report_often, daemon=True)
@@ -67,7 +68,7 @@ class CompilationProgress:
     def share(self, now: float) -> float:
         """Return the share that is done, from 0 to 1; never less than before."""
         jobs = list(self._jobs)
-        done = sum(job.seconds for job in jobs if job.types in DEFERRED[job.name].overloads)
+        done = sum(job.seconds for job in jobs if self._is_done(job))
         counted = done / (sum(job.seconds for job in jobs) + REST_SECONDS)
         if counted > self._counted:
             self._counted, self._counted_at = counted, now
@@ -78,6 +79,15 @@ class CompilationProgress:
         by_time = min(most, (now - self._counted_at) / expected)
         self._shown = max(self._shown, min(0.99, self._counted + by_time))
         return self._shown
+
+    def _is_done(self, job: CompileTask) -> bool:
+        function = DEFERRED[job.name]
+        if job.types in function.overloads:
+            return True
+        if is_claimed(function, job.types):
+            self._claimed.add(job)
+            return False
+        return job in self._claimed
 
     def _report_often(self) -> None:
         while not self._ended.wait(SECONDS_BETWEEN_REPORTS):
