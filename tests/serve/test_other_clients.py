@@ -138,6 +138,7 @@ def test_the_requests_of_the_harness(server, as_list):
 
 def test_the_harness_itself(server, monkeypatch):
     pytest.importorskip("lm_eval", reason="lm-evaluation-harness is not installed")
+    pytest.importorskip("tenacity", reason="lm-eval[api] is not installed")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     # It would fetch a tokenizer; the ids are ours.
     from lm_eval.models.openai_completions import LocalCompletionsAPI
