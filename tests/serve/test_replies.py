@@ -53,7 +53,7 @@ async def collected(wakes, turns):
 
 @pytest.fixture
 def read():
-    """Return what was read, the wakes, and the turns of the loop meanwhile."""
+    """Return the events, the wakes of the loop, and its turns meanwhile."""
     wakes, turns = [], []
     return asyncio.run(collected(wakes, turns)), wakes, turns
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tinychat.errors import TinychatError
 from tinychat.generate.driver import Driver
+from tinychat.generate.loop_posts import loop_poster
 from tinychat.generate.reply import Delta, Reply, Summary
 from tinychat.generate.run import Event, Prefill, Run
 
@@ -76,8 +77,6 @@ class Stream(Iterator[Delta], AsyncIterator[Delta]):
         """Post the events of the reply to this thread's loop."""
         # Imported here: programs without an event loop, the command line among them, start faster.
         import asyncio
-
-        from tinychat.generate.loop_posts import loop_poster
 
         posted = asyncio.Queue[Event | None]()
         self.listen(loop_poster(asyncio.get_running_loop(), posted.put_nowait))

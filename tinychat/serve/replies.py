@@ -85,7 +85,7 @@ class Replies:
     def _take(self, posted: _Posted) -> None:
         self._queue.put_nowait(posted)
         self._unwritten -= posted[1] is None
-        if posted[1] is None and not self._unwritten:
+        if not self._unwritten:
             self._on_written()
 
     def _check_end(self, stream: Stream) -> None:
