@@ -128,7 +128,8 @@ class Engine:
             rows = self.new_logits(outputs) if out is None else self._checked_logits(out, outputs)
             for span in spans:
                 span.cache.make_room(len(span.ids))
-            self._workers.run(*self._post(spans, rows))
+            states = self._begin_states(spans)
+            self._workers.run(*self._post(spans, rows), states)
             for span in spans:
                 span.cache.append(span.ids, span.sequence_length)
         ends = itertools.accumulate(span.outputs for span in spans)
@@ -174,6 +175,15 @@ class Engine:
             self._pointers[self._replaced : -len(where)], self._memory = np.concatenate(memory), memory
         self._pointers[-len(where) :] = where
         return T, self._lasting, self.pool.buffers, attention.scratch, logits
+
+    def _begin_states(self, spans: SequenceOf[ScheduledChunk]) -> tuple[object, ...]:
+        """Write the addresses of the sequences' states; return these."""
+        held: list[object] = []
+        for i, span in enumerate(spans):
+            if (states := span.cache.states) is not None:
+                self._batch.states[:, i] = states.begin(len(span.ids))
+                held.append(states.memory)
+        return tuple(held)
 
     def costs(self, T: int, start: int) -> list[Cost]:
         """Return the cost of each stage of a step of `T` tokens after `start` others."""
