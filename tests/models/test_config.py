@@ -68,10 +68,11 @@ def test_null_is_not_missing():
 
 
 def test_biases_and_norms_of_each_family():
+    biased = {"attention_bias": True, "mlp_bias": True, "rotary_dim": 8, "seq_length": 256, "full_attention_interval": 2}
     found = {
         name: (c.qkv_bias, c.o_bias, c.mlp_bias, c.qk_norm)
         for name in FAMILIES
-        for c in [parse(name, attention_bias=True, mlp_bias=True, rotary_dim=8, seq_length=256)]
+        for c in [parse(name, attention_bias=True, mlp_bias=True, rotary_dim=8, seq_length=256, full_attention_interval=2)]
     }
     assert found == {
         "BaichuanForCausalLM": (False, False, False, None),
@@ -114,6 +115,8 @@ def test_biases_and_norms_of_each_family():
         "Phi3ForCausalLM": (False, False, False, None),
         "SmolLM3ForCausalLM": (True, True, True, None),
         "Lfm2ForCausalLM": (False, False, False, "head"),
+        "Qwen3NextForCausalLM": (True, True, False, "head"),
+        "Qwen3_5ForCausalLM": (True, True, False, "head"),
     }
 
 
@@ -184,6 +187,13 @@ def test_exaone_rotates_where_it_has_a_window_if_it_has_any():
         ("Lfm2ForCausalLM", {"conv_L_cache": 0}, "conv_L_cache"),
         ("Lfm2ForCausalLM", {"head_dim": 24}, "hidden_size"),
         ("Lfm2ForCausalLM", {"norm_eps": 0}, "norm_eps"),
+        ("Qwen3_5ForCausalLM", {}, "layers of one kind"),
+        ("Qwen3_5ForCausalLM", {"layer_types": ["full_attention"] * 3}, "layers of one kind"),
+        ("Qwen3_5ForCausalLM", {"hidden_act": "gelu"}, "hidden_act"),
+        ("Qwen3_5ForCausalLM", {"head_dim": 24}, "head_dim"),
+        ("Qwen3_5ForCausalLM", {"full_attention_interval": 2, "linear_key_head_dim": 24}, "linear_key_head_dim"),
+        ("Qwen3_5ForCausalLM", {"full_attention_interval": 2, "linear_num_value_heads": 24}, "multiple of linear_num"),
+        ("Qwen3_5ForCausalLM", {"full_attention_interval": 2, "linear_conv_kernel_dim": 1}, "linear_conv_kernel_dim"),
     ],
 )
 def test_what_a_family_cannot_be_is_named_as_in_its_file(architecture, changes, match):
@@ -212,6 +222,17 @@ def test_layers_of_lfm2():
     for heads, layers in shapes:
         changes = {"layer_types": layer_types, "num_key_value_heads": heads}
         assert parse("Lfm2ForCausalLM", **changes).cache_layers == layers
+
+
+def test_layers_with_a_state():
+    config = parse("Qwen3_5ForCausalLM", layer_types=["linear_attention", "full_attention", "linear_attention"])
+    assert (config.state_layers, config.attention_layers, config.cache_layers) == ((0, 2), (1,), (1,))
+    assert (config.rotary_dim, config.head_dim, config.gated_attention) == (64, 256, True)
+    net = config.delta_net
+    assert (net.key_size, net.value_size, net.channels) == (2048, 4096, 8192)
+    assert net.state_bytes == 2 * 4 * (3 * 8192 + 32 * 128 * 128)
+    by_interval = parse("Qwen3NextForCausalLM", full_attention_interval=3)
+    assert (by_interval.state_layers, by_interval.experts.layers) == ((0, 1), (0, 1, 2))
 
 
 def test_width_of_the_mlp_of_lfm2():

@@ -150,9 +150,9 @@ class BlockPool:
             added, known, replaced = self.prefixes.insert(angles, ids, table[: blocks_for(len(ids))])
             self.share(added)
             for index, block in known:
+                self.snapshots.copy(table[index], block, len(ids) - index * BLOCK)
                 if len(ids) >= (index + 1) * BLOCK:
                     self.share([block])
-                    self.snapshots.copy(table[index], block)
                     self.release([table[index]])
                     table[index] = block
             self.release(replaced)
