@@ -161,6 +161,7 @@ def test_no_more_than_512_positions_run_again(folder, texts, length):
     sequence.engine.run = lambda spans, out=None: run.extend(spans[0].ids) or work(spans, out)
     sequence.rewind(length)
     assert run == ids[length - len(run) : length] and len(run) <= length % SNAPSHOT
+    assert sequence.step(ids[length : length + 1]).tobytes() == texts[1][0][length : length + 1].tobytes()
     assert (length - 1) // SNAPSHOT * SNAPSHOT <= sequence.reuse([*ids[: length - 1], 5]) < length
 
 
@@ -176,6 +177,40 @@ def test_a_message_s_end_is_gone_back_to(folder, texts):
     assert sequence.step(ids[130:131]).tobytes() == texts[1][0][130:131].tobytes()
     sequence.insert_prefix()
     assert other.reuse([*ids[:131], 8]) == 131
+
+
+def run_to(sequence, text, *lengths):
+    for length in lengths:
+        for start in range(len(sequence.ids), length, 256):
+            logits = sequence.step(text[start : min(start + 256, length)])
+    return logits[-1].tobytes()
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_snapshots_of_what_was_overwritten_are_gone(folder, texts, is_shared):
+    (first, second), (_, expected) = texts
+    sequence = new_sequence(open_engine(folder), CONTEXT)
+    for length in (SHARED - 2, SHARED + 2):
+        run_to(sequence, first, length)
+        sequence.cache.insert_snapshot()
+    if is_shared:
+        sequence.insert_prefix()
+    sequence.rewind(SHARED - 2)
+    run_to(sequence, second, SHARED + 4, SHARED + 7)
+    sequence.rewind(SHARED + 3)
+    assert run_to(sequence, second, SHARED + 9) == expected[SHARED + 8].tobytes()
+
+
+def test_states_before_the_last_step_are_those_of_its_ids(folder, texts):
+    (first, second), (_, expected) = texts
+    engine = open_engine(folder)
+    sequence, other = (new_sequence(engine, CONTEXT) for _ in range(2))
+    run_to(other, second, 1100)
+    other.release()
+    run_to(sequence, first, SHARED + 20, SHARED + 30)
+    assert sequence.reuse(second[:1099]) == 1024
+    sequence.rewind(SHARED + 50)
+    assert run_to(sequence, second, SHARED + 51) == expected[SHARED + 50].tobytes()
 
 
 def test_a_step_that_fails_leaves_the_state_before_it(folder, texts, monkeypatch):
