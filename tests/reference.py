@@ -456,7 +456,7 @@ def _mixer_of(config, layer):
 
 def causal_convolution(x, taps):
     """Return the convolution of ``x [T, C]`` over the positions up to each with ``taps [C, K]``, the last its own."""
-    (C, K), out = taps.shape, np.zeros(np.shape(x))
+    K, out = taps.shape[1], np.zeros(np.shape(x))
     for t, k in np.ndindex(len(x), K):
         if t - K + 1 + k >= 0:
             out[t] += taps[:, k] * x[t - K + 1 + k]

@@ -68,11 +68,11 @@ def test_null_is_not_missing():
 
 
 def test_biases_and_norms_of_each_family():
-    biased = {"attention_bias": True, "mlp_bias": True, "rotary_dim": 8, "seq_length": 256, "full_attention_interval": 2}
+    changes = {"rotary_dim": 8, "seq_length": 256, "full_attention_interval": 2}
     found = {
         name: (c.qkv_bias, c.o_bias, c.mlp_bias, c.qk_norm)
         for name in FAMILIES
-        for c in [parse(name, attention_bias=True, mlp_bias=True, rotary_dim=8, seq_length=256, full_attention_interval=2)]
+        for c in [parse(name, attention_bias=True, mlp_bias=True, **changes)]
     }
     assert found == {
         "BaichuanForCausalLM": (False, False, False, None),

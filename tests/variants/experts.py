@@ -52,12 +52,16 @@ GPT_OSS = COMMON | {
     "pad_token_id": 0,
 }
 
-QWEN3_NEXT = QWEN2_MOE | DELTA_NET | {
-    "architectures": ["Qwen3NextForCausalLM"],
-    "model_type": "qwen3_next",
-    "linear_value_head_dim": 64,
-    "pad_token_id": 0,
-}
+QWEN3_NEXT = (
+    QWEN2_MOE
+    | DELTA_NET
+    | {
+        "architectures": ["Qwen3NextForCausalLM"],
+        "model_type": "qwen3_next",
+        "linear_value_head_dim": 64,
+        "pad_token_id": 0,
+    }
+)
 
 VARIANTS = [
     Variant("mixtral", MIXTRAL | {"sliding_window": 27}, "bfloat16", "safetensors-sharded"),

@@ -3,9 +3,9 @@
     "tinychat keys and values" and a newline, length and CRC-32 of the header (uint32, little-endian), header, blocks
 
 The header is a JSON object: `of`, the fingerprint of model and program, `kv`, `angles` (`models.rope.angle_set`), the
-shape of a block, `ids`, and the CRC-32 of each block. A block is its keys, values and scales as they are in memory. Of a
-model with states, `positions` are those of the snapshots, which follow the blocks, and `states` their CRC-32. A file
-with anything else, or damaged, counts as none.
+shape of a block, `ids`, and the CRC-32 of each block. A block is its keys, values and scales as they are in memory.
+`positions` are those of the snapshots of states, which follow the blocks, and `states` their CRC-32. A file with
+anything else, or damaged, counts as none.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def _parts(pool: BlockPool, block: int) -> list[memoryview]:
 
 
 def _memory_of(state: State) -> memoryview:
-    return memoryview(state.numbers.view("u1"))
+    return memoryview(state.numbers.view("u1").data)
 
 
 def _checksum(pool: BlockPool, block: int) -> int:

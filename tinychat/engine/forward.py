@@ -2,9 +2,10 @@
 
 It reads like the paper: embedding, then for each layer attention and MLP, each behind a norm and added to the
 residual stream, then the last norm and the output matrix. What only some families have is a kind of its own: a norm
-that is not there (`NoNorm`), a short convolution or a state in attention's place, an MLP without a gate, beside attention or of
-experts, numbers without a cap. A function that depends on a kind is `by_kind`: its own body is the common case, which
-`where` replaces; or it does nothing `unless` the model has a part. Of what it does not have nothing is compiled.
+that is not there (`NoNorm`), a short convolution or a state in attention's place, an MLP without a gate, beside
+attention or of experts, numbers without a cap. A function that depends on a kind is `by_kind`: its own body is the
+common case, which `where` replaces; or it does nothing `unless` the model has a part. Of what it does not have nothing
+is compiled.
 
 This is plain Python, which `engine.compiled` compiles, calibration runs in NumPy (`conversion.float_pass`), and
 `engine.counting` runs to find how much memory and work it takes. The calls with a `team` are its stages

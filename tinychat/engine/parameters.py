@@ -256,7 +256,9 @@ def _activation(config: ModelConfig, layers: Sequence[int]) -> Any:
 def dims_of(config: ModelConfig) -> ModelDims:
     """Return the numbers that the compiled forward pass takes."""
     found, net = config.experts, config.delta_net
-    experts = (found.intermediate_size, found.shared_intermediate_size, found.norm_topk_prob) if found else (0, 0, False)
+    experts = (
+        (found.intermediate_size, found.shared_intermediate_size, found.norm_topk_prob) if found else (0, 0, False)
+    )
     states = (net.key_heads, net.value_heads, net.key_dim, net.value_dim, net.taps) if net else ()
     return ModelDims(
         config.num_hidden_layers,

@@ -211,7 +211,7 @@ class Sequence:
         return self.cache.length > 0 and None not in (wanted, found) and wanted != found
 
     def _run_again(self, ids: SequenceOf[int], sequence_length: int, first: int = 0) -> None:
-        """Compute keys and values of `ids` again from index `first` on, with the angles of a sequence of that length."""
+        """Compute keys and values of `ids` again from index `first` on, with the angles of so many tokens."""
         ids = list(ids)
         self.cache.rewind(first)
         for start in range(first, len(ids), self.chunk_size):

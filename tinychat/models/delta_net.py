@@ -60,9 +60,14 @@ def read_delta_net(values: ConfigValues, layers: Sequence[int]) -> DeltaNet:
     value_heads = values.integer("linear_num_value_heads", 1, MOST_HEADS)
     if value_heads % key_heads:
         raise values.error("linear_num_value_heads", f"a multiple of linear_num_key_heads ({key_heads})")
-    dims = [_read_dim(values, key) for key in ("linear_key_head_dim", "linear_value_head_dim")]
-    taps = values.integer("linear_conv_kernel_dim", 2, LONGEST)
-    return DeltaNet(tuple(layers), key_heads, value_heads, *dims, taps)
+    return DeltaNet(
+        layers=tuple(layers),
+        key_heads=key_heads,
+        value_heads=value_heads,
+        key_dim=_read_dim(values, "linear_key_head_dim"),
+        value_dim=_read_dim(values, "linear_value_head_dim"),
+        taps=values.integer("linear_conv_kernel_dim", 2, LONGEST),
+    )
 
 
 def _read_dim(values: ConfigValues, key: str) -> int:

@@ -57,12 +57,17 @@ def read_hybrid(values: ConfigValues, config: ModelConfig) -> ModelConfig:
         raise UnsupportedModelError(f"{values.source}: layers of one kind only are not supported; expected {KINDS}")
     bias = values.flag("attention_bias", False)
     return replace(
-        config, qkv_bias=bias, o_bias=bias, qk_norm="head", gated_attention=True, delta_net=read_delta_net(values, layers)
+        config,
+        qkv_bias=bias,
+        o_bias=bias,
+        qk_norm="head",
+        gated_attention=True,
+        delta_net=read_delta_net(values, layers),
     )
 
 
 def split_heads(groups: int, *sizes: int) -> NDArray[np.intp]:
-    """Return the order of rows that stand together for each group, parts of these sizes: all of the first part first."""
+    """Return the order of rows of parts of these sizes, which alternate by group: all of the first part first."""
     rows = np.arange(groups * sum(sizes)).reshape(groups, -1)
     return np.concatenate([part.reshape(-1) for part in np.split(rows, np.cumsum(sizes)[:-1], axis=1)])
 
@@ -74,9 +79,8 @@ def hybrid_linears(config: ModelConfig, names: TensorNames, inputs: list[Linear]
         replace(each, layers=len(attention), at=attention) if each.name in ("qkv_proj", "o_proj") else each
         for each in decoder_linears(config, names)
     ]
-    at = {"layers": len(net.layers), "at": net.layers}
-    found += [replace(each, **at) for each in inputs]
-    return [*found, Linear("delta_out_proj", (f"{DELTA}out_proj",), (config.hidden_size,), net.value_size, **at)]
+    output = Linear("delta_out_proj", (f"{DELTA}out_proj",), (config.hidden_size,), net.value_size, None)
+    return found + [replace(each, layers=len(net.layers), at=net.layers) for each in (*inputs, output)]
 
 
 def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
