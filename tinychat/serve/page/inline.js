@@ -3,7 +3,7 @@
 import { append, make } from "./dom.js";
 
 const SPECIAL = /[\\`*_~[\]!&\nh]/g;
-const ADDRESS = /https?:\/\/[^\s<>"'`\])}]+/y;
+const ADDRESS = /https?:\/\/[^\s<>"'`\]}]+/y;
 // An address without spaces, with one level of brackets, and perhaps a title.
 const TARGET = /\([ \t]*<?([^\s<>()]*(?:\([^\s()<>]*\)[^\s<>()]*)*)>?(?:[ \t]+(?:"[^"\n]*"|'[^'\n]*'))?[ \t]*\)/y;
 const ENTITY = /&(lt|gt|amp|quot|apos|nbsp|#39);/y;
@@ -105,13 +105,23 @@ function lineEnd(text, at, plain, push) {
 function address(text, at, push) {
   ADDRESS.lastIndex = at;
   if (/\w/.test(text[at - 1] ?? " ") || !ADDRESS.test(text)) return null;
-  let end = ADDRESS.lastIndex;
-  while (BEHIND_ADDRESS.includes(text[end - 1])) end -= 1;
+  const end = endOfAddress(text, at, ADDRESS.lastIndex);
   const link = linkTo(text.slice(at, end));
   if (!link) return null;
   link.textContent = text.slice(at, end);
   push({ node: link });
   return { end };
+}
+
+/** Return the end of an address without the punctuation behind it, and without brackets that it does not open. */
+function endOfAddress(text, at, end) {
+  let unopened = 0;
+  for (const char of text.slice(at, end)) unopened += char === ")" ? 1 : char === "(" ? -1 : 0;
+  for (; ; end -= 1) {
+    const last = text[end - 1];
+    if (last === ")" && unopened > 0) unopened -= 1;
+    else if (!BEHIND_ADDRESS.includes(last)) return end;
+  }
 }
 
 function openBracket(text, at, parts, brackets, push) {
