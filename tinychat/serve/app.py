@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from tinychat.errors import TinychatError
 from tinychat.serve import monitoring
-from tinychat.serve.answering import Answer, Payload, answer
+from tinychat.serve.answering import Answer, answer
 from tinychat.serve.api_error import ApiError, as_api_error
 from tinychat.serve.chat_completions import ChatAnswer
 from tinychat.serve.completions import CompletionAnswer
@@ -28,6 +28,7 @@ from tinychat.serve.openapi import openapi_document
 from tinychat.serve.server import Server
 from tinychat.serve.slot_files import change_slot
 from tinychat.serve.text_endpoints import answer_text, apply_template, detokenize, tokenize
+from tinychat.serve.wire import Payload, wire_of
 
 AnswerKind = Callable[[Payload, ServedModel, str], Answer]
 
@@ -90,11 +91,11 @@ async def _openapi(_http: HttpRequest) -> Response:
     return JSONResponse(openapi_document())
 
 
-async def _refused(server: Server, _http: HttpRequest, error: Exception) -> Response:
+async def _refused(server: Server, http: HttpRequest, error: Exception) -> Response:
     assert isinstance(error, ApiError)
     server.metrics.errors_total += 1
     headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
-    return JSONResponse(error.body, error.status, headers)
+    return JSONResponse(wire_of(http.url.path).error(error), error.status, headers)
 
 
 async def _failed(server: Server, http: HttpRequest, error: Exception) -> Response:

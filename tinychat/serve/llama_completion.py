@@ -13,11 +13,12 @@ from tinychat.generate.reply import Delta, FinishReason
 from tinychat.generate.request import Request
 from tinychat.generate.run import Prefill
 from tinychat.serve import body_fields, llama_fields
-from tinychat.serve.answering import Answer, Payload
+from tinychat.serve.answering import Answer
 from tinychat.serve.chat_completions import progress_fields
 from tinychat.serve.logprob_fields import token_fields
 from tinychat.serve.model_pool import ServedModel
 from tinychat.serve.timings import timings
+from tinychat.serve.wire import LLAMA, Payload, Wire
 
 _MOST_THOUGHT = 1 << 40
 _STOP_TYPES: dict[FinishReason | None, str] = {"stop": "eos", "stop_string": "word"}
@@ -88,7 +89,7 @@ def read_llama(body: Payload, served: ServedModel) -> LlamaBody:
 class LlamaAnswer(Answer):
     """The choices of a completion in llama-server's form; parameters are those of `ChatAnswer`."""
 
-    end: ClassVar[str] = ""
+    wire: ClassVar[Wire] = LLAMA
 
     def __init__(self, body: Payload, served: ServedModel, name: str) -> None:
         asked, model = read_llama(body, served), served.model

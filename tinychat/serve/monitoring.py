@@ -10,11 +10,11 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from tinychat.generate.model import Model
 from tinychat.generate.stream import Stream
-from tinychat.serve.answering import Payload
 from tinychat.serve.api_error import ApiError
 from tinychat.serve.llama_fields import setting_fields
 from tinychat.serve.server import Server
 from tinychat.serve.slots import Slot
+from tinychat.serve.wire import Payload
 
 
 async def health(server: Server, _http: HttpRequest) -> Response:

@@ -11,9 +11,10 @@ from tinychat.conversation.openai import read_messages
 from tinychat.errors import FieldError
 from tinychat.generate.model import Model
 from tinychat.serve import body_fields
-from tinychat.serve.answering import Payload, in_thread
+from tinychat.serve.answering import in_thread
 from tinychat.serve.bodies import read_object
 from tinychat.serve.server import Server
+from tinychat.serve.wire import Payload
 from tinychat.text.guard import unguard
 from tinychat.tools.definitions import tool_choice
 
