@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Literal
 
@@ -104,6 +104,17 @@ class Summary:
             "drafted_tokens": self.drafted_tokens,
             "accepted_tokens": self.accepted_tokens,
         }
+
+
+def total(summaries: Sequence[Summary]) -> Summary:
+    """Return the counts and times of replies together, with the seed of the first and the end of the last."""
+    first, last = summaries[0], summaries[-1]
+    added = {
+        one.name: sum(getattr(summary, one.name) for summary in summaries)
+        for one in fields(Summary)
+        if one.name not in ("seed", "first_token_seconds", "finish_reason")
+    }
+    return replace(first, finish_reason=last.finish_reason, **added)
 
 
 class Reply:
