@@ -462,3 +462,12 @@ def test_context_and_show_name_the_tools(group):
     # The question, the reply, and three control tokens.
     assert sum(counts) == 15 + 2 + 6 + 3
     assert any(line.startswith("tools") and line.endswith("weather, delete (15 tokens)") for line in err)
+
+
+def test_what_a_function_prints_stands_beside_the_reply(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text('def greet() -> str:\n    """Greet."""\n    print("Hi \\x1b[31m", 1)\n    return "done"\n')
+    settings = ToolSettings(functions=(str(path),), allow_tool=("greet",))
+    out, err, _ = converse(["greet"], call("greet"), "Done.", settings=settings)
+    assert out == "Done.\n"
+    assert "greet: Hi \\x1b[31m 1" in err

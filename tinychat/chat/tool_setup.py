@@ -121,7 +121,10 @@ def _attempt(loop: ChatLoop, add: Any, *arguments: Any) -> None:
 def _add_functions(loop: ChatLoop, path: str) -> None:
     from tinychat.tools.own.functions import functions_of
 
-    loop.shelf.add(path, functions_of(Path(path)))
+    def tell(name: str, line: str) -> None:
+        loop.notice(escaped_text(f"{name}: {line}"))
+
+    loop.shelf.add(path, functions_of(Path(path), tell))
 
 
 def _add_server(loop: ChatLoop, name: str, servers: Mapping[str, McpServer]) -> None:
