@@ -15,7 +15,7 @@ from tinychat.configuration import resolve_alias
 @model_argument()
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON object")
 def show(model: str | None, as_json: bool) -> None:
-    """Show facts about MODEL: its path, quantization, size, context and recommended sampling."""
+    """Show facts about MODEL: its path, quantization, size, context, and recommended sampling or embeddings."""
     from tinychat.store.default_model import default_model
     from tinychat.store.local import MANIFEST, code_lines, holds, quality_lines
     from tinychat.store.names import find
@@ -42,6 +42,7 @@ def _facts_of_folder(folder: Path) -> dict[str, object]:
     from tinychat.generate.generation_config import own_defaults
     from tinychat.json_file import read_json_object, read_settings
     from tinychat.models.architectures import read_config, weight_count
+    from tinychat.models.embedder import Embedder, read_embedder
     from tinychat.store.local import number_format
 
     manifest = read_json_object(folder / "tinychat.json")
@@ -50,6 +51,10 @@ def _facts_of_folder(folder: Path) -> dict[str, object]:
         read_settings(folder / name).get("chat_template") for name in ("tokenizer_config.json", "chat_template.json")
     )
     architectures = read_json_object(folder / "config.json").get("architectures")
+    embedder = read_embedder(folder) or Embedder()
+    use = {"writes": True, "chat_template": has_template, "sampling": own_defaults(folder)}
+    if not config.writes:
+        use = {"writes": False, "pooling": embedder.pooling, "prompts": embedder.prompts}
     return {
         "path": str(folder),
         "source": manifest.get("source") or "unknown",
@@ -61,8 +66,7 @@ def _facts_of_folder(folder: Path) -> dict[str, object]:
         "vocabulary": config.vocab_size,
         "layers": config.num_hidden_layers,
         "hidden_size": config.hidden_size,
-        "chat_template": has_template,
-        "sampling": own_defaults(folder),
+        **use,
     }
 
 
@@ -72,5 +76,6 @@ def _as_text(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, dict):
-        return ", ".join(f"{key} {item:g}" for key, item in value.items()) or "no recommendation"
+        shown = (f"{key} {item:g}" if isinstance(item, float | int) else f"{key} {item!r}" for key, item in value.items())
+        return ", ".join(shown) or "none"
     return str(value)

@@ -42,7 +42,7 @@ def tokenize(body: Payload, model: Model) -> Payload:
     add_special, parse_special, with_pieces = [
         body_fields.take_bool(body, name, usual) for name, usual in switches.items()
     ]
-    _refuse_others(body)
+    body_fields.refuse_others(body)
     begin = model.encode("") if add_special else []
     ids = begin + (model.tokenizer.encode_rendered(content) if parse_special else model.encode(content, add_bos=False))
     return {"tokens": [{"id": one, "piece": _piece(model, one)} for one in ids] if with_pieces else ids}
@@ -62,7 +62,7 @@ def detokenize(body: Payload, model: Model) -> Payload:
     ids = body.pop("tokens", None)
     if not isinstance(ids, list) or not all(type(one) is int and 0 <= one < model.vocab_size for one in ids):
         raise FieldError("tokens", f"must be a list of token ids below {model.vocab_size}")
-    _refuse_others(body)
+    body_fields.refuse_others(body)
     return {"content": model.tokenizer.decode(ids, skip_special=False)}
 
 
@@ -77,7 +77,7 @@ def apply_template(body: Payload, model: Model) -> Payload:
     tools = tool_choice(*(body.pop(name, None) for name in ("tools", "tool_choice", "parallel_tool_calls")))
     returns_tokens = body_fields.take_bool(body, "return_tokens")
     thinking = body_fields.take_bool(body, "thinking") if "thinking" in body else None
-    _refuse_others(body)
+    body_fields.refuse_others(body)
     variables |= model.template.thinking_variables(thinking)
     if tools.tools:
         variables["tools"] = [tool.as_dict() for tool in tools.tools]
@@ -90,9 +90,3 @@ def apply_template(body: Payload, model: Model) -> Payload:
             "opens_thinking": model.opens_thinking(thinking),
         }
     return fields
-
-
-def _refuse_others(body: Payload) -> None:
-    for name in body:
-        if name not in body_fields.IGNORED:
-            raise FieldError(name[:100], "is not supported")
