@@ -49,6 +49,7 @@ ARROWS = {
         "json_file",
         "machine",
         "models.architectures",
+        "models.embedder",
         "models.multimodal",
         "models.passthrough",
         "user_folders",

@@ -26,6 +26,8 @@ def show(model: str | None, as_json: bool) -> None:
     if holds(reference.path, MANIFEST):
         facts |= _facts_of_folder(reference.path)
         lines = [*code_lines(reference.path), *quality_lines(reference.path)]
+        if "pooling" in facts:
+            lines.append("it gives embeddings, not text: no output matrix is stored")
     else:
         lines = ["not converted yet: its first use, or `tinychat pull`, converts it"]
     if as_json:
@@ -52,9 +54,9 @@ def _facts_of_folder(folder: Path) -> dict[str, object]:
     )
     architectures = read_json_object(folder / "config.json").get("architectures")
     embedder = read_embedder(folder) or Embedder()
-    use = {"writes": True, "chat_template": has_template, "sampling": own_defaults(folder)}
+    use: dict[str, object] = {"chat_template": has_template, "sampling": own_defaults(folder)}
     if not config.writes:
-        use = {"writes": False, "pooling": embedder.pooling, "prompts": embedder.prompts}
+        use = {"pooling": embedder.pooling, "prompts": [*embedder.prompts]}
     return {
         "path": str(folder),
         "source": manifest.get("source") or "unknown",
@@ -76,6 +78,7 @@ def _as_text(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, dict):
-        shown = (f"{key} {item:g}" if isinstance(item, float | int) else f"{key} {item!r}" for key, item in value.items())
-        return ", ".join(shown) or "none"
+        return ", ".join(f"{key} {item:g}" for key, item in value.items()) or "no recommendation"
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
     return str(value)

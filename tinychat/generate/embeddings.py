@@ -7,7 +7,7 @@ Replies are written between the steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from time import sleep
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,6 +20,7 @@ from tinychat.generate.driver import PROMPT_BUDGET, Driver
 from tinychat.generate.sequence import Ids
 
 if TYPE_CHECKING:
+    from tinychat.engine.scheduled_chunk import ScheduledChunk
     from tinychat.engine.sequence import Sequence as EngineSequence
 
 Vector = npt.NDArray[np.float32]
@@ -83,7 +84,7 @@ def embed_ids(driver: Driver, texts: Sequence[Ids], pooling: str) -> Steps:
 class _Part(NamedTuple):
     """Ids of a text that run in one step."""
 
-    index: int  # of the text
+    number: int  # of the text
     start: int
     stop: int
 
@@ -93,29 +94,20 @@ class _Steps:
 
     def __init__(self, driver: Driver, texts: Sequence[Ids], pooling: str) -> None:
         self._driver, self._texts, self._pool = driver, texts, _POOL[pooling]
-        self._index = self._start = 0  # the first id that has not run
+        self._number = self._start = 0  # the first id that has not run
         self._begun: dict[int, tuple[EngineSequence, States]] = {}
 
     @property
     def are_left(self) -> bool:
         """Whether any ids have not run."""
-        return self._index < len(self._texts)
+        return self._number < len(self._texts)
 
     def run_next(self) -> list[Vector]:
         """Run a step; return the vectors of the texts that end in it."""
-        driver = self._driver
-        with driver.exclusive():
-            is_shared = len(driver) > 0
-            parts, states = self._run(self._parts(PROMPT_BUDGET if is_shared else driver.engine.chunk_size))
-            vectors = []
-            for part, rows in zip(parts, states):
-                _, total = self._begun[part.index]
-                self._pool(total, rows)
-                self._index, self._start = part.index, part.stop
-                if part.stop == len(self._texts[part.index]):
-                    vectors.append(_normalized(total))
-                    self._end(part.index)
-                    self._index, self._start = part.index + 1, 0
+        with self._driver.exclusive():
+            is_shared = len(self._driver) > 0
+            parts = self._parts(PROMPT_BUDGET if is_shared else self._driver.engine.chunk_size)
+            vectors = [vector for part, rows in self._run(parts) for vector in self._take(part, rows)]
         if is_shared:
             sleep(_PAUSE_SECONDS)
         return vectors
@@ -123,45 +115,51 @@ class _Steps:
     def end(self) -> None:
         """Free what texts that have begun hold."""
         with self._driver.exclusive():
-            for index in [*self._begun]:
-                self._end(index)
+            for number in [*self._begun]:
+                self._end(number)
 
     def _parts(self, room: int) -> list[_Part]:
         """Return the ids that run next, up to `room`."""
         parts: list[_Part] = []
-        index, start = self._index, self._start
-        while room and index < len(self._texts) and len(parts) < _MOST_TEXTS:
-            stop = min(len(self._texts[index]), start + room)
-            parts.append(_Part(index, start, stop))
+        number, start = self._number, self._start
+        while room and number < len(self._texts) and len(parts) < _MOST_TEXTS:
+            stop = min(len(self._texts[number]), start + room)
+            parts.append(_Part(number, start, stop))
             room -= stop - start
-            index, start = index + 1, 0
+            number, start = number + 1, 0
         return parts
 
-    def _run(self, parts: list[_Part]) -> tuple[list[_Part], list[States]]:
-        """Run these ids, or those of the first text alone where memory is short; return them and their states."""
+    def _run(self, parts: list[_Part]) -> Iterable[tuple[_Part, States]]:
+        """Run parts, or the first one alone where memory is short; return them with their hidden states."""
         while True:
             try:
-                return parts, self._driver.engine.hidden_states(
-                    [
-                        self._sequence(index).span(self._texts[index][start:stop], len(self._texts[index]), 0)
-                        for index, start, stop in parts
-                    ]
-                )
+                return zip(parts, self._driver.engine.hidden_states([self._span(part) for part in parts]), strict=True)
             except CacheFullError:
                 if self._free_idle():
                     continue
                 if len(parts) == 1:
                     raise
                 for part in parts[1:]:
-                    self._end(part.index)
+                    self._end(part.number)
                 parts = parts[:1]
 
-    def _sequence(self, index: int) -> EngineSequence:
-        """Return the sequence of a text, which begins empty: what is cached has no hidden states."""
-        if index not in self._begun:
+    def _span(self, part: _Part) -> ScheduledChunk:
+        """Return a part for the engine; a sequence begins empty: what is cached has no hidden states."""
+        if part.number not in self._begun:
             size = self._driver.engine.config.hidden_size
-            self._begun[index] = self._driver.recent.another(), np.zeros(size, np.float64)
-        return self._begun[index][0]
+            self._begun[part.number] = self._driver.recent.another(), np.zeros(size, np.float64)
+        ids, (sequence, _) = self._texts[part.number], self._begun[part.number]
+        return sequence.span(ids[part.start : part.stop], len(ids), 0)
+
+    def _take(self, part: _Part, rows: States) -> Iterator[Vector]:
+        """Pool the hidden states of a part; yield the vector of a text that ends with it."""
+        ids, (_, total) = self._texts[part.number], self._begun[part.number]
+        self._pool(total, rows)
+        self._number, self._start = part.number, part.stop
+        if part.stop == len(ids):
+            yield _normalized(total)
+            self._end(part.number)
+            self._number, self._start = part.number + 1, 0
 
     def _free_idle(self) -> bool:
         """Free the memory of the conversation that was idle longest; False if there is none."""
@@ -171,9 +169,9 @@ class _Steps:
                 return True
         return False
 
-    def _end(self, index: int) -> None:
+    def _end(self, number: int) -> None:
         """Free the memory of a text: no later prompt is likely to begin like it."""
-        self._begun.pop(index)[0].evict()
+        self._begun.pop(number)[0].evict()
 
 
 def _normalized(total: States) -> Vector:

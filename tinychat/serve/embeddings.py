@@ -19,10 +19,11 @@ from tinychat.generate.embeddings import Steps, Vector, shortest_floats
 from tinychat.generate.model import Model
 from tinychat.models.embedder import POOLINGS
 from tinychat.serve import body_fields
-from tinychat.serve.answering import Payload, in_thread, unless_gone
+from tinychat.serve.answering import in_thread, unless_gone
 from tinychat.serve.bodies import read_object
 from tinychat.serve.model_pool import ServedModel
 from tinychat.serve.server import Server, client_of
+from tinychat.serve.wire import Payload
 
 ENCODINGS = ("float", "base64")
 MOST_INPUTS = 2048
