@@ -106,7 +106,8 @@ class _Steps:
         """Run a step; return the vectors of the texts that end in it."""
         with self._driver.exclusive():
             is_shared = len(self._driver) > 0
-            parts = self._parts(PROMPT_BUDGET if is_shared else self._driver.engine.chunk_size)
+            room = self._driver.engine.chunk_size
+            parts = self._parts(min(room, PROMPT_BUDGET) if is_shared else room)
             vectors = [vector for part, rows in self._run(parts) for vector in self._take(part, rows)]
         if is_shared:
             sleep(_PAUSE_SECONDS)
