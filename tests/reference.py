@@ -434,7 +434,9 @@ def decoder_logits(config, weights, ids):
     float64 [T, vocab_size]
     """
     parts, x = Weights(config, weights), decoder_states(config, weights, ids)
-    return soft_cap(parts.apply("embed_tokens" if config.tie_word_embeddings else "lm_head", 0, x), config.logits_softcap)
+    return soft_cap(
+        parts.apply("embed_tokens" if config.tie_word_embeddings else "lm_head", 0, x), config.logits_softcap
+    )
 
 
 def decoder_states(config, weights, ids):

@@ -15,7 +15,7 @@ from tinychat.configuration import resolve_alias
 @model_argument()
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON object")
 def show(model: str | None, as_json: bool) -> None:
-    """Show facts about MODEL: its path, quantization, size, context, and recommended sampling or embeddings."""
+    """Show facts about MODEL: its path, quantization, size, context and recommended sampling."""
     from tinychat.store.default_model import default_model
     from tinychat.store.local import MANIFEST, code_lines, holds, quality_lines
     from tinychat.store.names import find
