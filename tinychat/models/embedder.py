@@ -5,6 +5,7 @@
 nothing here: vectors are always brought to length 1, and a text that is too long is refused, not cut.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,6 +64,13 @@ def read_embedder(folder: Path) -> Embedder | None:
     _check_steps(folder / MODULES)
     pooling = _read_pooling(folder / POOLING)
     return Embedder(pooling, *_read_prompts(folder / PROMPTS))
+
+
+def embedder_files(pooling: str) -> dict[str, str]:
+    """Return the files of an embedding model without prompts, by their names: see `read_embedder`."""
+    (theirs,) = (name for name, ours in _NAMES.items() if ours == pooling and name != pooling)
+    steps = [{"idx": i, "path": f"{i}_{kind}" if i else "", "type": kind} for i, kind in enumerate(_STEPS)]
+    return {MODULES: json.dumps(steps), POOLING: json.dumps({f"pooling_mode_{theirs}": True})}
 
 
 def _check_steps(path: Path) -> None:
