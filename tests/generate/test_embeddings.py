@@ -149,7 +149,7 @@ def test_memory_that_a_conversation_holds_is_freed(tmp_path):
     driver = Driver(new_sequence(engine, 256))
     driver.recent.step([1] * 200)
     texts = [[2, 3], [4] * 150, [5] * 70, [6]]
-    roomy = Driver(new_sequence(engines.open_engine(folder), 256))
+    roomy = Driver(new_sequence(engines.open_engine(folder, threads=2), 256))
     expected = [vector.tobytes() for step in embed_ids(roomy, texts, "mean") for vector in step]
     assert [vector.tobytes() for step in embed_ids(driver, texts, "mean") for vector in step] == expected
     assert engine.pool.used == 0
