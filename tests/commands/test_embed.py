@@ -26,7 +26,7 @@ def texts(tmp_path):
 
 def test_a_vector_for_each_line(console, texts):
     code, out, err = console.run("embed", texts(b"one\r\n\n \nthree words here\n"), "some-model", "--threads", "2")
-    assert (code, err) == (0, "embedded 2 texts, 21 tokens, as vectors of 261 numbers: stdout\n")
+    assert (code, err) == (0, "embedded 2 texts, 21 tokens, as 261 numbers each: stdout\n")
     assert [(name, options.threads) for name, options in console.loaded] == [("some-model", 2)]
     rows = rows_of(out)
     assert [(row["id"], row["tokens"]) for row in rows] == [(1, 4), (4, 17)]

@@ -8,10 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from fake_model import fake_model
-from local_server import serving
+from fake_model import EOS, fake_model
+from local_server import new_server, serving
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+from starlette.testclient import TestClient
 
 from tinychat.models.embedder import Embedder
+from tinychat.serve.embeddings import embed_texts
 
 TEXTS = ["The sky is blue.", "Bread is baked in an oven.", "a"]
 
@@ -113,6 +118,23 @@ def test_prompts_of_an_embedding_model():
         assert np.argmax(answer["data"][0]["embedding"]) == ord("b")
         status, answer = server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}]})
         assert (status, "gives embeddings, not text" in answer["error"]["message"]) == (400, True)
+
+
+@pytest.mark.parametrize("text", ["a" * 500, [97] * 500])
+def test_an_endpoint_may_cut_texts(text):
+    model = fake_model(lambda ids: 97, context_size=64)
+    model.tokenizer.suffix_ids = [EOS]
+    state = new_server(model)
+
+    async def cut(http):
+        async with state.use(None) as served:
+            found = await embed_texts(state, http, served, [text, "b"], pooling="last", cuts=True)
+        return JSONResponse({"counts": found.counts, "last": [int(np.argmax(vector)) for vector in found.vectors]})
+
+    with TestClient(Starlette(routes=[Route("/", cut, methods=["POST"])])) as client:
+        answer = client.post("/").json()
+    assert answer == {"counts": [64, 3], "last": [97 if isinstance(text, list) else EOS, EOS]}
+    assert (state.metrics.prompt_tokens_total, state.admission.running) == (67, 0)
 
 
 def test_a_client_that_goes_away_ends_the_work_and_its_turn():

@@ -99,7 +99,8 @@ def embed(
             _write_lines(out, texts, ids, vectors)
     count, size = sum(map(len, ids)), loaded.engine.config.hidden_size
     where = "stdout" if target == _STREAM else target
-    print(f"embedded {len(texts)} texts, {count} tokens, as vectors of {size} numbers: {where}", file=sys.stderr)
+    plural = "" if len(texts) == 1 else "s"
+    print(f"embedded {len(texts)} text{plural}, {count} tokens, as {size} numbers each: {where}", file=sys.stderr)
 
 
 def _opened(target: Path) -> AbstractContextManager[BinaryIO]:
