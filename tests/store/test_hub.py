@@ -105,8 +105,7 @@ def test_the_files_of_an_embedding_model_come_before_its_weights(hub, tmp_path):
     assert not any("model.safetensors" in line for line in hub.asked)
     embedders.write_modules(tmp_path / "files")
     hub.repositories["owner/model"]["modules.json"] = (tmp_path / "files/modules.json").read_bytes()
-    for cached in (tmp_path / "cache").iterdir():
-        shutil.rmtree(cached)
+    shutil.rmtree(tmp_path / "cache")
     assert open_checkpoint(fetch("owner/model")).config.writes is False
 
 
