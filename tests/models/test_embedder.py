@@ -92,7 +92,15 @@ def test_modules_beside_a_configuration_take_its_output_matrix_away(tmp_path):
     assert (config.tie_word_embeddings, config.writes) == (True, False)
 
 
-def test_attention_to_later_tokens_is_refused():
-    raw = families.BY_NAME["gemma3"].config | {"use_bidirectional_attention": True}
-    with pytest.raises(UnsupportedModelError, match="use_bidirectional_attention true is not supported"):
-        parse_config(raw | {"architectures": ["Gemma3TextModel"]}, "config.json")
+@pytest.mark.parametrize(
+    ("name", "architecture", "key", "value"),
+    [
+        ("gemma3", "Gemma3TextModel", "use_bidirectional_attention", True),
+        ("qwen2", "Qwen2ForCausalLM", "is_causal", False),
+    ],
+)
+def test_attention_to_later_tokens_is_refused(name, architecture, key, value):
+    raw = families.BY_NAME[name].config | {"architectures": [architecture], key: value}
+    with pytest.raises(UnsupportedModelError, match=f"{key} {str(value).lower()} is not supported"):
+        parse_config(raw, "config.json")
+    assert parse_config(raw | {key: not value}, "config.json")

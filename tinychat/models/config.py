@@ -112,6 +112,8 @@ class ModelConfig:
 def read_common(values: ConfigValues, architecture: str, partial_rotary: bool) -> ModelConfig:
     """Read the values that all families share; the other fields become neutral, as `Family.read` expects them."""
     _refuse_quantized(values)
+    # Some embedding models of supported architectures attend to later tokens.
+    values.require(is_causal=True)
     for key in ("bos_token_id", "eos_token_id"):
         values.check_token_ids(key)
     heads = values.integer("num_attention_heads", 1, 4096)

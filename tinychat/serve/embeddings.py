@@ -171,14 +171,15 @@ async def answer_embeddings(server: Server, http: HttpRequest) -> Response:
 
 
 def _written(found: Embedded, encoding: str, model: str) -> bytes:
-    """Return the body of an answer."""
+    """Return the body of an answer; its parts are encoded one by one, so that other threads run between them."""
     data = [
-        {"object": "embedding", "index": index, "embedding": _encoded(vector, encoding)}
+        json.dumps({"object": "embedding", "index": index, "embedding": _encoded(vector, encoding)})
         for index, vector in enumerate(found.vectors)
     ]
     tokens = sum(found.counts)
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    return json.dumps({"object": "list", "data": data, "model": model, "usage": usage}).encode()
+    rest = json.dumps({"object": "list", "model": model, "usage": usage}).removesuffix("}")
+    return f'{rest}, "data": [{", ".join(data)}]}}'.encode()
 
 
 def _encoded(vector: Vector, encoding: str) -> str | list[float]:
