@@ -25,6 +25,7 @@ from tinychat.serve.infill import InfillAnswer
 from tinychat.serve.llama_completion import LlamaAnswer
 from tinychat.serve.model_pool import ServedModel
 from tinychat.serve.openapi import openapi_document
+from tinychat.serve.page import page_routes
 from tinychat.serve.server import Server
 from tinychat.serve.slot_files import change_slot
 from tinychat.serve.text_endpoints import answer_text, apply_template, detokenize, tokenize
@@ -47,6 +48,7 @@ def create_app(server: Server, door: Door) -> Starlette:
         *_both("/apply-template", partial(answer_text, apply_template, server), "POST"),
         *_both("/props", partial(monitoring.props, server), "GET"),
         Route("/openapi.json", _openapi, methods=["GET"]),
+        *page_routes(),
     ]
     if server.shows_slots:
         routes.append(Route("/slots", partial(monitoring.slots, server), methods=["GET"]))
