@@ -36,6 +36,20 @@ _CHAT: Schema = {
     "parallel_tool_calls": _SWITCH,
     "chat_template_kwargs": _OBJECT,
 }
+_RESPONSES_BODY: Schema = {
+    "input": {"anyOf": [_TEXT, {"type": "array", "items": _OBJECT}]},
+    "instructions": _TEXT,
+    "previous_response_id": _TEXT,
+    "max_output_tokens": {"type": "integer", "minimum": 1},
+    "tools": {"type": "array", "items": _OBJECT},
+    "tool_choice": {"anyOf": [_TEXT, _OBJECT]},
+    "parallel_tool_calls": _SWITCH,
+    "text": _OBJECT,
+    "reasoning": _OBJECT,
+    "truncation": {"enum": ["auto", "disabled"]},
+    "store": _SWITCH,
+    "stream": _SWITCH,
+}
 _MESSAGES: Schema = {
     "messages": _CHAT["messages"],
     "system": {"anyOf": [_TEXT, {"type": "array", "items": _OBJECT}]},
@@ -121,6 +135,8 @@ def _bodies() -> dict[str, Schema]:
         ),
         "/detokenize": _body({"tokens": _IDS}, "tokens"),
         "/apply-template": _body(template, "messages"),
+        "/v1/responses": _body(_settings() | _RESPONSES_BODY, "input"),
+        "/v1/responses/input_tokens": _body(_RESPONSES_BODY, "input"),
         "/v1/messages": _body(_settings() | _MESSAGES, "messages", "max_tokens"),
         "/v1/messages/count_tokens": _body(_MESSAGES, "messages"),
     }
