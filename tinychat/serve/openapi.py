@@ -170,6 +170,15 @@ _SLOT: Schema = {
     "requestBody": _body({"filename": _TEXT}),
     "responses": _RESPONSES,
 }
+_STORED_ID = {"name": "response_id", "in": "path", "required": True, "schema": _TEXT}
+_STORED: Schema = {
+    "/v1/responses/{response_id}": {
+        "parameters": [_STORED_ID],
+        "get": {"responses": _RESPONSES},
+        "delete": {"responses": _RESPONSES},
+    },
+    "/v1/responses/{response_id}/input_items": {"parameters": [_STORED_ID], "get": {"responses": _RESPONSES}},
+}
 _READ = ("/v1/models", "/health", "/props", "/slots", "/metrics")
 
 
@@ -178,5 +187,6 @@ def openapi_document() -> Schema:
     """Return the description of the server as OpenAPI's JSON."""
     paths: Schema = {path: {"post": {"requestBody": body, "responses": _RESPONSES}} for path, body in _bodies().items()}
     paths |= {path: {"get": {"responses": _RESPONSES}} for path in _READ}
+    paths |= _STORED
     paths["/slots/{id_slot}"] = {"post": _SLOT}
     return {"openapi": "3.1.0", "info": {"title": "tinychat", "version": version("tinychat")}, "paths": paths}
