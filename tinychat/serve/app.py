@@ -20,11 +20,17 @@ from tinychat.serve.answering import Answer, answer
 from tinychat.serve.api_error import ApiError, as_api_error
 from tinychat.serve.chat_completions import ChatAnswer
 from tinychat.serve.completions import CompletionAnswer
+from tinychat.serve.embeddings import answer_embeddings
 from tinychat.serve.guard import Door, Guard
 from tinychat.serve.infill import InfillAnswer
 from tinychat.serve.llama_completion import LlamaAnswer
+from tinychat.serve.messages import MessagesAnswer, count_tokens
 from tinychat.serve.model_pool import ServedModel
 from tinychat.serve.openapi import openapi_document
+from tinychat.serve.page import page_routes
+from tinychat.serve.response_endpoints import count_input_tokens, delete_response, get_response, list_input_items
+from tinychat.serve.response_store import ResponseStore
+from tinychat.serve.responses import ResponsesAnswer
 from tinychat.serve.server import Server
 from tinychat.serve.slot_files import change_slot
 from tinychat.serve.text_endpoints import answer_text, apply_template, detokenize, tokenize
@@ -38,6 +44,7 @@ def create_app(server: Server, door: Door) -> Starlette:
     routes = [
         *_both("/chat/completions", partial(_answered, server, ChatAnswer), "POST"),
         *_both("/completions", partial(_answered, server, CompletionAnswer), "POST"),
+        *_both("/embeddings", partial(answer_embeddings, server), "POST"),
         *_both("/models", partial(monitoring.models, server), "GET"),
         *_both("/health", partial(monitoring.health, server), "GET"),
         *_both("/completion", partial(_answered, server, LlamaAnswer), "POST"),
@@ -45,8 +52,12 @@ def create_app(server: Server, door: Door) -> Starlette:
         *_both("/tokenize", partial(answer_text, tokenize, server), "POST"),
         *_both("/detokenize", partial(answer_text, detokenize, server), "POST"),
         *_both("/apply-template", partial(answer_text, apply_template, server), "POST"),
+        *_responses(server),
+        Route("/v1/messages", partial(_answered, server, MessagesAnswer), methods=["POST"]),
+        Route("/v1/messages/count_tokens", partial(answer_text, count_tokens, server), methods=["POST"]),
         *_both("/props", partial(monitoring.props, server), "GET"),
         Route("/openapi.json", _openapi, methods=["GET"]),
+        *page_routes(),
     ]
     if server.shows_slots:
         routes.append(Route("/slots", partial(monitoring.slots, server), methods=["GET"]))
@@ -80,6 +91,18 @@ def create_app(server: Server, door: Door) -> Starlette:
 def _both(path: str, endpoint: Callable[..., object], method: str) -> list[Route]:
     """Return the routes of an endpoint with and without the version before its path."""
     return [Route(prefix + path, endpoint, methods=[method]) for prefix in ("/v1", "")]
+
+
+def _responses(server: Server) -> list[Route]:
+    """Return the routes of OpenAI's responses, which share a store."""
+    store = ResponseStore()
+    return [
+        *_both("/responses", partial(_answered, server, partial(ResponsesAnswer, store)), "POST"),
+        *_both("/responses/input_tokens", partial(answer_text, partial(count_input_tokens, store), server), "POST"),
+        *_both("/responses/{response_id}", partial(get_response, store), "GET"),
+        *_both("/responses/{response_id}", partial(delete_response, store), "DELETE"),
+        *_both("/responses/{response_id}/input_items", partial(list_input_items, store), "GET"),
+    ]
 
 
 async def _answered(server: Server, kind: AnswerKind, http: HttpRequest) -> Response:
