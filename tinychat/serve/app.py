@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from tinychat.errors import TinychatError
-from tinychat.serve import monitoring
+from tinychat.serve import monitoring, ollama_models
 from tinychat.serve.answering import Answer, answer
 from tinychat.serve.api_error import ApiError, as_api_error
 from tinychat.serve.chat_completions import ChatAnswer
@@ -24,6 +24,8 @@ from tinychat.serve.guard import Door, Guard
 from tinychat.serve.infill import InfillAnswer
 from tinychat.serve.llama_completion import LlamaAnswer
 from tinychat.serve.model_pool import ServedModel
+from tinychat.serve.ollama import OllamaChat, OllamaCompletion, answer_ollama
+from tinychat.serve.ollama_pull import pull
 from tinychat.serve.openapi import openapi_document
 from tinychat.serve.server import Server
 from tinychat.serve.slot_files import change_slot
@@ -47,6 +49,7 @@ def create_app(server: Server, door: Door) -> Starlette:
         *_both("/apply-template", partial(answer_text, apply_template, server), "POST"),
         *_both("/props", partial(monitoring.props, server), "GET"),
         Route("/openapi.json", _openapi, methods=["GET"]),
+        *_ollama_routes(server),
     ]
     if server.shows_slots:
         routes.append(Route("/slots", partial(monitoring.slots, server), methods=["GET"]))
@@ -80,6 +83,20 @@ def create_app(server: Server, door: Door) -> Starlette:
 def _both(path: str, endpoint: Callable[..., object], method: str) -> list[Route]:
     """Return the routes of an endpoint with and without the version before its path."""
     return [Route(prefix + path, endpoint, methods=[method]) for prefix in ("/v1", "")]
+
+
+def _ollama_routes(server: Server) -> list[Route]:
+    return [
+        # Ollama's clients look so whether there is a server.
+        Route("/", ollama_models.is_running, methods=["HEAD"]),
+        Route("/api/chat", partial(answer_ollama, OllamaChat, server), methods=["POST"]),
+        Route("/api/generate", partial(answer_ollama, OllamaCompletion, server), methods=["POST"]),
+        Route("/api/tags", partial(ollama_models.tags, server), methods=["GET"]),
+        Route("/api/ps", partial(ollama_models.running, server), methods=["GET"]),
+        Route("/api/version", ollama_models.version, methods=["GET"]),
+        Route("/api/show", partial(ollama_models.show, server), methods=["POST"]),
+        Route("/api/pull", partial(pull, server), methods=["POST"]),
+    ]
 
 
 async def _answered(server: Server, kind: AnswerKind, http: HttpRequest) -> Response:
