@@ -131,6 +131,8 @@ ARROWS = {
         "generate.run",
         "generate.stream",
         "settings",
+        "tools.definitions",
+        "tools.formats",
         "user_folders",
     ],
     "serve": [

@@ -32,7 +32,8 @@ from tinychat.conversation.history import Transcript
 from tinychat.conversation.session_file import from_json, to_json
 from tinychat.errors import TinychatError
 from tinychat.files import read_stream
-from tinychat.generate.grammar import Constraint, Grammar, GrammarTokens
+from tinychat.generate.grammar import Constraint, Grammar
+from tinychat.generate.grammar_tokens import GrammarTokens
 from tinychat.generate.request import Request
 from tinychat.models.architectures import parse_config
 from tinychat.models.folder import header_of, open_model_folder

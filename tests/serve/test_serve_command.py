@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -77,6 +78,43 @@ def test_a_second_signal_ends_at_once():
             process.wait(0.5)
         process.send_signal(signal.SIGTERM)
         process.wait(10)
+
+
+def test_open_opens_the_page_once_it_is_served(tmp_path, monkeypatch):
+    opened = tmp_path / "opened"
+    browser = tmp_path / "browser.py"
+    browser.write_text(
+        "import sys, urllib.request\n"
+        "title = urllib.request.urlopen(sys.argv[1]).read().decode().split('<title>')[1].split('<')[0]\n"
+        f"open({str(opened)!r}, 'w').write(sys.argv[1] + ' ' + title)\n"
+    )
+    monkeypatch.setenv("BROWSER", f"{sys.executable} {browser} %s")
+    with started("usual", "--open") as (_process, port):
+        assert wait_for(opened) == f"http://127.0.0.1:{port}/ tinychat"
+
+
+def wait_for(path):
+    """Return the text of a file, once it is written."""
+    for _ in range(SECONDS * 20):
+        if path.exists() and (text := path.read_text()):
+            return text
+        time.sleep(0.05)
+    raise AssertionError(f"{path} is not there")
+
+
+@pytest.mark.parametrize(
+    ("url", "page"),
+    [
+        ("http://127.0.0.1:80", "http://127.0.0.1:80/"),
+        ("http://0.0.0.0:8080", "http://127.0.0.1:8080/"),
+        ("http://[::]:8080", "http://[::1]:8080/"),
+    ],
+)
+def test_without_a_browser_the_address_is_said(url, page, monkeypatch):
+    monkeypatch.setattr("webbrowser.open", lambda _page: False)
+    said = []
+    running._open_page(url, said.append)
+    assert said == [f"no browser can be opened: open {page}"]
 
 
 @pytest.fixture

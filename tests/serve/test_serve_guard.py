@@ -7,6 +7,7 @@ from starlette.testclient import TestClient
 
 from tinychat.serve.app import create_app
 from tinychat.serve.guard import Door
+from tinychat.serve.page import PATHS
 
 PAGE = "http://page.example"
 
@@ -79,17 +80,57 @@ def test_one_of_the_keys_opens(enter, headers, status):
         assert error["type"] == "authentication_error" and "secret" not in answer.text
 
 
-def test_every_path_but_health_needs_the_key(enter):
+def test_every_path_but_health_and_the_page_needs_the_key(enter):
     door = Door(keys=("secret",))
-    for path in ("/health", "/v1/health"):
+    for path in ("/health", "/v1/health", *PATHS):
         assert enter(door, path=path).status_code == 200
-    for path in ("/", "/metrics", "/slots", "/props", "/openapi.json", "/health/", "//health", "/v1/health/../models"):
+    for path in ("/page/", "/page", "/page/none.js", "/metrics", "/slots", "/props", "/openapi.json"):
+        assert enter(door, path=path).status_code == 401
+    for path in ("/health/", "/v1/health/../models"):
         assert enter(door, path=path).status_code == 401
     for path in ("/completion", "/v1/chat/completions", "/infill", "/tokenize", "/slots/0?action=erase"):
         assert enter(door, "POST", path, {"prompt": "a"}).status_code == 401
 
 
-@pytest.mark.parametrize("path", ["/", "/v2/models", "/v1/embeddings", "/completion/x"])
+@pytest.mark.parametrize(
+    ("host", "origin", "others"),
+    [
+        ("localhost:8080", "http://localhost:8080", {}),
+        ("LocalHost:8080", "http://localhost:8080", {}),
+        ("[::1]:8080", "http://[::1]:8080", {}),
+        ("box.lan", "https://box.lan", {"hosts": {"box.lan"}}),
+    ],
+)
+def test_the_page_of_the_server_is_let_in(enter, host, origin, others):
+    assert enter(Door(**others), host=host, origin=origin).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "origin"),
+    [
+        ("localhost:8080", "http://localhost:3000"),
+        ("localhost:8080", "http://127.0.0.1:8080"),
+        ("localhost:8080", "http://localhost"),
+        ("localhost:8080", "http://localhost:8080.page.example"),
+        ("localhost:8080", "null"),
+        ("localhost:8080", "file://localhost:8080"),
+    ],
+)
+def test_other_pages_of_this_machine_are_not(enter, host, origin):
+    assert enter(Door(), host=host, origin=origin).json()["error"]["code"] == "origin_refused"
+
+
+def test_a_name_among_all_is_own_only_with_a_key(enter):
+    rebound = {"host": "page.example", "origin": PAGE}
+    assert enter(Door(hosts={"*"}), **rebound).json()["error"]["code"] == "origin_refused"
+    assert enter(Door(hosts={"*"}, keys=("secret",)), **rebound).status_code == 401
+    answer = enter(Door(hosts={"*"}, keys=("secret",)), authorization="Bearer secret", **rebound)
+    assert answer.status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path", ["/page", "/page/none.js", "/page/../app.py", "/v2/models", "/v1/embeddings", "/completion/x"]
+)
 def test_other_paths_are_errors_in_the_same_form(enter, path):
     answer = enter(Door(), path=path)
     assert answer.status_code == 404 and answer.json()["error"]["code"] == "not_found"

@@ -124,11 +124,21 @@ def test_random_calls_are_read_back(reply, before, after, seed):
     check(reply, before, after, lambda text: [range(1, len(text)), sorted(draw.choices(range(len(text) + 1), k=5))])
 
 
+def check_each_cut(reply, before, after):
+    check(reply, before, after, lambda text: [range(1, len(text)), *([cut] for cut in range(1, len(text)))])
+
+
+@given(reply=replies(), before=BESIDE, after=BESIDE)
+@settings(max_examples=40, deadline=None, suppress_health_check=[*HealthCheck])
+def test_some_random_calls_are_read_back_split_at_every_character(reply, before, after):
+    check_each_cut(reply, before, after)
+
+
 @pytest.mark.slow
 @given(reply=replies(), before=BESIDE, after=BESIDE)
 @settings(max_examples=500, deadline=None, suppress_health_check=[*HealthCheck])
 def test_random_calls_are_read_back_split_at_every_character(reply, before, after):
-    check(reply, before, after, lambda text: [range(1, len(text)), *([cut] for cut in range(1, len(text)))])
+    check_each_cut(reply, before, after)
 
 
 @every_format

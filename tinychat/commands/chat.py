@@ -134,9 +134,8 @@ def chat(
         if lines.interactive or name is not None:
             workspace.autosave()
         try:
-            with _servers(preferences, found.tools) if remote is None else nullcontext() as servers:
-                if servers is not None:
-                    set_up_tools(repl, found.tools, servers)
+            with _servers(preferences, found.tools) as servers:
+                set_up_tools(repl, found.tools, servers)
                 repl.run()
         finally:
             workspace.save_cache()

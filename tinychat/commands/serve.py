@@ -64,6 +64,7 @@ _LOCAL = ("127.0.0.1", "localhost", "::1")
 )
 @click.option("--cors", "origins", multiple=True, metavar="ORIGIN", help="Let in pages of this origin; repeatable")
 @click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="Serve this Host, too; repeatable, * all")
+@click.option("--open", "opens_page", is_flag=True, help="Open the page of the server in a browser, once it is ready")
 @click.option(
     "--ping", type=click.FloatRange(0.1), default=15.0, show_default=True, help="Seconds of silence before a comment"
 )
@@ -107,6 +108,7 @@ def serve(
     queue: int,
     origins: tuple[str, ...],
     hosts: tuple[str, ...],
+    opens_page: bool,
     ping: float,
     shutdown: float,
     no_shared_prefixes: bool,
@@ -118,7 +120,7 @@ def serve(
     grammar: Path | None,
     **flags: Any,
 ) -> None:
-    """Serve MODEL to other programs at http://127.0.0.1:8080/v1.
+    """Serve MODEL to other programs at http://127.0.0.1:8080/v1, and to you at http://127.0.0.1:8080/.
 
     The endpoints are those of OpenAI's chat completions, completions and models. The same request gets the
     same answer, alone or beside others. A schema or grammar is for requests without one of their own or a
@@ -160,6 +162,7 @@ def serve(
         shares_prefixes=not no_shared_prefixes,
         paths=paths,
         pull=_puller(load, preferences, rules) if allow_pull else None,
+        opens_page=opens_page,
     )
     run_server(loads, options, lambda line: click.echo(line, err=True))
 

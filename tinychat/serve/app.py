@@ -27,6 +27,7 @@ from tinychat.serve.model_pool import ServedModel
 from tinychat.serve.ollama import OllamaChat, OllamaCompletion, answer_ollama
 from tinychat.serve.ollama_pull import pull
 from tinychat.serve.openapi import openapi_document
+from tinychat.serve.page import page_routes
 from tinychat.serve.server import Server
 from tinychat.serve.slot_files import change_slot
 from tinychat.serve.text_endpoints import answer_text, apply_template, detokenize, tokenize
@@ -50,6 +51,7 @@ def create_app(server: Server, door: Door) -> Starlette:
         *_both("/props", partial(monitoring.props, server), "GET"),
         Route("/openapi.json", _openapi, methods=["GET"]),
         *_ollama_routes(server),
+        *page_routes(),
     ]
     if server.shows_slots:
         routes.append(Route("/slots", partial(monitoring.slots, server), methods=["GET"]))
@@ -87,8 +89,6 @@ def _both(path: str, endpoint: Callable[..., object], method: str) -> list[Route
 
 def _ollama_routes(server: Server) -> list[Route]:
     return [
-        # Ollama's clients look so whether there is a server.
-        Route("/", ollama_models.is_running, methods=["HEAD"]),
         Route("/api/chat", partial(answer_ollama, OllamaChat, server), methods=["POST"]),
         Route("/api/generate", partial(answer_ollama, OllamaCompletion, server), methods=["POST"]),
         Route("/api/tags", partial(ollama_models.tags, server), methods=["GET"]),

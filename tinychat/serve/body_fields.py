@@ -147,6 +147,14 @@ def usage(summaries: Sequence[Summary], choices: int) -> dict[str, Any]:
     }
 
 
+def take_ids(fields: dict[str, Any], name: str, model: Model) -> list[int]:
+    """Take out a field of token ids."""
+    ids = fields.pop(name, None)
+    if not isinstance(ids, list) or not all(type(one) is int and 0 <= one < model.vocab_size for one in ids):
+        raise FieldError(name, f"must be a list of token ids below {model.vocab_size}")
+    return ids
+
+
 def take_template_variables(fields: dict[str, Any]) -> dict[str, Any]:
     """Take out ``chat_template_kwargs``."""
     value = fields.pop("chat_template_kwargs", {})

@@ -1,7 +1,7 @@
 """The door of the server: which hosts, origins and keys are let in.
 
 A page of the web that a browser shows can send requests to this machine, under a name that it lets point here (DNS
-rebinding). So the Host header must name this machine, and an Origin must be allowed.
+rebinding). So the Host header must name this machine, and an Origin must be allowed, or be that of our own page.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tinychat.serve.api_error import ApiError
+from tinychat.serve.page import PATHS
 from tinychat.serve.wire import wire_of
 
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
-# What a monitor may ask without a key.
-_OPEN_PATHS = frozenset({"/health", "/v1/health"})
+# What a monitor may ask without a key, and the page, which asks its user for one.
+_OPEN_PATHS = frozenset({"/health", "/v1/health", *PATHS})
 _PREFLIGHT_SECONDS = "600"
 
 
@@ -52,7 +53,7 @@ class Door:
         if "*" not in self.hosts and _host_name(headers.get("host", "")) not in self.hosts:
             raise ApiError(403, "this Host is not served: allow it with --allow-host", code="host_refused")
         origin = headers.get("origin")
-        if origin is not None and not self.allows_origin(origin):
+        if origin is not None and not (self.allows_origin(origin) or self._is_own(origin, headers)):
             raise ApiError(403, "this Origin is not allowed: allow it with --cors", code="origin_refused")
         if self.keys and path not in _OPEN_PATHS and not self._has_key(headers):
             raise ApiError(401, "the API key is missing or wrong", "authentication_error", code="invalid_api_key")
@@ -60,6 +61,16 @@ class Door:
     def allows_origin(self, origin: str) -> bool:
         """Return whether pages of an origin may read answers."""
         return "*" in self.origins or origin in self.origins
+
+    def _is_own(self, origin: str, headers: Headers) -> bool:
+        """Return whether an origin is this server's, under a name that is meant for it.
+
+        A name that is served only because all are (`*`) may be one that a page of the web lets point here: then a key
+        must tell the user from it.
+        """
+        host = headers.get("host", "").lower()
+        is_meant = bool(self.keys) or _host_name(host) in self.hosts
+        return is_meant and origin.lower() in (f"http://{host}", f"https://{host}")
 
     def _has_key(self, headers: Headers) -> bool:
         given = headers.get("authorization", "").removeprefix("Bearer ").strip() or headers.get("x-api-key", "")

@@ -181,8 +181,3 @@ def _capabilities(model: Model) -> list[str]:
 async def version(_http: HttpRequest) -> Response:
     """Return the version of Ollama's API that is spoken."""
     return JSONResponse({"version": API_VERSION})
-
-
-async def is_running(_http: HttpRequest) -> Response:
-    """Answer those who only look whether there is a server."""
-    return Response()

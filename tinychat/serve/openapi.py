@@ -52,6 +52,8 @@ _LLAMA: Schema = {
     "joins_prompt": _SWITCH,
     "opens_thinking": _SWITCH,
     "think_budget": {"type": "integer", "minimum": 0},
+    "shown": _IDS,
+    "tools": {"type": "array", "items": _OBJECT},
 } | {name: {"enum": [*values]} for name, values in llama_fields.OFF.items() if name not in body_fields.NAMES}
 _PROMPT: Schema = {
     "prompt": {"anyOf": [_TEXT, {"type": "array", "items": {"anyOf": [_TEXT, {"type": "integer"}, _IDS]}}]}
@@ -88,7 +90,7 @@ def _bodies() -> dict[str, Schema]:
     completion |= {"echo": _SWITCH, "logprobs": {"type": "integer", "minimum": 0, "maximum": 20}}
     llama: Schema = _settings() | _LLAMA | _PROMPT
     hole = {"input_prefix": _TEXT, "input_suffix": _TEXT, "input_extra": {"type": "array", "items": _FILE}}
-    template = _CHAT | dict.fromkeys(("add_generation_prompt", "return_tokens", "thinking"), _SWITCH)
+    template = _CHAT | dict.fromkeys(("add_generation_prompt", "return_tokens", "return_calls", "thinking"), _SWITCH)
     return {
         "/v1/chat/completions": _body(chat, "messages"),
         "/v1/completions": _body(completion, "prompt"),

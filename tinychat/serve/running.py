@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import threading
+import webbrowser
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -58,6 +60,7 @@ class ServerOptions:
     shares_prefixes: bool = True
     paths: Mapping[str, Path] = field(default_factory=dict)
     pull: Pull | None = None
+    opens_page: bool = False
 
 
 class _Runner(uvicorn.Server):
@@ -134,10 +137,21 @@ async def _serve(
             if first.done():
                 first.result()
         say(f"serving at {url}/v1")
+        if options.opens_page:
+            # Beside the loop: a browser in a terminal returns when it is left.
+            threading.Thread(target=_open_page, args=(url, say), daemon=True).start()
         await serving
     finally:
         runner.should_exit = True
         await asyncio.gather(serving, return_exceptions=True)
+
+
+def _open_page(url: str, say: Callable[[str], None]) -> None:
+    """Open the page in the browser of the user."""
+    # An address to listen at everywhere is none to go to.
+    page = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:") + "/"
+    if not webbrowser.open(page):
+        say(f"no browser can be opened: open {page}")
 
 
 def _prepared(load: Load, options: ServerOptions, files: PrefixFiles) -> Load:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
 from tinychat.conversation.openai import read_messages
-from tinychat.errors import FieldError
+from tinychat.errors import FieldError, SettingError
 from tinychat.generate.model import Model
 from tinychat.serve import body_fields
 from tinychat.serve.answering import in_thread
@@ -16,7 +17,8 @@ from tinychat.serve.bodies import read_object
 from tinychat.serve.server import Server
 from tinychat.serve.wire import Payload
 from tinychat.text.guard import unguard
-from tinychat.tools.definitions import tool_choice
+from tinychat.tools.definitions import ToolChoice, tool_choice
+from tinychat.tools.formats.form_fields import fields_of_form
 
 Work = Callable[[Payload, Model], Payload]
 
@@ -59,9 +61,7 @@ def _piece(model: Model, token_id: int) -> str | list[int]:
 
 def detokenize(body: Payload, model: Model) -> Payload:
     """Return the text of ``tokens``, the names of control tokens included."""
-    ids = body.pop("tokens", None)
-    if not isinstance(ids, list) or not all(type(one) is int and 0 <= one < model.vocab_size for one in ids):
-        raise FieldError("tokens", f"must be a list of token ids below {model.vocab_size}")
+    ids = body_fields.take_ids(body, "tokens", model)
     _refuse_others(body)
     return {"content": model.tokenizer.decode(ids, skip_special=False)}
 
@@ -69,13 +69,14 @@ def detokenize(body: Payload, model: Model) -> Payload:
 def apply_template(body: Payload, model: Model) -> Payload:
     """Return the text of ``messages`` as the model's template writes it.
 
-    With ``return_tokens`` come the ids, in which no message spells a control token, and what `Prompt` tells of them.
+    With ``return_tokens`` come the ids, in which no message spells a control token, and what `Prompt` tells of them;
+    with ``return_calls``, how the model writes calls of ``tools``, and why they cannot be held to their schemas.
     """
     messages = read_messages(body.pop("messages", None))
     begins_reply = body_fields.take_bool(body, "add_generation_prompt", default=True)
     variables = body_fields.take_template_variables(body)
     tools = tool_choice(*(body.pop(name, None) for name in ("tools", "tool_choice", "parallel_tool_calls")))
-    returns_tokens = body_fields.take_bool(body, "return_tokens")
+    returns_tokens, returns_calls = [body_fields.take_bool(body, name) for name in ("return_tokens", "return_calls")]
     thinking = body_fields.take_bool(body, "thinking") if "thinking" in body else None
     _refuse_others(body)
     variables |= model.template.thinking_variables(thinking)
@@ -89,7 +90,20 @@ def apply_template(body: Payload, model: Model) -> Payload:
             "stop": [*model.template.stop_strings],
             "opens_thinking": model.opens_thinking(thinking),
         }
+    if returns_calls:
+        fields["calls"] = _told_of_calls(model, tools)
     return fields
+
+
+def _told_of_calls(model: Model, tools: ToolChoice) -> Payload:
+    """Return the form of a model's calls, the control tokens that are its marks, and a problem of the schemas."""
+    problem = None
+    try:
+        model.call_constraint(replace(tools, constrains=True))
+    except SettingError as error:
+        problem = str(error)
+    form = fields_of_form(model.tool_template.form)
+    return {"form": form, "markers": sorted(model.call_markers), "problem": problem}
 
 
 def _refuse_others(body: Payload) -> None:
