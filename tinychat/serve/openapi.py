@@ -7,6 +7,7 @@ from importlib.metadata import version
 from typing import Any
 
 from tinychat.serve import body_fields, llama_fields
+from tinychat.serve.ollama_schema import ollama_bodies
 from tinychat.setting_kinds import Integer, Kind, Number, Switch, Texts
 from tinychat.settings import SETTINGS
 
@@ -101,6 +102,7 @@ def _bodies() -> dict[str, Schema]:
         ),
         "/detokenize": _body({"tokens": _IDS}, "tokens"),
         "/apply-template": _body(template, "messages"),
+        **{path: _body(fields) for path, fields in ollama_bodies(_settings()).items()},
     }
 
 
@@ -120,25 +122,41 @@ _ERROR = {
     },
     "required": ["error"],
 }
-_RESPONSES: Schema = {
-    "200": {"description": "The answer"},
-    "default": {"description": "An error", "content": {"application/json": {"schema": _ERROR}}},
-}
+_OLLAMA_ERROR = {"type": "object", "properties": {"error": _TEXT}, "required": ["error"]}
+
+
+def _responses(error: Schema) -> Schema:
+    """Return the answers of an endpoint, whose errors have this schema."""
+    return {
+        "200": {"description": "The answer"},
+        "default": {"description": "An error", "content": {"application/json": {"schema": error}}},
+    }
+
+
+def _responses_of(path: str) -> Schema:
+    return _responses(_OLLAMA_ERROR if path.startswith("/api/") else _ERROR)
+
+
 _SLOT: Schema = {
     "parameters": [
         {"name": "id_slot", "in": "path", "required": True, "schema": {"type": "integer", "minimum": 0}},
         {"name": "action", "in": "query", "required": True, "schema": {"enum": ["save", "restore", "erase"]}},
     ],
     "requestBody": _body({"filename": _TEXT}),
-    "responses": _RESPONSES,
+    "responses": _responses(_ERROR),
 }
-_READ = ("/v1/models", "/health", "/props", "/slots", "/metrics")
+_READ = (
+    *("/v1/models", "/health", "/props", "/slots", "/metrics"),
+    *("/api/tags", "/api/ps", "/api/version"),
+)
 
 
 @cache
 def openapi_document() -> Schema:
     """Return the description of the server as OpenAPI's JSON."""
-    paths: Schema = {path: {"post": {"requestBody": body, "responses": _RESPONSES}} for path, body in _bodies().items()}
-    paths |= {path: {"get": {"responses": _RESPONSES}} for path in _READ}
+    paths: Schema = {
+        path: {"post": {"requestBody": body, "responses": _responses_of(path)}} for path, body in _bodies().items()
+    }
+    paths |= {path: {"get": {"responses": _responses_of(path)}} for path in _READ}
     paths["/slots/{id_slot}"] = {"post": _SLOT}
     return {"openapi": "3.1.0", "info": {"title": "tinychat", "version": version("tinychat")}, "paths": paths}
