@@ -14,6 +14,7 @@ from tinychat.generate.request import Request
 from tinychat.serve import body_fields, llama_fields
 from tinychat.serve.app import create_app
 from tinychat.serve.guard import Door
+from tinychat.serve.model_pool import ModelPool
 from tinychat.serve.openapi import openapi_document
 
 POSTED = [path for path, methods in openapi_document()["paths"].items() if "post" in methods and "{" not in path]
@@ -89,11 +90,18 @@ def bodies_of(path):
 
 @pytest.fixture(scope="module")
 def client():
-    """Return a client of a model that ends each reply after some letters."""
-    model = fake_model(lambda ids: 97 if len(ids) % 7 else EOS, name="brief", context_size=400)
-    server = new_server(model, defaults=Request(temperature=0.0, max_tokens=12))
+    """Return a client of a model that ends each reply after some letters; bodies may unload it."""
+    server, models = new_server(), []
+
+    def load():
+        models.append(fake_model(lambda ids: 97 if len(ids) % 7 else EOS, name="brief", context_size=400))
+        return models[-1], Request(temperature=0.0, max_tokens=12)
+
+    server.pool = ModelPool({"brief": load})
     with TestClient(create_app(server, Door({"testserver"})), raise_server_exceptions=True) as client:
-        client.idle = lambda: (server.admission.running, server.admission.waiting, len(model.driver)) == (0, 0, 0)
+        client.idle = lambda: (
+            (server.admission.running, server.admission.waiting, sum(len(one.driver) for one in models)) == (0, 0, 0)
+        )
         yield client
 
 
