@@ -210,17 +210,19 @@ def pulled(server, client, pull, **fields):
     return [json.loads(line) for line in answer.text.splitlines()]
 
 
-def test_a_pulled_model_is_served(serve):
+def test_a_pulled_model_is_served(serve, tmp_path):
+    (tmp_path / "model.safetensors").write_bytes(b"abc")
     server, client = serve("one")
 
     def pull(name, progress):
         for done in range(4):
             progress(done, 3)
-        return lambda: server.load(name)
+        return (lambda: server.load(name)), tmp_path
 
     lines = pulled(server, client, pull)
     assert lines[0] == {"status": "pulling manifest"} and lines[-1] == {"status": "success"}
     assert lines[1:-1] == [{"status": "pulling qwen3-0.6b", "completed": done, "total": 3} for done in range(4)]
+    assert [one["size"] for one in client.get("/api/tags").json()["models"]] == [0, 3]
     assert ask(client, model="qwen3-0.6b")["model"] == "qwen3-0.6b"
     assert [one["name"] for one in client.get("/api/tags").json()["models"]] == ["one", "qwen3-0.6b"]
     assert pulled(server, client, pull, stream=False) == [{"status": "success"}]

@@ -198,12 +198,13 @@ def _loader(load: Loader, preferences: Preferences, model: str | None, grammar: 
 
 
 def _puller(load: Loader, preferences: Preferences, grammar: Grammar | None) -> Callable[..., Any]:
-    """Return what gets a model of the catalog, and returns its loader."""
+    """Return what gets a model of the catalog, and returns its loader and folder."""
 
     def pull(name: str, progress: Callable[[int, int], None]) -> Any:
         from tinychat.api import pull as pull_model
 
-        return _loader(load, preferences, str(pull_model(name, progress)), grammar)
+        path = pull_model(name, progress)
+        return _loader(load, preferences, str(path), grammar), path
 
     return pull
 

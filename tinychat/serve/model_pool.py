@@ -88,9 +88,10 @@ class ModelPool:
         """Models in memory."""
         return [*self._loaded.values()]
 
-    def add(self, name: str, load: Load) -> None:
-        """Serve one model more."""
-        self._models.setdefault(name, load)
+    def add(self, name: str, load: Load, path: Path) -> None:
+        """Serve one model more, unless there is one of this name."""
+        if self._models.setdefault(name, load) is load:
+            self.paths[name] = path
 
     @asynccontextmanager
     async def use(self, name: object) -> AsyncIterator[ServedModel]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing
+from pathlib import Path
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
@@ -98,10 +99,10 @@ class _Pull:
             raise HubError("the download was stopped")
         self._post((done, total))
 
-    def _end(self, work: asyncio.Future[Load]) -> None:
+    def _end(self, work: asyncio.Future[tuple[Load, Path]]) -> None:
         self._server.is_pulling = False
         if not work.cancelled() and work.exception() is None:
-            self._server.pool.add(self._name, work.result())
+            self._server.pool.add(self._name, *work.result())
         self._steps.put_nowait(None)
 
 

@@ -46,5 +46,6 @@ def ollama_bodies(settings: Schema) -> dict[str, Schema]:
 
 
 def _other_options() -> Schema:
-    off = {name: {"enum": [*values]} for name, values in (OFF | OFF_OPTIONS).items()}
-    return {"num_predict": {"type": "integer", "minimum": -2}} | off | dict.fromkeys(sorted(LOAD_OPTIONS), {})
+    off = {name: {"enum": [*values]} for name, values in [*OFF.items(), *OFF_OPTIONS.items()]}
+    ignored: Schema = {name: {} for name in sorted(LOAD_OPTIONS)}
+    return {"num_predict": {"type": "integer", "minimum": -2}} | off | ignored

@@ -168,7 +168,12 @@ def _prepared(load: Load, options: ServerOptions, files: PrefixFiles) -> Load:
 
 def _prepared_pull(pull: Pull, options: ServerOptions, files: PrefixFiles) -> Pull:
     """Return a pull whose models are loaded as the others."""
-    return lambda name, progress: _prepared(pull(name, progress), options, files)
+
+    def pulled(name: str, progress: Callable[[int, int], None]) -> tuple[Load, Path]:
+        load, path = pull(name, progress)
+        return _prepared(load, options, files), path
+
+    return pulled
 
 
 async def _load_first(pool: ModelPool) -> None:

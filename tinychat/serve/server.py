@@ -21,8 +21,8 @@ from tinychat.serve.slots import closest, missed
 if TYPE_CHECKING:
     from tinychat.generate.stream import Stream
 
-Pull = Callable[[str, Callable[[int, int], None]], Load]
-"""Downloads the model of a name, with a progress that is called with (done, total); returns its loader."""
+Pull = Callable[[str, Callable[[int, int], None]], tuple[Load, Path]]
+"""Downloads the model of a name, with a progress that is called with (done, total); returns its loader and folder."""
 
 
 @dataclass
