@@ -112,12 +112,24 @@ def check(client, path, data):
     expected = (403,) if path == "/api/pull" else (200, 400, 413, 501)
     assert answer.status_code in expected, (answer.status_code, answer.text, data)
     if answer.status_code != 200:
-        error = answer.json()["error"]
-        message = error if path.startswith("/api/") else error["message"]
-        assert isinstance(message, str) and message and "\n" not in message, error
-        assert path.startswith("/api/") or isinstance(error["type"], str)
+        message = message_of(path, answer.json())
+        assert isinstance(message, str) and message and "\n" not in message, answer.text
         assert len(answer.text) < 2000
     assert client.idle()
+
+
+def message_of(path, body):
+    """Return the message of an error, which has the form of its protocol."""
+    match body:
+        case {"error": message} if path.startswith("/api/"):
+            return message
+        case {"error": {"message": message, "type": str(), "param": _, "code": _}} if not path.startswith(
+            "/v1/messages"
+        ):
+            return message
+        case {"type": "error", "error": {"message": message, "type": str()}} if path.startswith("/v1/messages"):
+            return message
+    return None
 
 
 def trial(count):

@@ -23,6 +23,7 @@ from tinychat.serve.completions import CompletionAnswer
 from tinychat.serve.guard import Door, Guard
 from tinychat.serve.infill import InfillAnswer
 from tinychat.serve.llama_completion import LlamaAnswer
+from tinychat.serve.messages import MessagesAnswer, count_tokens
 from tinychat.serve.model_pool import ServedModel
 from tinychat.serve.ollama import OllamaChat, OllamaCompletion, answer_ollama
 from tinychat.serve.ollama_pull import pull
@@ -48,6 +49,8 @@ def create_app(server: Server, door: Door) -> Starlette:
         *_both("/tokenize", partial(answer_text, tokenize, server), "POST"),
         *_both("/detokenize", partial(answer_text, detokenize, server), "POST"),
         *_both("/apply-template", partial(answer_text, apply_template, server), "POST"),
+        Route("/v1/messages", partial(_answered, server, MessagesAnswer), methods=["POST"]),
+        Route("/v1/messages/count_tokens", partial(answer_text, count_tokens, server), methods=["POST"]),
         *_both("/props", partial(monitoring.props, server), "GET"),
         Route("/openapi.json", _openapi, methods=["GET"]),
         *_ollama_routes(server),

@@ -35,6 +35,16 @@ _CHAT: Schema = {
     "parallel_tool_calls": _SWITCH,
     "chat_template_kwargs": _OBJECT,
 }
+_MESSAGES: Schema = {
+    "messages": _CHAT["messages"],
+    "system": {"anyOf": [_TEXT, {"type": "array", "items": _OBJECT}]},
+    "tools": {"type": "array", "items": _OBJECT},
+    "tool_choice": _OBJECT,
+    "thinking": _OBJECT,
+    "output_config": _OBJECT,
+    "stop_sequences": _TEXTS,
+    "stream": _SWITCH,
+}
 _RESPONSE_FORMAT: Schema = {"response_format": _OBJECT}
 _LLAMA: Schema = {
     "n_predict": {"type": "integer", "minimum": -2},
@@ -102,6 +112,8 @@ def _bodies() -> dict[str, Schema]:
         ),
         "/detokenize": _body({"tokens": _IDS}, "tokens"),
         "/apply-template": _body(template, "messages"),
+        "/v1/messages": _body(_settings() | _MESSAGES, "messages", "max_tokens"),
+        "/v1/messages/count_tokens": _body(_MESSAGES, "messages"),
         **{path: _body(fields) for path, fields in ollama_bodies(_settings()).items()},
     }
 

@@ -14,13 +14,14 @@ from tinychat.generate.model import Model
 from tinychat.serve import body_fields
 from tinychat.serve.answering import in_thread
 from tinychat.serve.bodies import read_object
+from tinychat.serve.model_pool import ServedModel
 from tinychat.serve.server import Server
 from tinychat.serve.wire import Payload
 from tinychat.text.guard import unguard
 from tinychat.tools.definitions import ToolChoice, tool_choice
 from tinychat.tools.formats.form_fields import fields_of_form
 
-Work = Callable[[Payload, Model], Payload]
+Work = Callable[[Payload, ServedModel], Payload]
 
 
 async def answer_text(work: Work, server: Server, http: HttpRequest) -> Response:
@@ -32,11 +33,12 @@ async def answer_text(work: Work, server: Server, http: HttpRequest) -> Response
     """
     body = await read_object(http)
     async with server.use(body.pop("model", None)) as served:
-        return JSONResponse(await in_thread(lambda: work(body, served.model)))
+        return JSONResponse(await in_thread(lambda: work(body, served)))
 
 
-def tokenize(body: Payload, model: Model) -> Payload:
+def tokenize(body: Payload, served: ServedModel) -> Payload:
     """Return the ids of ``content``; by default the names of control tokens in it are those tokens."""
+    model = served.model
     content = body.pop("content", None)
     if not isinstance(content, str):
         raise FieldError("content", "must be a text")
@@ -59,19 +61,21 @@ def _piece(model: Model, token_id: int) -> str | list[int]:
         return [*spelled]
 
 
-def detokenize(body: Payload, model: Model) -> Payload:
+def detokenize(body: Payload, served: ServedModel) -> Payload:
     """Return the text of ``tokens``, the names of control tokens included."""
+    model = served.model
     ids = body_fields.take_ids(body, "tokens", model)
     _refuse_others(body)
     return {"content": model.tokenizer.decode(ids, skip_special=False)}
 
 
-def apply_template(body: Payload, model: Model) -> Payload:
+def apply_template(body: Payload, served: ServedModel) -> Payload:
     """Return the text of ``messages`` as the model's template writes it.
 
     With ``return_tokens`` come the ids, in which no message spells a control token, and what `Prompt` tells of them;
     with ``return_calls``, how the model writes calls of ``tools``, and why they cannot be held to their schemas.
     """
+    model = served.model
     messages = read_messages(body.pop("messages", None))
     begins_reply = body_fields.take_bool(body, "add_generation_prompt", default=True)
     variables = body_fields.take_template_variables(body)
