@@ -122,8 +122,8 @@ def serve(
 ) -> None:
     """Serve MODEL to other programs at http://127.0.0.1:8080/v1, and to you at http://127.0.0.1:8080/.
 
-    The endpoints are those of OpenAI's chat completions, completions and models. The same request gets the
-    same answer, alone or beside others. A schema or grammar is for requests without one of their own or a
+    The endpoints are those of OpenAI, Anthropic, Ollama and llama-server. The same request gets the same
+    answer, alone or beside others. A schema or grammar is for requests without one of their own or a
     forced call. Ctrl-C ends the server: replies that are being written may end first.
     """
     if model is not None and folder is not None:
