@@ -239,6 +239,25 @@ def test_a_bare_text_has_the_type_of_its_schema(schema, text, value):
 
 
 @pytest.mark.parametrize(
+    ("word", "text", "value"),
+    [
+        ("true", "12", "12"),
+        ("false", "12", 12),
+        ("false", '{"a": [null]}', {"a": [None]}),
+        ("false", "no JSON", "no JSON"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["string", "integer"])
+def test_a_word_tells_the_type_of_a_value(word, text, value, kind):
+    form = FORMATS["deepseek 3.2"]
+    tools = [Tool("f", "", {"type": "object", "properties": {"a": {"type": kind}}})]
+    written = spelled(form, [("f", {"a": "?"})]).replace('"true">?', f'"{word}">{text}')
+    assert calls_of(found(form, tools, written)[0]) == ([("f", {"a": value})], [])
+    parser = found(form, tools, written.replace(f'"{word}"', '"maybe"'))[1]
+    assert (parser.faults, parser.ended) == (["call 1: it has no type of a value"], 0)
+
+
+@pytest.mark.parametrize(
     ("text", "calls"),
     [
         ('{"name": "clock", "parameters": {}}', [("clock", {})]),

@@ -20,6 +20,7 @@ from tinychat.serve.answering import Answer, answer
 from tinychat.serve.api_error import ApiError, as_api_error
 from tinychat.serve.chat_completions import ChatAnswer
 from tinychat.serve.completions import CompletionAnswer
+from tinychat.serve.embeddings import answer_embeddings
 from tinychat.serve.guard import Door, Guard
 from tinychat.serve.infill import InfillAnswer
 from tinychat.serve.llama_completion import LlamaAnswer
@@ -42,6 +43,7 @@ def create_app(server: Server, door: Door) -> Starlette:
     routes = [
         *_both("/chat/completions", partial(_answered, server, ChatAnswer), "POST"),
         *_both("/completions", partial(_answered, server, CompletionAnswer), "POST"),
+        *_both("/embeddings", partial(answer_embeddings, server), "POST"),
         *_both("/models", partial(monitoring.models, server), "GET"),
         *_both("/health", partial(monitoring.health, server), "GET"),
         *_both("/completion", partial(_answered, server, LlamaAnswer), "POST"),

@@ -63,6 +63,13 @@ def take_integer(fields: dict[str, Any], name: str, least: int, most: int) -> in
     raise FieldError(name, f"must be a whole number, {least} to {most}")
 
 
+def refuse_others(fields: dict[str, Any]) -> None:
+    """Refuse all fields that are left but those that change nothing."""
+    for name in fields:
+        if name not in IGNORED:
+            raise FieldError(name[:100], "is not supported")
+
+
 def take_choices(fields: dict[str, Any]) -> int:
     """Take out ``n``, the number of choices."""
     return take_integer(fields, "n", 1, MOST_CHOICES) or 1

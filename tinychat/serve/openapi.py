@@ -6,7 +6,9 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any
 
+from tinychat.models.embedder import POOLINGS
 from tinychat.serve import body_fields, llama_fields
+from tinychat.serve.embeddings import ENCODINGS
 from tinychat.serve.ollama_schema import ollama_bodies
 from tinychat.setting_kinds import Integer, Kind, Number, Switch, Texts
 from tinychat.settings import SETTINGS
@@ -102,11 +104,19 @@ def _bodies() -> dict[str, Schema]:
     llama: Schema = _settings() | _LLAMA | _PROMPT
     hole = {"input_prefix": _TEXT, "input_suffix": _TEXT, "input_extra": {"type": "array", "items": _FILE}}
     template = _CHAT | dict.fromkeys(("add_generation_prompt", "return_tokens", "return_calls", "thinking"), _SWITCH)
+    embeddings = {
+        "input": {"anyOf": [_TEXT, _IDS, {"type": "array", "items": {"anyOf": [_TEXT, _IDS]}}]},
+        "encoding_format": {"enum": [*ENCODINGS]},
+        "dimensions": {"type": "integer", "minimum": 1},
+        "pooling": {"enum": [*POOLINGS]},
+        "prompt": _TEXT,
+    }
     return {
         "/v1/chat/completions": _body(chat, "messages"),
         "/v1/completions": _body(completion, "prompt"),
         "/completion": _body(llama, "prompt"),
         "/infill": _body(llama | hole | {"prompt": _TEXT}),
+        "/v1/embeddings": _body(embeddings, "input"),
         "/tokenize": _body(
             {"content": _TEXT, "add_special": _SWITCH, "parse_special": _SWITCH, "with_pieces": _SWITCH}, "content"
         ),

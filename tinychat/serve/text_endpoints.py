@@ -46,7 +46,7 @@ def tokenize(body: Payload, served: ServedModel) -> Payload:
     add_special, parse_special, with_pieces = [
         body_fields.take_bool(body, name, usual) for name, usual in switches.items()
     ]
-    _refuse_others(body)
+    body_fields.refuse_others(body)
     begin = model.encode("") if add_special else []
     ids = begin + (model.tokenizer.encode_rendered(content) if parse_special else model.encode(content, add_bos=False))
     return {"tokens": [{"id": one, "piece": _piece(model, one)} for one in ids] if with_pieces else ids}
@@ -65,7 +65,7 @@ def detokenize(body: Payload, served: ServedModel) -> Payload:
     """Return the text of ``tokens``, the names of control tokens included."""
     model = served.model
     ids = body_fields.take_ids(body, "tokens", model)
-    _refuse_others(body)
+    body_fields.refuse_others(body)
     return {"content": model.tokenizer.decode(ids, skip_special=False)}
 
 
@@ -82,7 +82,7 @@ def apply_template(body: Payload, served: ServedModel) -> Payload:
     tools = tool_choice(*(body.pop(name, None) for name in ("tools", "tool_choice", "parallel_tool_calls")))
     returns_tokens, returns_calls = [body_fields.take_bool(body, name) for name in ("return_tokens", "return_calls")]
     thinking = body_fields.take_bool(body, "thinking") if "thinking" in body else None
-    _refuse_others(body)
+    body_fields.refuse_others(body)
     variables |= model.template.thinking_variables(thinking)
     if tools.tools:
         variables["tools"] = [tool.as_dict() for tool in tools.tools]
@@ -108,9 +108,3 @@ def _told_of_calls(model: Model, tools: ToolChoice) -> Payload:
         problem = str(error)
     form = fields_of_form(model.tool_template.form)
     return {"form": form, "markers": sorted(model.call_markers), "problem": problem}
-
-
-def _refuse_others(body: Payload) -> None:
-    for name in body:
-        if name not in body_fields.IGNORED:
-            raise FieldError(name[:100], "is not supported")
