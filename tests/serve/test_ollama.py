@@ -217,6 +217,24 @@ def test_a_suffix_needs_a_model_that_fills_in(client):
     assert error.value.status_code == 400
 
 
+def test_embeddings(server, client):
+    texts = ["Hello", "Why is the sky blue?"]
+    found = client.embed("demo", texts, keep_alive="5m")
+    _, ours = server.post("/v1/embeddings", {"input": texts})
+    assert found.embeddings == [one["embedding"] for one in ours["data"]]
+    assert (found.model, found.prompt_eval_count) == ("demo", ours["usage"]["prompt_tokens"])
+    assert 0 < found.load_duration < found.total_duration
+    assert client.embed("demo", texts[0]).embeddings == [found.embeddings[0]]
+    assert client.embeddings("demo", texts[0]).embedding == found.embeddings[0]
+    assert (client.embed("demo", "").embeddings, client.embeddings("demo", "").embedding) == ([], [])
+    long = "word " * 3000
+    assert client.embed("demo", long).prompt_eval_count == 1024
+    with pytest.raises(ollama.ResponseError, match="context"):
+        client.embed("demo", long, truncate=False)
+    with pytest.raises(ollama.ResponseError, match="dimensions must be 256"):
+        client.embed("demo", "a", dimensions=64)
+
+
 def test_models_are_listed_and_described(server, client):
     (listed,), (running,) = client.list().models, client.ps().models
     assert (listed.model, listed.digest, listed.size) == (running.model, running.digest, running.size)

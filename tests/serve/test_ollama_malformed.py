@@ -38,6 +38,8 @@ SHARED = {
     "keep_alive": [True, [], {}, "soon", "5", "1d", "- 1s", "", "9" * 400 + "s"],
     "logprobs": NOT_BOOL,
     "top_logprobs": [-1, 21, 1.5, "2", True],
+    "truncate": NOT_BOOL,
+    "shift": NOT_BOOL,
     "unheard_of": [1, "x", [], {}],
 }
 MESSAGE = {
@@ -49,6 +51,11 @@ MESSAGE = {
     "tool_name": [5, ["x"], "a" * 300],
     "tool_call_id": [5, "unknown"],
     "unheard_of": [1],
+}
+EMBED = {name: SHARED[name] for name in ("keep_alive", "unheard_of")} | {
+    "options": [5, "x", [1]],
+    "truncate": NOT_BOOL,
+    "dimensions": [0, 1, "all", [], True],
 }
 WRONG = {
     "/api/chat": SHARED
@@ -71,6 +78,8 @@ WRONG = {
         "context": [5, "x", {}, ["x"], [1.5], [True], [10**30], [-1]],
         "images": [["aGk="], "aGk=", 5],
     },
+    "/api/embed": EMBED | {"input": [5, {}, [5], ["a", ""], [["a"]], True]},
+    "/api/embeddings": EMBED | {"prompt": NOT_TEXT},
 }
 FINE = {
     "stream": [True, False],
@@ -78,8 +87,14 @@ FINE = {
     "format": ["", "json", {"type": "object"}],
     "think": [True, False, "low"],
     "keep_alive": [5, "5m", -1],
+    "truncate": [True, False],
 }
-assert FINE.keys() <= SHARED.keys()
+START = {
+    "/api/chat": {"messages": HELLO},
+    "/api/generate": {"prompt": "Hello"},
+    "/api/embed": {"input": "Hello"},
+    "/api/embeddings": {"prompt": "Hello"},
+}
 
 
 def bodies(count):
@@ -92,9 +107,9 @@ def bodies(count):
         if number >= len(every):
             name = draw.choice([*WRONG[path]])
             faults = faults | {name: draw.choice(WRONG[path][name])}
-        names = draw.sample([*FINE], draw.randint(0, 3))
-        start = {"model": "fake"} | ({"messages": HELLO} if path == "/api/chat" else {"prompt": "Hello"})
-        yield path, start | {name: draw.choice(FINE[name]) for name in names} | faults
+        known = [name for name in FINE if name in WRONG[path]]
+        names = draw.sample(known, draw.randint(0, min(3, len(known))))
+        yield path, START[path] | {name: draw.choice(FINE[name]) for name in names} | faults
 
 
 def cut(data, draw):

@@ -38,13 +38,18 @@ async def answer_ollama(kind: type[OllamaAnswer], server: Server, http: HttpRequ
     def read(body: Payload, served: ServedModel) -> Answer:
         loaded = perf_counter()
         asked, name = kind.read(body, served), server.shown_name(served)
-        if asked.keep_seconds is not None:
-            served.idle_seconds = asked.keep_seconds
+        keep(served, asked.keep_seconds)
         if asked.chat is None:
             return _Loaded({"model": name, **kind.fields({}), **_ended(asked)})
         return kind(asked, served, name, (started, loaded))
 
     return await answer(server, http, read)
+
+
+def keep(served: ServedModel, seconds: float | None) -> None:
+    """Keep a model for so long after its last request; None changes nothing."""
+    if seconds is not None:
+        served.idle_seconds = seconds
 
 
 def _ended(asked: OllamaBody) -> Payload:

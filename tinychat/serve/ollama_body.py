@@ -30,7 +30,6 @@ LOAD_OPTIONS = frozenset(
 )
 """Options that change nothing here: how Ollama loads a model, and what goes with samplers that are off."""
 OFF_OPTIONS: Mapping[str, tuple[float, ...]] = {"tfs_z": (1,)}
-_IGNORED = ("model", "truncate", "shift")
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"([+-]?)((?:\d{1,12}(?:\.\d{0,9})?(?:ns|us|µs|ms|s|m|h))+|0)", re.ASCII)
 _PART = re.compile(r"([\d.]+)(ns|us|µs|ms|s|m|h)", re.ASCII)
@@ -66,7 +65,7 @@ def read_ollama_chat(body: Payload, served: ServedModel) -> OllamaBody:
     messages = fields.pop("messages", [])
     tools = fields.pop("tools", None)
     translated = _take_shared(fields, served.model)
-    _refuse_others(fields)
+    body_fields.refuse_others(fields)
     if messages == []:
         return OllamaBody(None, is_streamed, keep)
     translated |= {"messages": read_ollama_messages(messages), "tools": tools, "stream": is_streamed}
@@ -85,7 +84,7 @@ def read_generate(body: Payload, served: ServedModel) -> OllamaBody:
     if is_raw and (system or context):
         raise FieldError("raw", "cannot be given beside system or context: leave one out")
     translated = _take_shared(fields, model)
-    _refuse_others(fields)
+    body_fields.refuse_others(fields)
     if not prompt and not suffix:
         return OllamaBody(None, is_streamed, keep)
     if is_raw or suffix:
@@ -106,6 +105,9 @@ def read_generate(body: Payload, served: ServedModel) -> OllamaBody:
 def _take_shared(fields: Payload, model: Model) -> Payload:
     """Take out what both have: options, ``format``, ``think`` and log-probabilities, as a chat completion has them."""
     translated = _take_options(fields, model)
+    for name in ("truncate", "shift"):
+        # Nothing is cut, whatever they are.
+        body_fields.take_bool(fields, name)
     translated |= {name: fields.pop(name) for name in ("logprobs", "top_logprobs") if name in fields}
     schema = fields.pop("format", "")
     if schema == "json":
@@ -206,9 +208,3 @@ def _ids_behind_reply(question: Mapping[str, Any], effort: str | None, model: Mo
     if not mark:
         raise FieldError("context", "cannot be continued: this model's template leaves replies out; use /api/chat")
     return model.tokenizer.encode_rendered(behind)
-
-
-def _refuse_others(fields: Payload) -> None:
-    for name in fields:
-        if name not in _IGNORED:
-            raise FieldError(name[:100], "is not supported")

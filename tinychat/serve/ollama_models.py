@@ -169,6 +169,8 @@ def _parameters(defaults: Request, model: Model) -> str:
 
 def _capabilities(model: Model) -> list[str]:
     """Return what requests may ask for: tools of any model, since one that does not know them is told of them."""
+    if not model.writes:
+        return ["embedding"]
     found = ["completion", "tools"]
     if model.template.thinking_switch is not None or "<think>" in model.template.source:
         found.append("thinking")

@@ -37,9 +37,12 @@ def ollama_bodies(settings: Schema) -> dict[str, Schema]:
     tools = {"type": "array", "items": _OBJECT}
     texts = dict.fromkeys(("prompt", "suffix", "system"), _TEXT)
     ids = {"type": "array", "items": {"type": "integer", "minimum": 0}}
+    embed = {"options": _OBJECT, "keep_alive": _SHARED["keep_alive"], "truncate": _SWITCH, "dimensions": {}}
     return {
         "/api/chat": shared | {"messages": {"type": "array", "items": _MESSAGE}, "tools": tools},
         "/api/generate": shared | texts | {"raw": _SWITCH, "context": ids},
+        "/api/embed": embed | {"input": {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]}},
+        "/api/embeddings": embed | {"prompt": _TEXT},
         "/api/show": {"verbose": _SWITCH},
         "/api/pull": {"stream": _SWITCH, "insecure": _SWITCH},
     }
