@@ -12,6 +12,8 @@ from local_server import listening, new_server
 from tinychat.commands.loading import load_model
 from tinychat.commands.serve import _puller
 from tinychat.generate.precedence import Preferences
+from tinychat.serve.prefix_files import PrefixFiles
+from tinychat.serve.running import ServerOptions, _prepared_pull
 from tinychat.store.catalog import CATALOG, CatalogEntry, Shape
 
 
@@ -33,7 +35,8 @@ def catalogued(monkeypatch, tmp_path, rng):
 
 @pytest.mark.slow
 def test_a_model_is_pulled_and_answers(catalogued):
-    state = new_server(fake_model(lambda _ids: 97), pull=_puller(load_model, Preferences(), None))
+    pull = _prepared_pull(_puller(load_model, Preferences(), None), ServerOptions(), PrefixFiles(0))
+    state = new_server(fake_model(lambda _ids: 97), pull=pull)
     with listening(state) as server:
         status, data = server.raw("POST", "/api/pull", '{"model": "tiny"}')
         lines = [json.loads(line) for line in data.splitlines()]
