@@ -57,6 +57,7 @@ def run_case(reader: Reader, data: bytes) -> str:
         folder, report = Path(name) / "case", Path(name) / "report"
         folder.mkdir()
         for file, content in {**reader.beside, reader.file: data}.items():
+            (folder / file).parent.mkdir(exist_ok=True)
             (folder / file).write_bytes(content)
         started, begun_with = time.monotonic(), Path(name) / "resident"
         child = os.fork()

@@ -27,6 +27,7 @@ class ByteTokenizer:
     special_tokens: ClassVar = {"bos_token": "<bos>", "eos_token": "<eos>"}
     added_tokens: ClassVar = {name: token_id for token_id, name in _NAMES.items()}
     adds_bos = True
+    suffix_ids: ClassVar = []
     strips_first_space = False
 
     def encode(self, text, add_bos=True):
@@ -150,6 +151,8 @@ class FakeSequence:
     def release(self):
         self.ids = []
 
+    evict = release
+
     kv = "bf16"
     saved_bytes = 1000
 
@@ -235,7 +238,7 @@ class FakeSpan(NamedTuple):
 class FakeEngine:
     """Runs sequences like `first` one after the other."""
 
-    config = SimpleNamespace(rope_scaling=None)
+    config = SimpleNamespace(rope_scaling=None, hidden_size=VOCAB_SIZE)
 
     def __init__(self, first):
         self.vocab_size, self.chunk_size = first.vocab_size, first.chunk_size
@@ -247,6 +250,11 @@ class FakeEngine:
     def run(self, spans, out=None):
         rows = [span.sequence.step(span.ids, span.sequence_length, outputs=max(span.outputs, 1)) for span in spans]
         return [found[len(found) - span.outputs :] for found, span in zip(rows, spans)]
+
+    def hidden_states(self, spans):
+        """Return for each id a vector of its own."""
+        self.run(spans)
+        return [np.eye(self.vocab_size)[span.ids] for span in spans]
 
 
 class Continuation:

@@ -96,10 +96,11 @@ def mixture(name):
     return next((kind for part, kind in kinds.items() if part in name), "F32")
 
 
-def write_variant(variant, path, kind_of=lambda name: "F32", **tensors):
+def write_variant(variant, path, kind_of=lambda name: "F32", pooling=None, **tensors):
     """Write a variant as a GGUF file with `tensors` beside its own.
 
     kind_of : the type of each tensor by its name in the checkpoint; float32 where its rows make no whole blocks.
+    pooling : of an embedding model, which also puts an end token behind texts.
     """
     raw, config = variant.config, parse_config(variant.config, variant.name)
     architecture = ARCHITECTURES.get(raw["model_type"], raw["model_type"])
@@ -115,6 +116,9 @@ def write_variant(variant, path, kind_of=lambda name: "F32", **tensors):
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
     writer.add_add_bos_token(False)
+    if pooling is not None:
+        writer.add_pooling_type(gguf.PoolingType(pooling))
+        writer.add_add_eos_token(True)
     for name, values in tensors.items():
         writer.add_tensor(f"{name}.weight", values)
     add_rope(writer, raw)

@@ -433,6 +433,14 @@ def decoder_logits(config, weights, ids):
     -------
     float64 [T, vocab_size]
     """
+    parts, x = Weights(config, weights), decoder_states(config, weights, ids)
+    return soft_cap(
+        parts.apply("embed_tokens" if config.tie_word_embeddings else "lm_head", 0, x), config.logits_softcap
+    )
+
+
+def decoder_states(config, weights, ids):
+    """Return the hidden states that `decoder_logits` gives to the output matrix, float64 [T, hidden_size]."""
     parts = Weights(config, weights)
     embedding = parts.stacked(parts.linears["embed_tokens"], 0, "weight")
     x = config.embedding_multiplier * embedding[np.asarray(ids)]
@@ -444,8 +452,7 @@ def decoder_logits(config, weights, ids):
         before = x
         x = x + (_convolution_block if layer in config.conv_layers else _attention_block)(config, parts, layer, x)
         x = x + _mlp_block(config, parts, layer, before if config.parallel else x)
-    logits = parts.apply("embed_tokens" if config.tie_word_embeddings else "lm_head", 0, parts.norm("norm", 0, x))
-    return soft_cap(logits, config.logits_softcap)
+    return parts.norm("norm", 0, x)
 
 
 def short_convolution(bcx, taps):

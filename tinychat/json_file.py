@@ -36,8 +36,13 @@ def each_file_once() -> Iterator[None]:
 
 def read_json_object(path: Path) -> dict[str, object]:
     """Read a regular file of at most 16 MiB that must hold one JSON object; `CheckpointError` if it does not."""
+    return _as_object(read_json(path), str(path))
+
+
+def read_json(path: Path) -> object:
+    """Read a regular file of at most 16 MiB that must hold one value in JSON; `CheckpointError` if it does not."""
     try:
-        return parse_json_object(_bytes_of(path), str(path))
+        return _parse_json(_bytes_of(path), str(path))
     except FileNotFoundError:
         raise CheckpointError(f"{path} does not exist; check the path or download it again") from None
     except OSError as error:
@@ -65,12 +70,20 @@ def read_settings(path: Path) -> dict[str, object]:
 
 def parse_json_object(data: bytes, source: str) -> dict[str, object]:
     """Parse bytes that must hold one JSON object without equal keys; `source` names them in a `CheckpointError`."""
+    return _as_object(_parse_json(data, source), source)
+
+
+def _parse_json(data: bytes, source: str) -> object:
     try:
-        value = json.loads(data.decode("utf-8"), object_pairs_hook=_refuse_duplicates)
+        value: object = json.loads(data.decode("utf-8"), object_pairs_hook=_refuse_duplicates)
     except RecursionError:
         raise CheckpointError(f"{source} is nested too deeply to be a settings file") from None
     except ValueError as error:
         raise CheckpointError(f"{source} is not valid JSON: {one_line(str(error))}") from None
+    return value
+
+
+def _as_object(value: object, source: str) -> dict[str, object]:
     if not isinstance(value, dict):
         raise CheckpointError(f"{source} must hold a JSON object, found {type(value).__name__}")
     return value

@@ -193,8 +193,8 @@ class ReplySettings(_Checked):
         "model's logits before any penalty, temperature or filter",
         "N")
     think_budget: int | None = _reply("", None, Integer(0),
-        "Maximum tokens of a think section, which then gets its end marker; ignored with a constraint, which allows "
-        "no such section")
+        "Maximum tokens of a think section, which then gets its end marker; ignored where a constraint allows no such "
+        "section")
 
 
 class ReplyKeywords(TypedDict, total=False):

@@ -32,9 +32,11 @@ from tinychat.conversation.history import Transcript
 from tinychat.conversation.session_file import from_json, to_json
 from tinychat.errors import TinychatError
 from tinychat.files import read_stream
-from tinychat.generate.grammar import Constraint, Grammar, GrammarTokens
+from tinychat.generate.grammar import Constraint, Grammar
+from tinychat.generate.grammar_tokens import GrammarTokens
 from tinychat.generate.request import Request
 from tinychat.models.architectures import parse_config
+from tinychat.models.embedder import PROMPTS, embedder_files, read_embedder
 from tinychat.models.folder import header_of, open_model_folder
 from tinychat.models.layout import Quantization, tensor_specs
 from tinychat.store.external_models import OLLAMA, FoundModel
@@ -366,7 +368,9 @@ def _read_results(folder: Path) -> None:
 
 def _constrain(grammar: Grammar) -> None:
     tokens = [bytes([value]) for value in range(256)] + [b'{"', b'":', b"true", b"</s>"]
-    tokenizer = SimpleNamespace(token_bytes=tokens.__getitem__, special_ids=frozenset({259}))
+    tokenizer = SimpleNamespace(
+        token_bytes=tokens.__getitem__, special_ids=frozenset({259}), encode_rendered=str.encode
+    )
     state = Constraint(grammar, GrammarTokens(tokenizer, len(tokens), {259})).start()
     for _ in range(20):
         if state.finished:
@@ -391,6 +395,8 @@ def readers() -> tuple[Reader, ...]:
     weights, archive = safetensors_file(), pytorch_file()
     index = _json({"metadata": {"total_size": 24}, "weight_map": dict.fromkeys(NAMES, "model-1.safetensors")})
     plain = {"tokenizer.json": tokenizer_json()}
+    embedder = {name: text.encode() for name, text in embedder_files("last").items()}
+    embedder[PROMPTS] = _json({"prompts": {"query": "Query:"}, "default_prompt_name": "query"})
     return (
         Reader("config", "config.json", (config,), _read_checkpoint, {"model.safetensors": weights}),
         Reader("tokenizer", "tokenizer.json", (tokenizer_json(), byte_level_json()), read_tokenizer),
@@ -408,6 +414,7 @@ def readers() -> tuple[Reader, ...]:
         Reader("gguf_header", "model.gguf", (gguf_file("gpt2"), gguf_file("llama")), _list_and_read_gguf),
         Reader("packed", "model.safetensors", (packed_weights(),), _read_packed, {"config.json": _json(PACKING)}),
         Reader("packing", "config.json", (_json(PACKING),), _read_packed, {"model.safetensors": packed_weights()}),
+        *(Reader(Path(name).parts[0], name, (embedder[name],), read_embedder, embedder) for name in embedder),
         Reader("index", "model.safetensors.index.json", (index,), open_tensors, {"model-1.safetensors": weights}),
         Reader("manifest", "tinychat.json", (_json(DESCRIPTION),), _read_store,
                {"config.json": config, "model.safetensors": model_weights()}),

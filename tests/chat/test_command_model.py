@@ -102,6 +102,35 @@ def shown(console, *lines, arguments=()):
     return dict(line.split(None, 1) for line in err.splitlines() if "  " in line), err
 
 
+def test_a_role_brings_its_tools_and_takes_them_along(console, tmp_path):
+    config, mine = Path(os.environ["TINYCHAT_HOME"]) / "config.toml", tmp_path / "mine.py"
+    mine.write_text('def double(n: int) -> int:\n    """Return twice a number."""\n    return 2 * n\n')
+    config.write_text(f"""
+tools = ["files"]
+[roles.coder]
+tools = ["edits", "files"]
+max_tool_rounds = 3
+[roles.mathematician]
+tools = []
+functions = ["{mine}"]
+[roles.plain]
+temperature = 0.5
+""")
+    lines = ("/tools on shell", "/role coder", "/tools", "/role mathematician", "/tools", "/role plain", "/tools")
+    code, _, err = console.run("chat", stdin="".join(f"{line}\n" for line in lines).encode())
+    assert code == 0
+    names, found = ("read_file", "write_file", "run_command", "double"), []
+    for listing in err.split(" tools are on: ")[1:]:
+        tools = {line.split()[1] for line in listing.splitlines() if line.startswith(("on ", "off "))}
+        found.append([name for name in names if name in tools])
+    # What was added by hand stays.
+    assert found == [
+        ["read_file", "write_file", "run_command"],
+        ["run_command", "double"],
+        ["read_file", "run_command"],
+    ]
+
+
 def test_a_role_is_taken_and_left_in_mid_chat(console):
     settings, said = shown(console, "hi", "/role reviewer")
     assert "switched to the role reviewer; /show shows it" in said

@@ -2,6 +2,7 @@
 
 import io
 import re
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -384,6 +385,46 @@ def test_a_server_that_changes_its_tools_changes_those_of_the_chat(servers):
     assert {name: each.is_on for name, each in loop.shelf.tools.items()} == {"git_show": False, "git_blame": True}
 
 
+def test_the_error_of_a_server_that_fails_is_shown_once(servers, monkeypatch):
+    server = FakeServer("git", tools=[FakeTool("git_log")])
+    _, loop = start_with(server, ["y"])
+    errors, problem = [], ["it has ended"]
+
+    def tools_of(server):
+        if problem:
+            raise McpError(problem[0])
+        return list(server.tools)
+
+    monkeypatch.setattr(__import__("sys").modules["tinychat.mcp.tools"], "mcp_tools", tools_of)
+    monkeypatch.setattr(loop.renderer, "error", errors.append)
+    for _ in range(3):
+        refresh_servers(loop)
+    assert errors == ["it has ended"]
+    problem[0] = "it does not answer"
+    refresh_servers(loop)
+    # Once it has worked again, the same error is another.
+    working, problem = problem, []
+    refresh_servers(loop)
+    problem = working
+    refresh_servers(loop)
+    assert errors == ["it has ended", "it does not answer", "it does not answer"]
+    assert [*loop.shelf.tools] == ["git_log"]
+
+
+def test_the_line_below_a_turn_counts_all_of_its_replies():
+    replies = [call("weather", city="Bern"), "It is warm.", "Welcome."]
+    chat = Chat(fake_model(Replies(*replies), context_size=4096), temperature=0.0, tools=[weather()])
+    err = io.StringIO()
+    loop = Repl(chat, Script([], False), Renderer(io.StringIO(), err, {}))
+    loop.renderer.show_stats = True
+    for message, written in (("warm?", replies[:2]), ("thanks", replies[2:])):
+        loop.write_reply(partial(chat.stream, message))
+        counts = [line.split()[0] for line in err.getvalue().splitlines() if " tokens, " in line]
+        assert counts[-1] == str(sum(map(len, written)))
+        assert chat.summary.new_tokens == len(written[-1])
+    assert chat.turn_summary.prompt_tokens == chat.summary.prompt_tokens
+
+
 def test_an_unknown_server_is_named(servers):
     chat = Chat(fake_model(Replies()), temperature=0.0)
     loop = Repl(chat, Script([], False), Renderer(io.StringIO(), io.StringIO(), {}))
@@ -421,3 +462,12 @@ def test_context_and_show_name_the_tools(group):
     # The question, the reply, and three control tokens.
     assert sum(counts) == 15 + 2 + 6 + 3
     assert any(line.startswith("tools") and line.endswith("weather, delete (15 tokens)") for line in err)
+
+
+def test_what_a_function_prints_stands_beside_the_reply(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text('def greet() -> str:\n    """Greet."""\n    print("Hi \\x1b[31m", 1)\n    return "done"\n')
+    settings = ToolSettings(functions=(str(path),), allow_tool=("greet",))
+    out, err, _ = converse(["greet"], call("greet"), "Done.", settings=settings)
+    assert out == "Done.\n"
+    assert "greet: Hi \\x1b[31m 1" in err

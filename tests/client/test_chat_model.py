@@ -120,7 +120,6 @@ def test_a_message_that_does_not_fit_is_refused(remote):
 
 def test_what_belongs_to_the_server_is_refused(remote):
     changes = [lambda: remote.sequence, lambda: remote.resize(99), lambda: remote.next_logits([1])]
-    changes += [lambda: remote.tool_template, lambda: remote.chat_prompt([], tools=[{"type": "function"}])]
     for change in changes:
         with pytest.raises(SettingError, match="runs demo"):
             change()
@@ -167,7 +166,7 @@ def test_settings_of_the_server_are_not_changed(run, server, line):
 
 
 def test_flags_and_servers_that_do_not_fit(run, server):
-    for flag, value in (("--context", "1000"), ("--threads", "2"), ("--tools", "files")):
+    for flag, value in (("--context", "1000"), ("--threads", "2")):
         code, _, err = run([], "--server", server.url, flag, value)
         assert (code, "cannot be used with --server" in err) == (2, True)
     code, _, err = run([], "--server", "http://127.0.0.1:1")

@@ -7,6 +7,7 @@ import pytest
 from fake_model import EOS, Replies, fake_model
 
 from tinychat.conversation.conversation import Chat
+from tinychat.generate.constraint_state import Region
 from tinychat.generate.loops import LITERAL, PROSE, STRUCTURED, LoopDetector
 from tinychat.generate.request import Request
 
@@ -22,11 +23,11 @@ def words_as_tokens(text):
     return [vocabulary.index(one) for one in spelled], [one.encode() for one in vocabulary]
 
 
-def found_at(text, is_structured=False):
+def found_at(text, region=Region.PROSE):
     """Return after how many tokens a loop is found."""
     ids, vocabulary = words_as_tokens(text)
-    detector = LoopDetector(vocabulary.__getitem__, is_structured)
-    return next((count for count, token_id in enumerate(ids, 1) if detector.add(token_id)), None)
+    detector = LoopDetector(vocabulary.__getitem__)
+    return next((count for count, token_id in enumerate(ids, 1) if detector.add(token_id, region)), None)
 
 
 def length(text):
@@ -88,7 +89,7 @@ def test_code_and_tables_may_repeat_themselves_for_longer():
     assert LITERAL < found_at(f"```c\n{row * 100}") < LITERAL + 40
     table = "".join(f"| {n} June | unknown | unknown |\n" for n in range(400))
     assert found_at(table) is None or found_at(table) > STRUCTURED
-    assert found_at(ROUND * 40, is_structured=True) > found_at(ROUND * 40)
+    assert found_at(ROUND * 40, Region.STRING) > found_at(ROUND * 40)
     # Text below a block of code begins anew.
     code = "x = [1, 2, 3]\nprint(x)\n" * 9
     assert found_at(f"```\n{code}```\nThat prints three numbers, nine times over, and then it ends.\n") is None

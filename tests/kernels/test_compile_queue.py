@@ -117,7 +117,7 @@ def test_the_longest_task_is_compiled_first(monkeypatch):
     assert begun == [scale, fill]
 
 
-def test_deferred_by_type_is_queued_with_what_it_calls_before_one_is_compiled(monkeypatch):
+def test_deferred_by_type_is_queued_behind_what_it_calls_before_one_is_compiled(monkeypatch):
     announced = []
     monkeypatch.setattr(COMPILE_QUEUE, "listeners", [lambda job: announced.append((job, len(fill.overloads)))])
 
@@ -133,7 +133,7 @@ def test_deferred_by_type_is_queued_with_what_it_calls_before_one_is_compiled(mo
     assert list(out) == [1, 1, 1]
     assert list(other) == [0, 0, 0]
     first, second = (CompileTask(set_first.full_name, (types,)) for types in (float64[::1], int64[::1]))
-    assert announced == [(first, 0), (FILL, 0), (second, 0)]
+    assert announced == [(FILL, 0), (first, 0), (second, 0)]
 
 
 def test_the_wait_for_a_lock_times_out(monkeypatch):

@@ -289,7 +289,7 @@ def test_other_errors_are_the_clients_own(server, client):
     assert error.value.code == "context_length_exceeded"
     assert error.value.body["n_prompt_tokens"] > error.value.body["n_ctx"]
     with pytest.raises(openai.NotFoundError):
-        client.embeddings.create(model="demo", input="a")
+        client.moderations.create(input="a")
     with serving(demo(), keys=("right",)) as closed:
         with connected(closed, "wrong") as wrong, pytest.raises(openai.AuthenticationError):
             wrong.models.list()

@@ -129,7 +129,7 @@ def test_a_name_among_all_is_own_only_with_a_key(enter):
 
 
 @pytest.mark.parametrize(
-    "path", ["/page", "/page/none.js", "/page/../app.py", "/v2/models", "/v1/embeddings", "/completion/x"]
+    "path", ["/page", "/page/none.js", "/page/../app.py", "/v2/models", "/v1/moderations", "/completion/x"]
 )
 def test_other_paths_are_errors_in_the_same_form(enter, path):
     answer = enter(Door(), path=path)

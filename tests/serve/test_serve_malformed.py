@@ -102,10 +102,22 @@ def check(client, path, data):
     answer = client.post(path, content=data)
     assert answer.status_code in (200, 400, 413, 501), (answer.status_code, answer.text, data)
     if answer.status_code != 200:
-        error = answer.json()["error"]
-        assert isinstance(error["message"], str) and error["message"] and "\n" not in error["message"], error
-        assert isinstance(error["type"], str) and len(answer.text) < 2000
+        message = message_of(path, answer.json())
+        assert isinstance(message, str) and message and "\n" not in message, answer.text
+        assert len(answer.text) < 2000
     assert client.idle()
+
+
+def message_of(path, body):
+    """Return the message of an error, which has the form of its protocol."""
+    match body:
+        case {"error": {"message": message, "type": str(), "param": _, "code": _}} if not path.startswith(
+            "/v1/messages"
+        ):
+            return message
+        case {"type": "error", "error": {"message": message, "type": str()}} if path.startswith("/v1/messages"):
+            return message
+    return None
 
 
 def trial(count):

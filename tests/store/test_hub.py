@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
+import embedders
 import families
 import numpy as np
 import packed_checkpoints
@@ -92,6 +93,20 @@ def test_half_a_download_is_not_taken_for_a_whole_one_without_a_network(hub, mon
     check_one_line("owner/model", "no weights")
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     check_one_line("owner/model", "is not in the cache and the hub cannot be reached")
+
+
+def test_the_files_of_an_embedding_model_come_before_its_weights(hub, tmp_path):
+    (tmp_path / "files").mkdir()
+    embedders.write_modules(tmp_path / "files", modules=("Transformer", "Pooling", "Dense"))
+    names = [path for path in (tmp_path / "files").rglob("*") if path.is_file()]
+    hub.repositories["owner/model"] |= {str(path.relative_to(tmp_path / "files")): path.read_bytes() for path in names}
+    with pytest.raises(UnsupportedModelError, match="a module of type 'Dense' is not supported"):
+        fetch("owner/model")
+    assert not any("model.safetensors" in line for line in hub.asked)
+    embedders.write_modules(tmp_path / "files")
+    hub.repositories["owner/model"]["modules.json"] = (tmp_path / "files/modules.json").read_bytes()
+    shutil.rmtree(tmp_path / "cache")
+    assert open_checkpoint(fetch("owner/model")).config.writes is False
 
 
 def test_the_size_of_a_download(hub, monkeypatch):

@@ -64,6 +64,11 @@ class TestLlama2:
         tokenizer = load_tokenizer(write_llama2(tmp_path / "t", {"add_bos_token": False}))
         assert tokenizer.encode("Hello") == [15043]
 
+    @pytest.mark.parametrize(("settings", "ids"), [({}, []), ({"add_eos_token": True}, [2])])
+    def test_an_end_token_stands_behind_texts_that_nothing_continues(self, tmp_path, settings, ids):
+        tokenizer = load_tokenizer(write_llama2(tmp_path / "t", settings))
+        assert (tokenizer.encode("Hello"), tokenizer.suffix_ids) == ([1, 15043], ids)
+
     def test_lone_surrogates_become_replacement_characters(self, tmp_path):
         tokenizer = load_tokenizer(write_llama2(tmp_path / "t"))
         assert tokenizer.decode(tokenizer.encode("a\udcffb")) == "a\ufffdb"

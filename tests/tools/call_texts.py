@@ -54,6 +54,18 @@ FORMATS = {
         call_end="</invoke>",
     ),
     "glm": known.GLM,
+    "deepseek 3.2": TaggedFormat(
+        section_begin="<｜DSML｜function_calls>\n",  # noqa: RUF001
+        section_end="\n</｜DSML｜function_calls>",  # noqa: RUF001
+        call_begin='<｜DSML｜invoke name="',  # noqa: RUF001
+        name_end='">\n',
+        key_begin='<｜DSML｜parameter name="',  # noqa: RUF001
+        key_end='" string="{type}">',
+        value_end="</｜DSML｜parameter>\n",  # noqa: RUF001
+        call_end="</｜DSML｜invoke>",  # noqa: RUF001
+        text_type="true",
+        other_type="false",
+    ),
     "lfm2": known.LFM2,
     "olmo 3": known.OLMO,
     "gemma 4": known.GEMMA,

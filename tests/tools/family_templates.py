@@ -37,9 +37,11 @@ def _named(begin, middle, end, between="", around=("", "")):
 def _tagged(begin, keys, end, between="\n", around=("", "")):
     """Return a program that writes arguments as bare texts between tags."""
     key_begin, key_end, value_end = keys
+    word = "('true' if value is string else 'false')"
+    written = f"{key_end!r}".replace("{type}", f"' + {word} + '")
     members = (
         "{%- for key, value in f.arguments.items() %}"
-        f"{{{{- {key_begin!r} + key + {key_end!r} + {_TEXT} + {value_end!r} }}}}{{% endfor %}}"
+        f"{{{{- {key_begin!r} + key + {written} + {_TEXT} + {value_end!r} }}}}{{% endfor %}}"
     )
     return (
         f"{{{{- {around[0]!r} }}}}{_ALL}{{{{- {begin[0]!r} + f.name + {begin[1]!r} }}}}{members}{{{{- {end!r} }}}}"
@@ -120,6 +122,12 @@ _PROGRAMS = {
         around=("<minimax:tool_call>\n", "\n</minimax:tool_call>"),
     ),
     "glm": _tagged(("<tool_call>", "\n"), ("<arg_key>", "</arg_key>\n<arg_value>", "</arg_value>\n"), "</tool_call>"),
+    "deepseek 3.2": _tagged(
+        ('<｜DSML｜invoke name="', '">\n'),  # noqa: RUF001
+        ('<｜DSML｜parameter name="', '" string="{type}">', "</｜DSML｜parameter>\n"),  # noqa: RUF001
+        "</｜DSML｜invoke>",  # noqa: RUF001
+        around=("<｜DSML｜function_calls>\n", "\n</｜DSML｜function_calls>"),  # noqa: RUF001
+    ),
     "lfm2": _pythonic(("<|tool_call_start|>[", "]<|tool_call_end|>"), ", "),
     "olmo 3": _pythonic(("<function_calls>\n", "\n</function_calls>"), "\n"),
     "gemma 4": _braced("<|tool_call>call:", '<|"|>', "<tool_call|>"),

@@ -124,11 +124,21 @@ def test_random_calls_are_read_back(reply, before, after, seed):
     check(reply, before, after, lambda text: [range(1, len(text)), sorted(draw.choices(range(len(text) + 1), k=5))])
 
 
+def check_each_cut(reply, before, after):
+    check(reply, before, after, lambda text: [range(1, len(text)), *([cut] for cut in range(1, len(text)))])
+
+
+@given(reply=replies(), before=BESIDE, after=BESIDE)
+@settings(max_examples=40, deadline=None, suppress_health_check=[*HealthCheck])
+def test_some_random_calls_are_read_back_split_at_every_character(reply, before, after):
+    check_each_cut(reply, before, after)
+
+
 @pytest.mark.slow
 @given(reply=replies(), before=BESIDE, after=BESIDE)
 @settings(max_examples=500, deadline=None, suppress_health_check=[*HealthCheck])
 def test_random_calls_are_read_back_split_at_every_character(reply, before, after):
-    check(reply, before, after, lambda text: [range(1, len(text)), *([cut] for cut in range(1, len(text)))])
+    check_each_cut(reply, before, after)
 
 
 @every_format
@@ -226,6 +236,25 @@ def test_a_bare_text_has_the_type_of_its_schema(schema, text, value):
     definitions = {"word": {"type": "string"}, "loop": {"$ref": "#/$defs/loop"}}
     found_value = typed_value({"properties": {"a": schema}, "$defs": definitions}, "a", text)
     assert (found_value, type(found_value)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("word", "text", "value"),
+    [
+        ("true", "12", "12"),
+        ("false", "12", 12),
+        ("false", '{"a": [null]}', {"a": [None]}),
+        ("false", "no JSON", "no JSON"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["string", "integer"])
+def test_a_word_tells_the_type_of_a_value(word, text, value, kind):
+    form = FORMATS["deepseek 3.2"]
+    tools = [Tool("f", "", {"type": "object", "properties": {"a": {"type": kind}}})]
+    written = spelled(form, [("f", {"a": "?"})]).replace('"true">?', f'"{word}">{text}')
+    assert calls_of(found(form, tools, written)[0]) == ([("f", {"a": value})], [])
+    parser = found(form, tools, written.replace(f'"{word}"', '"maybe"'))[1]
+    assert (parser.faults, parser.ended) == (["call 1: it has no type of a value"], 0)
 
 
 @pytest.mark.parametrize(

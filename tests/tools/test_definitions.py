@@ -6,7 +6,8 @@ import pytest
 from fake_model import EOS, VOCAB_SIZE, ByteTokenizer
 
 from tinychat.errors import FieldError
-from tinychat.generate.grammar import Constraint, Grammar, GrammarTokens
+from tinychat.generate.grammar import Constraint, Grammar
+from tinychat.generate.grammar_tokens import GrammarTokens
 from tinychat.tools.definitions import Tool, ToolChoice, as_tools, tool_choice
 from tinychat.tools.formats.known import HERMES
 

@@ -109,6 +109,11 @@ def test_a_template_that_writes_no_calls_has_the_format_of_its_family(source, fo
         "{{- '{\"a\": \"' * 20000 + call.function.name + '\"' }}",
         "{{- '<c>' + call.function.name + '{first_key:' }}",
         "{{- '<c>' + call.function.name + '{first_key:first value' }}",
+        # Kimi K3's: a name of JSON for each type.
+        "{{- '<|open|>call tool=\"' + call.function.name + '\"<|sep|>' }}"
+        "{%- for k, v in call.function.arguments.items() %}"
+        "{{- '<|open|>argument key=\"' + k + '\" type=\"' + ('string' if v is string else 'number') + '\"<|sep|>' }}"
+        "{{- (v | string) + '<|close|>argument<|sep|>' }}{% endfor %}{{- '<|close|>call<|sep|>' }}",
     ],
 )
 def test_a_form_that_is_not_known_is_none(program):

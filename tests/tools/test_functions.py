@@ -257,10 +257,14 @@ def _twice(n):
 '''
 
 
+def no_lines(name, line):
+    raise AssertionError(f"{name} prints {line}")
+
+
 def test_the_public_functions_of_a_file(tmp_path, monkeypatch):
     path = tmp_path / "own.py"
     path.write_text(FILE)
-    (tool,) = functions_of(path)
+    (tool,) = functions_of(path, no_lines)
     box = Toolbox([tool])
     assert tool.definition.description == "Double it."
     assert box.run("double", box.check("double", '{"point": {"x": 21}}')) == ToolResult("42")
@@ -269,7 +273,7 @@ def test_the_public_functions_of_a_file(tmp_path, monkeypatch):
     (tmp_path / "neighbour.py").write_text("raise SystemExit('run')")
     path.write_text("import neighbour")
     with pytest.raises(ToolError, match="ModuleNotFoundError"):
-        functions_of(path)
+        functions_of(path, no_lines)
     assert sorted(item.name for item in tmp_path.iterdir()) == ["neighbour.py", "own.py"]
 
 
@@ -290,5 +294,50 @@ def test_files_that_cannot_be_used(tmp_path, source, problem):
     if source is not None:
         path.write_text(source)
     with pytest.raises(ToolError, match=problem) as error:
-        functions_of(path)
+        functions_of(path, no_lines)
     assert str(error.value).isprintable()
+
+
+PRINTING = '''
+import io
+import threading
+
+print("loaded")
+
+
+def count(n: int, stop: threading.Event) -> str:
+    """Count."""
+    print("one", "two", sep="-", end="-")
+    print("three\\nfour")
+    print("elsewhere", file=(other := io.StringIO()))
+    thread = threading.Thread(target=print, args=["beside"])
+    thread.start()
+    thread.join()
+    print("rest", end="")
+    if n:
+        stop.set()
+        print("never told")
+        raise ValueError("stopped")
+    return other.getvalue()
+'''
+
+
+def test_what_a_function_prints_is_told_with_its_name(tmp_path, capfd):
+    path, lines = tmp_path / "own.py", []
+    path.write_text(PRINTING)
+    (tool,) = functions_of(path, lambda *told: lines.append(told))
+    assert lines == [("own.py", "loaded")]
+    box = Toolbox([tool])
+    told = [
+        ("own.py", "loaded"),
+        ("count", "one-two-three"),
+        ("count", "four"),
+        ("own.py", "beside"),
+        ("count", "rest"),
+    ]
+    assert box.run("count", {"n": 0}) == ToolResult("elsewhere\n")
+    assert lines == told
+    del lines[:]
+    assert box.run("count", {"n": 1}).is_error
+    assert lines == told[1:-1], "nothing is told of a call that was stopped"
+    assert capfd.readouterr() == ("", "")

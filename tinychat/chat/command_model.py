@@ -9,6 +9,7 @@ from pathlib import Path
 from tinychat.chat.command_files import complete_path
 from tinychat.chat.draft import Draft
 from tinychat.chat.loop import ChatLoop
+from tinychat.chat.tool_setup import change_tools
 from tinychat.errors import SettingError
 from tinychat.generate.prompt import NO_TEMPLATE
 from tinychat.terminal.line_input import Candidate
@@ -23,6 +24,7 @@ def model(loop: ChatLoop, argument: str) -> None:
         return
     loop.workspace.change_model(_chosen(loop, argument))
     loop.notice(f"switched to {loop.chat.model.name}; it reads the conversation with your next message")
+    change_tools(loop, loop.chat.standing.tools)
     if loop.chat.model.template.is_fallback:
         loop.notice(NO_TEMPLATE)
 
@@ -61,13 +63,14 @@ def _kind_of(path: str) -> str:
 
 
 def role(loop: ChatLoop, argument: str) -> None:
-    """Switch to the settings and the system prompt of a role; without a name, list the roles."""
+    """Switch to the settings, the system prompt and the tools of a role; without a name, list the roles."""
     if argument:
         before = loop.chat.model
         loop.workspace.change_role(None if argument == _NO_ROLE else argument)
         loop.notice("left the role" if argument == _NO_ROLE else f"switched to the role {argument}; /show shows it")
         if loop.chat.model is not before:
             loop.notice(f"switched to {loop.chat.model.name}; it reads the conversation with your next message")
+        change_tools(loop, loop.chat.standing.tools)
         return
     now = loop.workspace.role
     names = [f"{name}{'  (this one)' if name == now else ''}" for name in loop.workspace.models.roles()]

@@ -16,6 +16,7 @@ from tinychat.conversation.overflow import way_out
 from tinychat.conversation.state import ReplyHooks
 from tinychat.errors import SettingError
 from tinychat.generate.reply import Delta
+from tinychat.settings import ToolSettings
 from tinychat.terminal.line_input import QUESTION, InputPrompt, PlainInput, as_message
 from tinychat.terminal.rendering import Renderer
 
@@ -39,6 +40,10 @@ class ChatLoop:
         The tools that the model may be given.
     servers : dict of McpServer by name
         Those that run for this chat.
+    server_errors : dict of str by name of a server
+        The errors of servers that fail, as they were shown.
+    tool_settings : ToolSettings
+        Those that chose the tools.
     screen : CallScreen
         Shows the calls of tools, and asks about them.
     """
@@ -54,6 +59,8 @@ class ChatLoop:
         self._lines = lines
         self.shelf = ToolShelf(chat)
         self.servers: dict[str, McpServer] = {}
+        self.server_errors: dict[str, str] = {}
+        self.tool_settings = ToolSettings()
         self.screen = CallScreen(renderer, self.read, self.prefill)
         chat.tools.on_call, chat.tools.on_result = self.screen.begin, self.screen.end
         chat.on_summarising = renderer.summary_progress
@@ -138,8 +145,8 @@ class ChatLoop:
             self._show_end_of_reply()
 
     def _show_end_of_reply(self) -> None:
-        """Show counts and rates, and advice if the reply was cut."""
-        summary = self.chat.summary
+        """Show counts and rates of the turn, and advice if its last reply was cut."""
+        summary = self.chat.turn_summary
         if summary is None:
             return
         self.renderer.summary(summary)

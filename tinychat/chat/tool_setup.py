@@ -40,15 +40,53 @@ def set_up_tools(loop: ChatLoop, settings: ToolSettings, servers: Mapping[str, M
     TinychatError
         If a group, file or server cannot be used. At a terminal that is shown, and the chat begins without it.
     """
-    allowed = names_of(settings.allow_tool)
-    loop.chat.tools.max_rounds = settings.max_tool_rounds
-    loop.chat.tools.consent = _consent(loop, loop.screen.ask, allowed)
-    for group in names_of(settings.tools):
-        _attempt(loop, add_group, group)
-    for path in settings.functions:
-        _attempt(loop, _add_functions, path)
+    _add_own(loop, settings)
     for name in names_of(settings.mcp) or (servers if settings.mcp_config else ()):
         _attempt(loop, _add_server, name, servers)
+    _tell_of_tools(loop, settings)
+
+
+def change_tools(loop: ChatLoop, settings: ToolSettings) -> None:
+    """Switch to the tools of other settings, such as those of a role; errors are those of `set_up_tools`.
+
+    Tools that were added by hand stay, and those of MCP servers, which a chat begins with.
+    """
+    before = loop.tool_settings
+    if settings == before:
+        return
+    for group in _own_groups(before):
+        if group not in _own_groups(settings):
+            loop.shelf.replace(group, ())
+    _add_own(loop, settings)
+    if not loop.shelf.on:
+        loop.notice("no tools are on")
+    _tell_of_tools(loop, settings)
+    if settings.mcp_config != before.mcp_config:
+        loop.notice("the MCP servers stay those that the chat began with: begin another chat for others")
+
+
+def _own_groups(settings: ToolSettings) -> list[str]:
+    """Return the groups of tools that settings name, servers left out."""
+    return [*names_of(settings.tools), *settings.functions]
+
+
+def _add_own(loop: ChatLoop, settings: ToolSettings) -> None:
+    """Add the tools of settings that are not there yet, servers left out."""
+    loop.tool_settings = settings
+    loop.chat.tools.max_rounds = settings.max_tool_rounds
+    loop.chat.tools.consent = _consent(loop, loop.screen.ask, names_of(settings.allow_tool))
+    present = {each.group for each in loop.shelf.tools.values()}
+    for group in names_of(settings.tools):
+        if group not in present:
+            _attempt(loop, add_group, group)
+    for path in settings.functions:
+        if path not in present:
+            _attempt(loop, _add_functions, path)
+
+
+def _tell_of_tools(loop: ChatLoop, settings: ToolSettings) -> None:
+    """Keep the tools to their budget, and say which are on and what they cost."""
+    allowed = names_of(settings.allow_tool)
     off = [] if settings.tools_budget is None else loop.shelf.keep_to(settings.tools_budget, allowed)
     if loop.interactive and loop.shelf.on:
         names = ", ".join(tool.definition.name for tool in loop.shelf.on)
@@ -83,7 +121,10 @@ def _attempt(loop: ChatLoop, add: Any, *arguments: Any) -> None:
 def _add_functions(loop: ChatLoop, path: str) -> None:
     from tinychat.tools.own.functions import functions_of
 
-    loop.shelf.add(path, functions_of(Path(path)))
+    def tell(name: str, line: str) -> None:
+        loop.notice(escaped_text(f"{name}: {line}"))
+
+    loop.shelf.add(path, functions_of(Path(path), tell))
 
 
 def _add_server(loop: ChatLoop, name: str, servers: Mapping[str, McpServer]) -> None:
@@ -116,7 +157,7 @@ def _ask_to_start(loop: ChatLoop, question: Question) -> ConsentAnswer:
 
 
 def refresh_servers(loop: ChatLoop) -> None:
-    """Take over the tools of servers that have told a change of their list."""
+    """Take over the tools of servers that have told a change of their list; the error of one that fails shows once."""
     if not loop.servers:
         return
     from tinychat.mcp.tools import mcp_tools
@@ -125,8 +166,11 @@ def refresh_servers(loop: ChatLoop) -> None:
         try:
             found = mcp_tools(server)
         except McpError as error:
-            loop.renderer.error(str(error))
+            if loop.server_errors.get(name) != str(error):
+                loop.renderer.error(str(error))
+            loop.server_errors[name] = str(error)
             continue
+        loop.server_errors.pop(name, None)
         shown = [each.tool.definition for each in loop.shelf.tools.values() if each.group == name]
         if [tool.definition for tool in found] != shown:
             loop.shelf.replace(name, found)

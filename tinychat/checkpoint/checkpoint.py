@@ -12,6 +12,7 @@ from tinychat.checkpoint.tensors import WEIGHT_FILES, Tensors, open_tensors
 from tinychat.errors import CheckpointError
 from tinychat.models.architectures import read_config
 from tinychat.models.config import ModelConfig
+from tinychat.models.embedder import EMBEDDER_FILES, read_embedder
 
 TEXT_FILES = (
     "config.json",
@@ -25,7 +26,9 @@ TEXT_FILES = (
     "chat_template.json",
     "vocab.json",
     "merges.txt",
+    *EMBEDDER_FILES,
 )
+"""Paths in the folder of a checkpoint, and in that of its conversion."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
         raise CheckpointError(f"{folder} is not a folder; expected one with config.json and the weights")
     _refuse_links_out(folder)
     config = read_config(folder / "config.json")
+    read_embedder(folder)  # refused now if it pools in a way that is not implemented
     if any((folder / name).exists() for name in WEIGHT_FILES) or not is_gguf(folder):
         tensors = unpack_weights(open_tensors(folder), folder / "config.json")
         return Checkpoint(folder, config, adjusted(unstacked(tensors, config), config))
@@ -66,5 +70,5 @@ def _refuse_links_out(folder: Path) -> None:
         homes += [real.parents[1] / "blobs", real.parents[2] / "blobs"]
     for name in TEXT_FILES:
         file = folder / name
-        if file.is_symlink() and not any(home in file.resolve().parents for home in homes):
+        if (file.is_symlink() or file.is_file()) and not any(home in file.resolve().parents for home in homes):
             raise CheckpointError(f"{file} is a link to a file outside of the checkpoint: copy that file to its place")

@@ -30,6 +30,7 @@ from tinychat.errors import CheckpointError
 from tinychat.json_file import one_line
 from tinychat.models.architectures import family_of, linears, norms, parse_config, tables, unsupported
 from tinychat.models.config import ModelConfig
+from tinychat.models.embedder import embedder_files
 from tinychat.models.passthrough import Form
 from tinychat.models.tensors import Linear
 
@@ -50,6 +51,8 @@ LINEARS: Mapping[str, Mapping[int, tuple[str, ...]]] = {
     "conv_out_proj": {1: ("shortconv.out_proj",)},
     "lm_head": {1: ("output",)},
 }
+# GGUF's numbers of poolings (llama.cpp, include/llama.h, llama_pooling_type).
+POOLINGS: Mapping[int, str] = {1: "mean", 3: "last"}
 TABLES = {"embed_positions": "position_embd"}
 # Of channels that are rotated in a head.
 _MAX_PAIRS = 1 << 16
@@ -66,6 +69,7 @@ def unpacked(file: Path) -> Iterator[Path]:
         target = Path(folder) / file.stem
         target.mkdir()
         for name, content in text_files(files).items():
+            (target / name).parent.mkdir(exist_ok=True)
             (target / name).write_bytes(content)
         for part in files:
             # Some programs give their files no ending.
@@ -95,7 +99,14 @@ def text_files(files: Sequence[GgufFile]) -> dict[str, bytes]:
     contents = {name: json.dumps(value, default=repr).encode() for name, value in texts.items()}
     # Checked here, where the file's name is known: values are still as the file has them.
     parse_config(json.loads(contents["config.json"]), f"{files[0].path} (as config.json)")
-    return contents | tokenizer
+    return contents | tokenizer | _embedder_files(metadata)
+
+
+def _embedder_files(metadata: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return the files of an embedding model; none for a file that names no pooling, or one that is not supported."""
+    kind = metadata.get(f"{metadata.get('general.architecture')}.pooling_type")
+    pooling = POOLINGS.get(kind) if type(kind) is int else None
+    return {} if pooling is None else {path: text.encode() for path, text in embedder_files(pooling).items()}
 
 
 def config_of(files: Sequence[GgufFile]) -> dict[str, Any]:

@@ -92,13 +92,16 @@ def tokenizer_files(metadata: Mapping[str, Any], source: str) -> tuple[dict[str,
             what = f"tokenizer.ggml.pre is {one_line(str(name), 40)!r}, which is not supported"
             raise UnsupportedModelError(f"{source}: {what}; give the checkpoint that the file was made from")
         adds_bos = vocabulary.flag("add_bos_token", PRE_TOKENIZERS[name].adds_bos)
-        files = {"tokenizer.json": _byte_level(vocabulary, PRE_TOKENIZERS[name], adds_bos)}
+        ends = [("bos_token", adds_bos), ("eos_token", vocabulary.flag("add_eos_token", False))]
+        around = [vocabulary.named.get(token) if adds else None for token, adds in ends]
+        files = {"tokenizer.json": _byte_level(vocabulary, PRE_TOKENIZERS[name], *around)}
         settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "add_bos_token": adds_bos}
     elif kind == "llama":
         files = {"tokenizer.model": _sentencepiece(vocabulary)}
         settings = {
             "tokenizer_class": "LlamaTokenizer",
             "add_bos_token": vocabulary.flag("add_bos_token", True),
+            "add_eos_token": vocabulary.flag("add_eos_token", False),
             "legacy": False,
             "added_tokens_decoder": {
                 str(i): {"content": vocabulary.tokens[i], "special": vocabulary.kinds[i] == CONTROL}
@@ -185,8 +188,8 @@ def sampling_of(metadata: Mapping[str, Any]) -> dict[str, float]:
     return {key: round(value, 6) for key, value in found.items() if isinstance(value, int | float)}
 
 
-def _byte_level(vocabulary: _Vocabulary, cutting: Cutting, adds_bos: bool) -> bytes:
-    """Return a ``tokenizer.json`` for tokens that are spelled in the letters of bytes."""
+def _byte_level(vocabulary: _Vocabulary, cutting: Cutting, first: int | None, last: int | None) -> bytes:
+    """Return a ``tokenizer.json`` for tokens that are spelled in the letters of bytes, with ids put around a text."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 
     merges = vocabulary.texts("merges")
@@ -211,11 +214,11 @@ def _byte_level(vocabulary: _Vocabulary, cutting: Cutting, adds_bos: bool) -> by
     control, user_defined = ([vocabulary.tokens[i] for i in vocabulary.of_kind(k)] for k in (CONTROL, USER_DEFINED))
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in control])
     tokenizer.add_tokens([AddedToken(token, normalized=False) for token in user_defined])
-    bos = vocabulary.named.get("bos_token")
-    if adds_bos and bos is not None:
-        spelled = vocabulary.tokens[bos]
+    before, after = ([] if each is None else [vocabulary.tokens[each]] for each in (first, last))
+    if before or after:
+        special = {vocabulary.tokens[each]: each for each in (first, last) if each is not None}
         tokenizer.post_processor = processors.TemplateProcessing(
-            single=[spelled, "$A"], pair=[spelled, "$A", "$B"], special_tokens=[(spelled, bos)]
+            single=[*before, "$A", *after], pair=[*before, "$A", "$B", *after], special_tokens=[*special.items()]
         )
     return tokenizer.to_str().encode()
 

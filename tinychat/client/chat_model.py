@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, NoReturn
 from urllib.parse import quote
 
 from tinychat.client.api import Api
-from tinychat.client.remote_completion import RemoteCompletion
+from tinychat.client.remote_completion import RemoteCalls, RemoteCompletion
 from tinychat.errors import PromptTooLongError, ServerError, SettingError
 from tinychat.generate.precedence import LOOP_DEFAULTS
 from tinychat.generate.prompt import Prompt
@@ -16,8 +16,12 @@ from tinychat.generate.request import SAMPLING_FIELDS, Request
 from tinychat.generate.run import MakeRoom
 from tinychat.generate.stream import PrefillProgress
 from tinychat.settings import SETTINGS
+from tinychat.tools.definitions import ToolChoice
+from tinychat.tools.formats.call_format import CallFormat
+from tinychat.tools.formats.form_fields import form_of_fields
 
 _COUNTED_TEXTS = 256
+_QUESTION = [{"role": "user", "content": "Hello"}]
 
 
 class RemoteTemplate(NamedTuple):
@@ -25,6 +29,13 @@ class RemoteTemplate(NamedTuple):
 
     is_fallback: bool
     thinking_switch: str = ""
+
+
+class RemoteToolTemplate(NamedTuple):
+    """The form of a model's calls, and the control tokens that are its marks."""
+
+    form: CallFormat
+    markers: frozenset[int]
 
 
 class RemoteTokenizer:
@@ -109,15 +120,34 @@ class RemoteChatModel:
         """
         raise SettingError(f"{self._api.url} runs {self.name}: its context, cache and threads are set there")
 
-    @property
-    def tool_template(self) -> NoReturn:
-        """The form of calls of tools, which is not known here.
+    @cached_property
+    def tool_template(self) -> RemoteToolTemplate:
+        """The form in which the model writes calls of tools."""
+        found = self._calls(())
+        try:
+            return RemoteToolTemplate(form_of_fields(found["form"]), frozenset(map(int, found["markers"])))
+        except (KeyError, TypeError, ValueError):
+            raise self._is_odd() from None
+
+    def call_constraint(self, choice: ToolChoice) -> RemoteCalls:
+        """Return the constraint by which the server holds calls to their schemas.
 
         Raises
         ------
         SettingError
+            If it cannot.
         """
-        raise SettingError(f"{self._api.url} runs {self.name}: a chat there has no tools yet; leave out --tools")
+        tools = tuple(tool.as_dict() for tool in choice.tools)
+        if problem := self._calls(tools).get("problem"):
+            raise SettingError(str(problem))
+        return RemoteCalls(tools)
+
+    def _calls(self, tools: Sequence[Mapping[str, object]]) -> dict[str, Any]:
+        """Return what the server tells of the calls of tools."""
+        found = self._ask("/apply-template", "calls", messages=_QUESTION, tools=[*tools], return_calls=True)
+        if not isinstance(found, dict):
+            raise self._is_odd()
+        return found
 
     def resize(self, context_size: int) -> None:
         """Refuse another context; errors are those of `sequence`."""
@@ -151,20 +181,18 @@ class RemoteChatModel:
         thinking: bool | None = None,
         tools: Sequence[Mapping[str, object]] = (),
     ) -> Prompt:
-        """Return the prompt that asks for the reply to a conversation, the system prompt before it.
-
-        `SettingError` if there are `tools`.
-        """
-        if tools:
-            return self.tool_template
+        """Return the prompt that asks for the reply to a conversation, the system prompt before it."""
         standing: list[Mapping[str, object]] = [{"role": "system", "content": system}] if system else []
         body: dict[str, Any] = {"messages": [*standing, *messages], "return_tokens": True}
+        if tools:
+            body["tools"] = [*tools]
+        shown = self.tool_template.markers if tools else frozenset[int]()
         if thinking is not None:
             body["thinking"] = thinking
         found = self._ask("/apply-template", None, **body)
         try:
             ids, stop = [int(one) for one in found["tokens"]], tuple(map(str, found["stop"]))
-            return Prompt(ids, False, stop, bool(found["opens_thinking"]))
+            return Prompt(ids, False, stop, bool(found["opens_thinking"]), shown=shown)
         except (KeyError, TypeError, ValueError):
             raise self._is_odd() from None
 
@@ -173,7 +201,7 @@ class RemoteChatModel:
         return self._opens(thinking)
 
     def _opens_thinking(self, thinking: bool | None) -> bool:
-        return self.chat_prompt([{"role": "user", "content": "Hello"}], None, thinking).opens_thinking
+        return self.chat_prompt(_QUESTION, None, thinking).opens_thinking
 
     def reply(
         self,

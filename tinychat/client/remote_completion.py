@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from tinychat.client.api import Api, ServerAnswer
 from tinychat.errors import ServerError, SettingError
@@ -18,6 +18,12 @@ from tinychat.settings import LINE, names
 
 _STOP_TYPES: Mapping[object, FinishReason] = {"eos": "stop", "word": "stop_string"}
 _SECONDS_BETWEEN_LOOKS = 0.1
+
+
+class RemoteCalls(NamedTuple):
+    """A constraint that the server has: calls are held to the schemas of tools, which are in OpenAI's form."""
+
+    tools: tuple[dict[str, object], ...]
 
 
 class RemoteCompletion(Iterator[Delta]):
@@ -38,7 +44,9 @@ class RemoteCompletion(Iterator[Delta]):
         cancelled: Callable[[], bool] | None = None,
         make_room: MakeRoom | None = None,
     ) -> None:
-        if request.constraint is not None:
+        constraint: object = request.constraint
+        self._calls = constraint if isinstance(constraint, RemoteCalls) else None
+        if constraint is not self._calls:
             raise SettingError(f"a grammar cannot be sent to {api.url}: use complete --server, or chat without it")
         self.token_ids: list[int] = []
         self.summary = Summary(len(prompt.ids))
@@ -105,7 +113,15 @@ class RemoteCompletion(Iterator[Delta]):
         fields |= {"logit_bias": [*map(list, request.biases)], "stop": [*request.stop, *prompt.stop]}
         if request.max_tokens is not None:
             fields["max_tokens"] = request.max_tokens - len(self.token_ids)
-        ours = {"joins_prompt": joins, "opens_thinking": prompt.opens_thinking, "think_budget": request.think_budget}
+        ours: dict[str, object] = {
+            "joins_prompt": joins,
+            "opens_thinking": prompt.opens_thinking,
+            "think_budget": request.think_budget,
+        }
+        if prompt.shown:
+            ours["shown"] = sorted(prompt.shown)
+        if self._calls is not None:
+            ours["tools"] = self._calls.tools
         sent = {"model": self._model, "prompt": [*ids], "stream": True, "return_progress": True, **fields, **ours}
         return {name: value for name, value in sent.items() if value is not None}
 

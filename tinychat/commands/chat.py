@@ -13,7 +13,7 @@ import click
 
 from tinychat.commands import options
 from tinychat.commands.first_start import offer_better_model
-from tinychat.commands.loading import Loader, load_or_demo
+from tinychat.commands.loading import Loader, load_or_demo, load_writer
 from tinychat.commands.remote import remote_chat_models, server_flags, tell_of_server
 from tinychat.generate.precedence import FLAGS, Preferences
 from tinychat.store.default_model import advice, default_model
@@ -134,9 +134,8 @@ def chat(
         if lines.interactive or name is not None:
             workspace.autosave()
         try:
-            with _servers(preferences, found.tools) if remote is None else nullcontext() as servers:
-                if servers is not None:
-                    set_up_tools(repl, found.tools, servers)
+            with _servers(preferences, found.tools) as servers:
+                set_up_tools(repl, found.tools, servers)
                 repl.run()
         finally:
             workspace.save_cache()
@@ -161,7 +160,7 @@ def _load(
     """
 
     def load_with_settings(name: str | None) -> Model:
-        return load(name, preferences.resolve(named, name).loading)
+        return load_writer(load, name, preferences.resolve(named, name).loading)
 
     model = preferences.model(named)
     if named is None and notice is not None:
@@ -192,7 +191,7 @@ def _models(load: Loader, preferences: Preferences) -> Models:
         return current.resolve(name, current.model(name), loaded.name, advice=loaded.own_defaults)
 
     return Models(
-        open=lambda name: load(current.model(name), current.resolve(name, current.model(name)).loading),
+        open=lambda name: load_writer(load, current.model(name), current.resolve(name, current.model(name)).loading),
         names=known_names,
         settings_for=settings_for,
         default=lambda: current.model(None) or default_model(),

@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from tinychat.commands.options import PATH, QuantType, flag_problem
 from tinychat.commands.progress import progress_bar
 from tinychat.errors import FieldError
-from tinychat.store.local import code_lines, quality_lines, summary_line
+from tinychat.store.local import code_lines, next_line, quality_lines, summary_line
 
 
 @click.command()
@@ -70,4 +70,4 @@ def convert(
     for line in [*code_lines(folder), *quality_lines(folder)]:
         print(line, file=sys.stderr)
     print(f"written: {folder}: {summary_line(folder)}", file=sys.stderr)
-    print(f"chat with it: tinychat {shlex.quote(str(target))}", file=sys.stderr)
+    print(next_line(folder, shlex.quote(str(target))), file=sys.stderr)

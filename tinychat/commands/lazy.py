@@ -11,7 +11,8 @@ import click
 from tinychat.held_signals import held_signals
 
 _NAMES = tuple(
-    "chat complete log batch serve convert pull models rm bench perplexity doctor show config mcp completion".split()
+    "chat complete log batch embed serve convert pull models rm bench perplexity doctor show config mcp "
+    "completion".split()
 )
 _IN_STORE = ("pull", "models", "rm")
 """The commands that `commands.store` defines; each other one has a module of its name."""

@@ -38,6 +38,13 @@ def load_model(model: str | None, options: LoadSettings) -> Model:
     return loaded
 
 
+def load_writer(load: Loader, name: str | None, options: LoadSettings) -> Model:
+    """Load a model for a conversation; SettingError for one that gives embeddings only."""
+    loaded = load(name, options)
+    loaded.check_writes()
+    return loaded
+
+
 def load_or_demo(
     load: Callable[[str | None], Model], name: str | None, notice: Callable[[str], object]
 ) -> tuple[str | None, Model]:

@@ -45,7 +45,7 @@ def remote_model(url: str, key: str | None, named: str | None, preferences: Pref
 
 def remote_chat_models(url: str, key: str | None, preferences: Preferences) -> Callable[[str | None], Model]:
     """Return a function that opens a model of a server by name, for chats; errors are those of `remote_model`."""
-    _refuse_flags(preferences, (*names("load"), *names("tools"), "cache_disk"))
+    _refuse_flags(preferences, (*names("load"), "cache_disk"))
     from tinychat.client.api import Api
     from tinychat.client.chat_model import RemoteChatModel
 

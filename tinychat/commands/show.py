@@ -26,6 +26,8 @@ def show(model: str | None, as_json: bool) -> None:
     if holds(reference.path, MANIFEST):
         facts |= _facts_of_folder(reference.path)
         lines = [*code_lines(reference.path), *quality_lines(reference.path)]
+        if "pooling" in facts:
+            lines.append("it gives embeddings, not text: no output matrix is stored")
     else:
         lines = ["not converted yet: its first use, or `tinychat pull`, converts it"]
     if as_json:
@@ -42,6 +44,7 @@ def _facts_of_folder(folder: Path) -> dict[str, object]:
     from tinychat.generate.generation_config import own_defaults
     from tinychat.json_file import read_json_object, read_settings
     from tinychat.models.architectures import read_config, weight_count
+    from tinychat.models.embedder import Embedder, read_embedder
     from tinychat.store.local import number_format
 
     manifest = read_json_object(folder / "tinychat.json")
@@ -50,6 +53,10 @@ def _facts_of_folder(folder: Path) -> dict[str, object]:
         read_settings(folder / name).get("chat_template") for name in ("tokenizer_config.json", "chat_template.json")
     )
     architectures = read_json_object(folder / "config.json").get("architectures")
+    embedder = read_embedder(folder) or Embedder()
+    use: dict[str, object] = {"chat_template": has_template, "sampling": own_defaults(folder)}
+    if not config.writes:
+        use = {"pooling": embedder.pooling, "prompts": [*embedder.prompts]}
     return {
         "path": str(folder),
         "source": manifest.get("source") or "unknown",
@@ -61,8 +68,7 @@ def _facts_of_folder(folder: Path) -> dict[str, object]:
         "vocabulary": config.vocab_size,
         "layers": config.num_hidden_layers,
         "hidden_size": config.hidden_size,
-        "chat_template": has_template,
-        "sampling": own_defaults(folder),
+        **use,
     }
 
 
@@ -73,4 +79,6 @@ def _as_text(value: object) -> str:
         return f"{value:,}"
     if isinstance(value, dict):
         return ", ".join(f"{key} {item:g}" for key, item in value.items()) or "no recommendation"
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
     return str(value)

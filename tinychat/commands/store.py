@@ -13,7 +13,7 @@ from tinychat.commands.progress import progress_bar
 from tinychat.commands.table import print_table
 from tinychat.configuration import read_configuration
 from tinychat.generate.precedence import Preferences
-from tinychat.store.local import StoredModel, code_lines, list_models, quality_lines, summary_line
+from tinychat.store.local import StoredModel, code_lines, list_models, next_line, quality_lines, summary_line
 from tinychat.terminal.safe_text import one_safe_line
 
 
@@ -48,7 +48,7 @@ def pull(model: str, quant: str | None) -> None:
     for line in [*code_lines(folder), *quality_lines(folder)]:
         print(line, file=sys.stderr)
     print(f"stored as {folder.name}: {summary_line(folder)}", file=sys.stderr)
-    print(f"chat with it: tinychat {folder.name}", file=sys.stderr)
+    print(next_line(folder, folder.name), file=sys.stderr)
 
 
 @click.command()

@@ -19,7 +19,7 @@ from tinychat.errors import FieldError, SettingError
 from tinychat.generate.model import Model
 from tinychat.generate.prefix_miss import PrefixMiss
 from tinychat.generate.prompt import Prompt
-from tinychat.generate.reply import Delta, Summary
+from tinychat.generate.reply import Delta, Summary, total
 from tinychat.generate.request import RequestFields, as_request
 from tinychat.generate.sequence import Ids
 from tinychat.text.think_sections import ThinkSections
@@ -93,6 +93,8 @@ class Chat(ChatState):
         self.tools = ChatTools(as_toolbox(tools), consent, max_tool_rounds)
         self.attachments: list[Attachment] = []
         self.summary: Summary | None = None
+        # Those of all replies of the last turn.
+        self._turn: list[Summary] = []
         self.writing: bool = False
         # Prompt and reply that the model read and wrote last.
         self._seen_ids: list[int] = []
@@ -250,6 +252,11 @@ class Chat(ChatState):
         return shorter[1].content
 
     @property
+    def turn_summary(self) -> Summary | None:
+        """The `summary` of all replies of the last turn together: with calls of tools there are several."""
+        return None if self.summary is None or not self._turn else total(self._turn)
+
+    @property
     def stopped_in_thought(self) -> bool:
         """Whether the last reply ends inside its think section."""
         sections = ThinkSections(self.opens_thinking)
@@ -269,6 +276,7 @@ class Chat(ChatState):
         self, reply: Iterator[Delta], hooks: ReplyHooks, rewritten: Sequence[Message] = ()
     ) -> Iterator[Delta]:
         """Return a reply and those after its calls; tools of `rewritten` messages ask again before they write."""
+        self._turn = []
         if self.call_rules is None:
             return reply
         called = {call.name for message in rewritten for call in message.tool_calls}
@@ -331,6 +339,7 @@ class Chat(ChatState):
             raise
         finally:
             self._run, self.writing, self.summary = None, False, run.summary
+            self._turn.append(run.summary)
             whole = [message.shortened for message in messages] == seen_before and self.dropped == dropped_before
             goes_on = messages[: len(before)] == before and whole and not prompt.removed
             self.miss = run.miss if goes_on else None

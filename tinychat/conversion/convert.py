@@ -88,7 +88,9 @@ def write_model_folder(
         folder = opened.model
         errors = write_weights(checkpoint, quantization, opened, progress, coding if calibrated else None)
         for file in checkpoint.text_files():
-            (folder / file.name).write_bytes(read_text_file(file))
+            copy = folder / file.relative_to(checkpoint.path)
+            copy.parent.mkdir(exist_ok=True)
+            copy.write_bytes(read_text_file(file))
         description: dict[str, object] = {
             **description_of(quantization),
             "source": source or checkpoint.path.resolve().name,

@@ -95,11 +95,12 @@ def default_recipe(folder: Path) -> Recipe:
 
     Codes pass through where that is possible: it takes seconds, and nothing is lost. The weights of other GGUF files
     and packed checkpoints are quantized too, but not in groups that can pass through: eight bits hardly change those
-    of a small one, and take seconds.
+    of a small one, and take seconds. So are those of embedding models, which write no texts to calibrate four bits by.
     """
     if has_codes(folder):
         return Recipe(NATIVE, check=False)
-    if (is_gguf(folder) or is_packed(folder)) and weight_count(read_config(folder / "config.json")) < SMALL:
+    config = read_config(folder / "config.json")
+    if not config.writes or ((is_gguf(folder) or is_packed(folder)) and weight_count(config) < SMALL):
         return Recipe("int8", check=False)
     return Recipe()
 
@@ -167,7 +168,8 @@ def disk_needed(folder: Path, recipe: Recipe) -> int:
         return sum(spec.bytes for spec in tensor_specs(config, quantization).values())
 
     # A model in int8 writes the texts, and is gone before the other is written.
-    int8 = size(Quantization("int8", recipe.group_size)) if recipe.uses_texts and recipe.quant == "int4" else 0
+    writes_texts = recipe.uses_texts and recipe.quant == "int4" and config.writes
+    int8 = size(Quantization("int8", recipe.group_size)) if writes_texts else 0
     return max(int8, size(quantization_of(folder, recipe)))
 
 
@@ -210,15 +212,16 @@ def _make(
     from tinychat.conversion import convert as conversion
 
     config = read_config(folder / "config.json")
-    checks = recipe.check and recipe.quant != "f32"
+    # The report is about what a model predicts, and the texts for four bits are its own.
+    checks = recipe.check and recipe.quant != "f32" and config.writes
     texts: list[list[int]] = []
     held_out: list[int] = []
-    writes_texts = recipe.uses_texts and recipe.quant == "int4"
+    writes_texts = recipe.uses_texts and recipe.quant == "int4" and config.writes
     if writes_texts:
         count = TEXTS if weight_count(config) < SMALL else FEWER_TEXTS
         texts, held_out = _texts(folder, work, recipe.group_size, text, count, phases)
     elif recipe.uses_texts:
-        texts = _texts_for_int8(folder, text)
+        texts = _given_texts(folder, text)
 
     conversion.write_model_folder(
         folder,
@@ -295,8 +298,8 @@ def fitted(config: ModelConfig, recipe: Recipe) -> Quantization:
     return with_int8(names, most * LANES)
 
 
-def _texts_for_int8(folder: Path, text: str | None) -> list[list[int]]:
-    """Return texts that show how large the columns of activations are: any text will do for that."""
+def _given_texts(folder: Path, text: str | None) -> list[list[int]]:
+    """Return texts that show how large the columns of activations are, which of an embedding model any text does."""
     from tinychat.conversion.calibration import cut_texts
     from tinychat.conversion.quality_report import TEXT
     from tinychat.text.loading import load_tokenizer

@@ -157,11 +157,11 @@ def key_of(checkpoint: Path, *settings: object) -> str:
     """
     digest, folder = sha256(), checkpoint.resolve()
     is_snapshot = folder.parent.name == "snapshots"
+    for name in sorted(TEXT_FILES):
+        with suppress(OSError):
+            digest.update(name.encode() + b"\0" + read_small(checkpoint / name, _LARGEST_TEXT_FILE))
     for file in sorted(checkpoint.iterdir()):
-        if file.name in TEXT_FILES:
-            with suppress(OSError):
-                digest.update(file.name.encode() + b"\0" + read_small(file, _LARGEST_TEXT_FILE))
-        elif not is_snapshot:
+        if file.name not in TEXT_FILES and not is_snapshot:
             real = file.resolve()
             status = real.stat() if real.exists() else None
             size_and_time = status and (status.st_size, status.st_mtime_ns)

@@ -14,6 +14,7 @@ from tinychat.engine.arguments import Arguments, Parameters
 from tinychat.engine.blocks import BlockPool, bytes_per_position
 from tinychat.engine.counting import Cost, count_step
 from tinychat.engine.forward_pass import ForwardPass
+from tinychat.engine.hidden_states import States, normed_states
 from tinychat.engine.parameters import LOG2_E, bind_parameters, dims_of
 from tinychat.engine.scheduled_chunk import ScheduledChunk
 from tinychat.engine.scratch import allocate_attention, allocate_batch, allocate_scratch
@@ -126,13 +127,34 @@ class Engine:
             self._check(spans)
             outputs = sum(span.outputs for span in spans)
             rows = self.new_logits(outputs) if out is None else self._checked_logits(out, outputs)
-            for span in spans:
-                span.cache.make_room(len(span.ids))
-            self._workers.run(*self._post(spans, rows))
-            for span in spans:
-                span.cache.append(span.ids, span.sequence_length)
+            self._append(spans, rows)
         ends = itertools.accumulate(span.outputs for span in spans)
         return [rows[end - span.outputs : end] for span, end in zip(spans, ends)]
+
+    def hidden_states(self, spans: SequenceOf[ScheduledChunk]) -> list[States]:
+        """Run ids as `run` does, whose errors it has; return the final hidden states after all of them.
+
+        Returns
+        -------
+        list of float64 [ids, hidden_size]
+            For each span, behind the last norm; no logits are computed.
+        """
+        spans = [span.exact()._replace(outputs=0) for span in spans]
+        with self.pool.lock:
+            self._check(spans)
+            self._append(spans, self.new_logits(0))
+            rows = self._lasting[2].hidden[: sum(len(span.ids) for span in spans), : self.config.hidden_size]
+            states = normed_states(self.parameters.norm, self.config.rms_norm_eps, rows)
+        ends = itertools.accumulate(len(span.ids) for span in spans)
+        return [states[end - len(span.ids) : end] for span, end in zip(spans, ends)]
+
+    def _append(self, spans: SequenceOf[ScheduledChunk], logits: Logits) -> None:
+        """Run a step that was checked, and append its ids to the caches."""
+        for span in spans:
+            span.cache.make_room(len(span.ids))
+        self._workers.run(*self._post(spans, logits))
+        for span in spans:
+            span.cache.append(span.ids, span.sequence_length)
 
     def new_logits(self, rows: int) -> Logits:
         """Return memory for rows of logits: float32 [rows, vocab_size]."""

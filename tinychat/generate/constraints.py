@@ -10,7 +10,8 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from tinychat.errors import SettingError
-from tinychat.generate.grammar import Constraint, Grammar, GrammarTokens
+from tinychat.generate.grammar import Constraint, Grammar
+from tinychat.generate.grammar_tokens import GrammarTokens
 from tinychat.tools.definitions import Tool, ToolChoice
 from tinychat.tools.grammars.markers import Markers
 

@@ -3,7 +3,8 @@
 Each token is predicted: the one that followed when the four tokens before it last occurred. A correct prediction counts
 for a loop and a wrong one against it, the more the newer the token is: so a loop may vary, and may have any length. A
 number that begins a line, as in a list, is predicted whatever it is; any other number shows counting,
-unless it followed the same token before.
+unless it followed the same token before. In a structure that a grammar describes, such as the arguments of a call, a
+loop must have gone round once, too: a text may be copied there.
 
 The bounds are those of `scripts/measure_loops.py`: of 185 replies of SmolLM2-135M-Instruct that ran into the limit of
 1500 tokens, 183 end by them, half of them within 121 tokens of the loop's beginning, and the two others count days.
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import NamedTuple
 
+from tinychat.generate.constraint_state import Region
 from tinychat.generate.text_shape import TextShape
 
 # Loops are found by so many tokens that were said before.
@@ -41,11 +43,13 @@ class _Token(NamedTuple):
 
 
 class LoopDetector:
-    """Follows the tokens of one reply; `is_structured` if a grammar describes all of it."""
+    """Follows the tokens of one reply."""
 
-    def __init__(self, token_bytes: Callable[[int], bytes], is_structured: bool = False) -> None:
+    def __init__(self, token_bytes: Callable[[int], bytes]) -> None:
         self._token_bytes = token_bytes
-        self._shape = TextShape(is_structured)
+        self._shape = TextShape()
+        # Whether the last token was in prose, not in a structure that a grammar describes.
+        self._is_prose = True
         self._spelled: dict[int, _Token] = {}
         self._ids: list[int] = []
         self._entries: list[int] = []
@@ -59,11 +63,11 @@ class LoopDetector:
         self._literal = self._score = self._wordless = 0
         self._awaits_mark = False
 
-    def add(self, token_id: int) -> bool:
+    def add(self, token_id: int, region: Region = Region.PROSE) -> bool:
         """Add the next token; return whether the reply is in a loop."""
-        is_new = token_id not in self._spelled
+        is_new, is_prose = token_id not in self._spelled, region is Region.PROSE
         token = self._token(token_id)
-        begins_line = token.kind is _Kind.NUMBER and self._shape.is_at_beginning
+        begins_line = token.kind is _Kind.NUMBER and is_prose and self._shape.is_at_beginning
         entry = _ANY_NUMBER if begins_line else token_id
         self._wordless = 0 if token.kind is _Kind.WORD else self._wordless + 1
         self._check_mark(token)
@@ -72,7 +76,15 @@ class LoopDetector:
         cost = _COUNTED if counts else _NEW if is_new and token.kind is _Kind.WORD else _WRONG
         is_alike = self._judge(token_id, entry, cost)
         self._go_on(token_id, entry, is_alike)
-        return self._is_loop(self._shape.is_structured, self._shape.add(token.text))
+        was_prose, self._is_prose = self._is_prose, is_prose
+        if not is_prose:
+            return self._is_loop_of_structure()
+        return self._is_loop(self._shape.is_structured or not was_prose, self._shape.add(token.text))
+
+    def _is_loop_of_structure(self) -> bool:
+        """Return whether a structure repeats itself: it may say a text twice, such as a passage and its change."""
+        period = 0 if self._source is None else len(self._ids) - self._source
+        return self._literal >= max(LITERAL, period) or self._score >= max(STRUCTURED, period)
 
     def _is_loop(self, was_structured: bool, is_structured: bool) -> bool:
         if was_structured and not is_structured:

@@ -8,11 +8,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from tinychat.errors import FieldError, TinychatError
+import numpy as np
+import numpy.typing as npt
+
+from tinychat.errors import FieldError, SettingError, TinychatError
 from tinychat.generate.batched import BatchEvent, write_many
 from tinychat.generate.constraints import Constraints
 from tinychat.generate.drafts import Drafts
 from tinychat.generate.driver import Driver
+from tinychat.generate.embeddings import Steps, embed_ids
 from tinychat.generate.generation_config import own_defaults
 from tinychat.generate.grammar import Constraint, Grammar
 from tinychat.generate.prompt import Prompt, check_prompt
@@ -21,6 +25,7 @@ from tinychat.generate.request import Request, RequestFields, as_request
 from tinychat.generate.run import MakeRoom, Run
 from tinychat.generate.sequence import Ids, Logits, logits_after, logits_of_all
 from tinychat.generate.stream import PrefillProgress, Stream
+from tinychat.models.embedder import POOLINGS, Embedder, read_embedder
 from tinychat.text.guard import unguard
 from tinychat.tools.rendering import ToolTemplate
 
@@ -32,7 +37,7 @@ if TYPE_CHECKING:
     from tinychat.tools.definitions import ToolChoice
 
 _FOR_PROGRAMS = (
-    "astream close context_size decode encode generate generate_many logits name path render resize stream "
+    "astream close context_size decode embed encode generate generate_many logits name path render resize stream "
     "trained_length vocab_size"
 ).split()
 
@@ -43,7 +48,7 @@ class Model:
     Any number of streams, chats and threads may use it at once; each gets the tokens that it would get alone. Every run
     passes all token ids, and computes only what follows the longest cached prefix. `tinychat.load` makes one; its
     attributes are the `path` of the model folder, `tokenizer`, `template`, `stop_ids` and `own_defaults`, the settings
-    that the model's makers advise.
+    that the model's makers advise. `embedder` says how it makes vectors; if it `writes` no text, that is all it does.
     """
 
     runs_here = True
@@ -58,12 +63,15 @@ class Model:
         path: Path,
         drafts: Drafts | None = None,
         own_defaults: Mapping[str, float] | None = None,
+        embedder: Embedder | None = None,
     ) -> None:
         self.tokenizer = tokenizer
         self.template = template
         self.stop_ids = stop_ids
         self.path = path
         self.own_defaults: Mapping[str, float] = own_defaults or {}
+        self.embedder: Embedder = embedder or Embedder()
+        self.writes: bool = embedder is None
         self.driver: Driver = Driver(sequence, drafts)
 
     def __repr__(self) -> str:
@@ -218,15 +226,69 @@ class Model:
         `ContextError` if there are more ids than the context holds; `SettingError` if there are none, or one is outside
         the vocabulary.
         """
+        self.check_writes()
         check_prompt(ids, self.engine, self.context_size)
         with self.driver.exclusive() as let_signals_act:
             return logits_of_all(self.driver.recent, ids, let_signals_act)
 
     def next_logits(self, ids: Ids) -> Logits:
         """Return the logits of the token after `ids`, float32 [vocab_size], computing only what is not cached."""
+        self.check_writes()
         check_prompt(ids, self.engine, self.context_size)
         with self.driver.exclusive() as let_signals_act:
             return logits_after(self.driver.recent, ids, let_signals_act)
+
+    def embed(
+        self, texts: abc.Iterable[str | Ids], pooling: str | None = None, prompt: str | None = None
+    ) -> npt.NDArray[np.float32]:
+        """Return a vector of length 1 for each text: the product of two is the cosine of their angle.
+
+        A text has the same vector alone or among others.
+
+        Parameters
+        ----------
+        texts : iterable of str or sequence of int
+            Ids are taken as they are; a text gets the tokens that the tokenizer's makers put around it.
+        pooling : {"mean", "last"}, optional
+            Mean of the final hidden states, or that of the last token; when omitted that of an embedding model's files,
+            else "mean".
+        prompt : str, optional
+            Name of a prompt of an embedding model, such as "query", which is put before the texts; its default one when
+            omitted.
+
+        Returns
+        -------
+        float32 [texts, hidden_size]
+
+        Raises
+        ------
+        ContextError
+            If a text is longer than the context.
+        SettingError
+            If a text has no tokens, or an argument is out of range.
+        """
+        if isinstance(texts, str):
+            raise FieldError("texts", "must be a list of texts or token ids, not one text")
+        found = [self.embedding_ids(text, prompt) if isinstance(text, str) else list(text) for text in texts]
+        vectors = [vector for ended in self.embed_ids(found, pooling) for vector in ended]
+        return np.asarray(vectors, np.float32).reshape(len(found), self.engine.config.hidden_size)
+
+    def embedding_ids(self, text: str, prompt: str | None = None) -> list[int]:
+        """Return the token ids of a text to embed, behind a prompt of this name, else the default one."""
+        return [*self.encode(self.embedder.prompted(text, prompt)), *self.tokenizer.suffix_ids]
+
+    def embed_ids(self, texts: abc.Sequence[Ids], pooling: str | None = None) -> Steps:
+        """Yield vectors of lists of ids, step after step: see `embeddings.embed_ids`; errors are those of `embed`."""
+        if pooling is not None and pooling not in POOLINGS:
+            raise FieldError("pooling", f"must be one of {', '.join(POOLINGS)}, not {pooling!r:.60}")
+        for ids in texts:
+            check_prompt(ids, self.engine, self.context_size)
+        return embed_ids(self.driver, texts, pooling or self.embedder.pooling)
+
+    def check_writes(self) -> None:
+        """Refuse to write with a model that gives embeddings: its logits mean nothing."""
+        if not self.writes:
+            raise SettingError(f"{self.name} gives embeddings, not text: use `tinychat embed`, or choose another model")
 
     def stream(
         self,
@@ -289,6 +351,7 @@ class Model:
     def _run(
         self, prompt: Prompt, request: Request, make_room: MakeRoom | None = None, ahead: int | None = None
     ) -> Run:
+        self.check_writes()
         check_prompt(prompt.ids, self.engine, self.context_size)
         if any(token_id >= self.vocab_size for token_id, _ in request.biases):
             raise FieldError("logit_bias", f"must be of token ids below {self.vocab_size}")
@@ -367,5 +430,6 @@ def load_folder(
         tokenizer = load_tokenizer(folder)
         template = load_template(folder, tokenizer)
         ends, advised = stop_ids(folder, tokenizer, template), own_defaults(folder)
+        embedder = read_embedder(folder) or (None if engine.config.writes else Embedder())
     drafts = Drafts() if draft else None
-    return Model(new_sequence(engine, context), tokenizer, template, ends, folder, drafts, advised)
+    return Model(new_sequence(engine, context), tokenizer, template, ends, folder, drafts, advised, embedder)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from tinychat.engine.ids import common_length
+from tinychat.generate.constraint_state import Region
 from tinychat.generate.logprobs import ScoredToken, TokenLogprobs, token_logprobs
 from tinychat.generate.loops import LoopDetector
 from tinychat.generate.prompt import Prompt
@@ -20,6 +21,7 @@ from tinychat.generate.stopping import StopStringFilter
 from tinychat.generate.text_shape import TextShape
 from tinychat.generate.thinking import ThinkBudget
 from tinychat.text.detokenizer import Detokenizer
+from tinychat.text.think_sections import CLOSING_TEXT
 
 if TYPE_CHECKING:
     from tinychat.text.tokenizer import Tokenizer
@@ -104,6 +106,17 @@ class Summary:
         }
 
 
+def total(summaries: Sequence[Summary]) -> Summary:
+    """Return the counts and times of replies together, with the seed of the first and the end of the last."""
+    first, last = summaries[0], summaries[-1]
+    added = {
+        one.name: sum(getattr(summary, one.name) for summary in summaries)
+        for one in fields(Summary)
+        if one.name not in ("seed", "first_token_seconds", "finish_reason")
+    }
+    return replace(first, finish_reason=last.finish_reason, **added)
+
+
 class Reply:
     """A reply that grows by one token with every row of logits.
 
@@ -121,15 +134,24 @@ class Reply:
         self._tokenizer = tokenizer
         self._stop_ids = frozenset() if request.ignore_eos else stop_ids
         self._sampler = Sampler(request, tokenizer)
-        self._constraint = None if request.constraint is None else request.constraint.start(prompt.opens_thinking)
+        self._constraint = None
+        if request.constraint is not None:
+            self._constraint = request.constraint.start(prompt.opens_thinking, may_think=request.think_budget != 0)
         is_covered = request.constraint is not None and not request.constraint.leaves_text
         ends_loops = request.loop_stop and not request.ignore_eos
-        self._loops = LoopDetector(tokenizer.token_bytes, is_covered) if ends_loops else None
+        self._loops = LoopDetector(tokenizer.token_bytes) if ends_loops else None
+        # The region of the last token, and the tokens of the string of a structure that is being written.
+        self._region = Region.PROSE
+        self._string_ids: list[int] = []
+        # What was not looked at for loops yet.
+        self._unwatched: list[tuple[int, Region]] = []
         # The sampler alone asks for it.
-        self._shape = None if request.repeat_in_code else TextShape(is_covered)
+        self._shape = None if request.repeat_in_code else TextShape()
         self._budget = None
-        if request.think_budget is not None and (not is_covered or (self._constraint and self._constraint.waits)):
-            self._budget = ThinkBudget(request.think_budget, tokenizer, prompt.opens_thinking)
+        if request.think_budget is not None and (not is_covered or (self._constraint and self._constraint.may_think)):
+            # The grammar counts every line end behind the section.
+            closing = CLOSING_TEXT.rstrip("\n") if is_covered else CLOSING_TEXT
+            self._budget = ThinkBudget(request.think_budget, tokenizer, prompt.opens_thinking, closing)
         # A grammar counts every space, so that none may be taken for a mark of the first word.
         joins_prompt = prompt.joins_reply or is_covered
         self._detokenizer = Detokenizer(tokenizer, prompt.ids if joins_prompt else (), prompt.shown)
@@ -225,8 +247,7 @@ class Reply:
         if self._constraint is not None:
             self._constraint.accept(token_id)
         text = self._detokenizer.add(token_id)
-        if self._shape is not None:
-            self._shape.add(text.encode())
+        self._note_region(token_id, text)
         if self._budget is not None:
             self._budget.add(text)
         text = self._stop_strings.add(text)
@@ -243,19 +264,45 @@ class Reply:
 
     def _next_id(self, logits: Logits) -> int:
         """Return a forced token, else the sampler's choice."""
+        self._region = Region.PROSE
         forced = None if self._budget is None else self._budget.forced()
         if forced is not None:
             return forced
         if self._constraint is not None:
             logits = np.where(self._constraint.allowed(), logits, np.float32(-np.inf))
+            self._region = self._constraint.region
         is_structured = self._shape is not None and self._shape.is_structured
-        return self._sampler.sample(logits, self._all_ids, is_structured)
+        return self._sampler.sample(logits, self._penalized_ids(), is_structured and self._region is Region.PROSE)
+
+    def _penalized_ids(self) -> Sequence[int]:
+        """Return the ids that penalties look at: none for marks and names, which a grammar wants again and again.
+
+        A string of a structure may copy what was said before it, such as a path, but must not repeat itself.
+        """
+        match self._region:
+            case Region.PROSE:
+                return self._all_ids
+            case Region.STRING:
+                return self._string_ids
+        return ()
+
+    def _note_region(self, token_id: int, text: str) -> None:
+        """Add a token that was chosen, and the text that it settles, to what its region counts."""
+        if self._region is Region.STRING:
+            self._string_ids.append(token_id)
+        else:
+            self._string_ids.clear()
+        if self._shape is not None and self._region is Region.PROSE:
+            self._shape.add(text.encode())
+        if self._loops is not None:
+            self._unwatched.append((token_id, self._region))
 
     def _goes_round(self) -> bool:
         """Return whether the reply is in a loop; several tokens at once cost little more than one."""
-        if self._loops is None or len(self.token_ids) % _AT_ONCE:
+        if self._loops is None or len(self._unwatched) < _AT_ONCE:
             return False
-        return any(self._loops.add(token_id) for token_id in self.token_ids[-_AT_ONCE:])
+        unwatched, self._unwatched = self._unwatched, []
+        return any(self._loops.add(token_id, region) for token_id, region in unwatched)
 
     def _held_back(self, reason: FinishReason) -> str:
         """Set the finish reason and return the text that was held back."""

@@ -7,17 +7,16 @@ _LINE_BYTES = 64
 
 
 class TextShape:
-    """Follows a text token by token; `is_structured` if a grammar describes all of it."""
+    """Follows a text token by token."""
 
-    def __init__(self, is_structured: bool = False) -> None:
-        self._always = is_structured
+    def __init__(self) -> None:
         self._is_code = self._is_table = False
         self._line = b""
 
     @property
     def is_structured(self) -> bool:
         """Whether the text is in a code block or a table."""
-        return self._always or self._is_code or self._is_table
+        return self._is_code or self._is_table
 
     @property
     def is_at_beginning(self) -> bool:

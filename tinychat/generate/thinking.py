@@ -42,19 +42,20 @@ class ThinkBudget:
     """Forces the end marker once the think section of a reply has had `tokens` tokens.
 
     The tokens of the marker run through the model and are part of the reply like any others. `begun`: the reply begins
-    inside the section.
+    inside the section. `closing` is the marker.
     """
 
-    def __init__(self, tokens: int, tokenizer: Tokenizer, begun: bool) -> None:
+    def __init__(self, tokens: int, tokenizer: Tokenizer, begun: bool, closing: str = CLOSING_TEXT) -> None:
         self._left = tokens
         self._tokenizer = tokenizer
         self._sections = ThinkSections(begun)
+        self._closing = closing
         self._forced: list[int] | None = None
 
     def forced(self) -> int | None:
         """Return the token that must come next; None leaves it to the sampler."""
         if self._forced is None and self._left <= 0 and self._sections.is_thinking:
-            self._forced = self._tokenizer.encode_rendered(CLOSING_TEXT)
+            self._forced = self._tokenizer.encode_rendered(self._closing)
         return self._forced.pop(0) if self._forced else None
 
     def add(self, text: str) -> None:

@@ -60,14 +60,16 @@ class CompileQueue:
         self.pause: Callable[[], object] = lambda: None
         self._held = 0
 
-    def add(self, task: CompileTask) -> bool:
-        """Queue a task, once; return whether it is a new one."""
-        if task in self.waiting:
-            return False
-        self.waiting.append(task)
-        for listener in self.listeners:
-            listener(task)
-        return True
+    def add(self, task: CompileTask, queue_callees: Callable[[], object] = lambda: None) -> None:
+        """Queue a task, once, behind those of the functions that it calls.
+
+        A process that compiled the caller first would only wait for them.
+        """
+        if task not in self.waiting:
+            self.waiting.append(task)
+            queue_callees()
+            for listener in self.listeners:
+                listener(task)
 
     def remove(self, task: CompileTask) -> None:
         """Remove a task that is done."""
@@ -130,13 +132,16 @@ class DeferredDispatcher(DeviceDispatcher):
         """Return the call's type to Numba's type inference, and queue the compilation."""
         parameters, args = self._compiler.fold_argument_types(args, kws)
         args = tuple(args)
-        is_new = args not in self.overloads and COMPILE_QUEUE.add(CompileTask(self.full_name, args))
-        if is_new and isinstance(self._compiler, _GeneratedFunctionCompiler):
-            # It only calls others, which are queued thereby: the longest may be among them.
-            infer_types(self._compiler, self._compiler._get_implementation(args, {}), args)
+        if args not in self.overloads:
+            COMPILE_QUEUE.add(CompileTask(self.full_name, args), lambda: self._queue_callees(args))
         name = self.py_func.__name__
         signature = typing.signature(types.none, *args)
         return typing.make_concrete_template(f"CallTemplate({name})", name, [signature]), parameters, args, {}
+
+    def _queue_callees(self, argument_types: tuple[Any, ...]) -> None:
+        """Queue the functions that one by type calls: it does nothing else, and the longest may be among them."""
+        if isinstance(self._compiler, _GeneratedFunctionCompiler):
+            infer_types(self._compiler, self._compiler._get_implementation(argument_types, {}), argument_types)
 
     def get_overload(self, sig: Any) -> Any:
         """Return the compiled function, of which Numba compiles a call."""

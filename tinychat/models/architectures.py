@@ -3,6 +3,7 @@
 import importlib
 import pkgutil
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -11,9 +12,13 @@ from tinychat.json_file import one_line, path_end, read_json_object
 from tinychat.models import families
 from tinychat.models.config import ModelConfig, read_common
 from tinychat.models.config_values import ConfigValues
+from tinychat.models.embedder import is_embedder
 from tinychat.models.family import Family
 from tinychat.models.multimodal import text_part
 from tinychat.models.tensors import Linear, Norm, Table
+
+# Of architectures with an output matrix.
+_ENDINGS = ("ForCausalLM", "LMHeadModel")
 
 
 @cache
@@ -56,8 +61,12 @@ def unsupported(source: str, what: str) -> UnsupportedModelError:
 
 
 def read_config(path: Path) -> ModelConfig:
-    """Read a `config.json`; raises as `parse_config` does, and CheckpointError for an unreadable file."""
-    return parse_config(read_json_object(path), str(path))
+    """Read a `config.json`; raises as `parse_config` does, and CheckpointError for an unreadable file.
+
+    The output matrix of an embedding model, as the files beside this one show it, is left out.
+    """
+    config = parse_config(read_json_object(path), str(path))
+    return _without_output(config) if is_embedder(path.parent) else config
 
 
 def parse_config(raw: Mapping[str, object], source: str) -> ModelConfig:
@@ -67,10 +76,17 @@ def parse_config(raw: Mapping[str, object], source: str) -> ModelConfig:
     implemented; `CheckpointError` if a value is missing, of the wrong type, out of range or contradicts another.
     """
     raw = text_part(raw)
-    family = family_of(_read_architecture(ConfigValues(raw, source)))
+    architecture, writes = _read_architecture(ConfigValues(raw, source))
+    family = family_of(architecture)
     prepared = raw if family.prepared is None else family.prepared(raw)
     values = ConfigValues({**family.defaults, **prepared}, source, family.names)
-    return family.read(values, read_common(values, family.architecture, family.partial_rotary))
+    config = family.read(values, read_common(values, family.architecture, family.partial_rotary))
+    return config if writes else _without_output(config)
+
+
+def _without_output(config: ModelConfig) -> ModelConfig:
+    """Return the configuration of the same model without an output matrix: the embedding stands in for it."""
+    return replace(config, tie_word_embeddings=True, writes=False)
 
 
 def linears(config: ModelConfig) -> list[Linear]:
@@ -95,7 +111,8 @@ def tables(config: ModelConfig) -> list[Table]:
     return family_of(config.architecture).tables(config)
 
 
-def _read_architecture(values: ConfigValues) -> str:
+def _read_architecture(values: ConfigValues) -> tuple[str, bool]:
+    """Return the supported architecture, and whether the checkpoint has an output matrix: see `_whole_model`."""
     names = values.get("architectures")
     model_type = values.optional_text("model_type")
     if names is None and model_type is not None:
@@ -104,12 +121,21 @@ def _read_architecture(values: ConfigValues) -> str:
         ]
     if not isinstance(names, list) or not names or not isinstance(names[0], str):
         raise values.error("architectures", 'a list such as ["LlamaForCausalLM"]')
-    name = names[0]
+    whole = _whole_model(names[0])
+    name = whole or names[0]
     if find_family(name) is None:
         raise unsupported(values.source, f"architecture {one_line(name, 40)!r}")
     if model_type not in (None, family_of(name).model_type):
         raise UnsupportedModelError(
-            f"{values.source}: model_type {one_line(str(model_type))!r} with architecture {name!r} is not"
+            f"{values.source}: model_type {one_line(str(model_type))!r} with architecture {names[0]!r} is not"
             f" supported; expected {family_of(name).model_type!r}"
         )
-    return name
+    return name, whole is None
+
+
+def _whole_model(name: str) -> str | None:
+    """Return the architecture with an output matrix for one without: "Qwen3ForCausalLM" for "Qwen3Model"."""
+    if not name.endswith("Model") or find_family(name) is not None:
+        return None
+    stem = name.removesuffix("Model").removesuffix("Text")
+    return next((whole for ending in _ENDINGS if find_family(whole := f"{stem}{ending}")), None)

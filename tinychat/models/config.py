@@ -41,7 +41,7 @@ class ModelConfig:
     rms_norm_eps: float  # added to the mean square, or variance, in all norms
     rope_theta: float  # base of the rotary embedding
     rope_scaling: RopeScaling | None  # None is the plain embedding
-    tie_word_embeddings: bool
+    tie_word_embeddings: bool  # also where there is no output matrix
     qkv_bias: bool  # biases of the projections
     o_bias: bool
     mlp_bias: bool
@@ -72,6 +72,7 @@ class ModelConfig:
     experts: Experts | None = None
     conv_layers: tuple[int, ...] = ()  # the layers that have a short convolution instead of attention
     conv_L_cache: int = 0  # positions that a convolution sees, its own included: the window of those layers
+    writes: bool = True  # False for a model that gives embeddings: it has no output matrix, or one that means nothing
 
     @property
     def trained_length(self) -> int:
@@ -111,6 +112,8 @@ class ModelConfig:
 def read_common(values: ConfigValues, architecture: str, partial_rotary: bool) -> ModelConfig:
     """Read the values that all families share; the other fields become neutral, as `Family.read` expects them."""
     _refuse_quantized(values)
+    # Some embedding models of supported architectures attend to later tokens.
+    values.require(is_causal=True)
     for key in ("bos_token_id", "eos_token_id"):
         values.check_token_ids(key)
     heads = values.integer("num_attention_heads", 1, 4096)

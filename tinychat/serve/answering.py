@@ -6,7 +6,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, aclosing
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
@@ -15,15 +15,15 @@ from tinychat.errors import TinychatError
 from tinychat.generate.reply import Delta
 from tinychat.generate.run import Prefill
 from tinychat.generate.stream import Stream
-from tinychat.serve import sse
 from tinychat.serve.api_error import ApiError, as_api_error
 from tinychat.serve.bodies import read_object
 from tinychat.serve.model_pool import ServedModel
 from tinychat.serve.replies import Replies
 from tinychat.serve.server import Server, client_of
+from tinychat.serve.streamed import StreamedResponse
+from tinychat.serve.wire import OPENAI, Payload, Wire
 
 _Result = TypeVar("_Result")
-Payload = dict[str, Any]
 
 
 class Answer(ABC):
@@ -31,6 +31,8 @@ class Answer(ABC):
 
     Attributes
     ----------
+    wire : Wire
+        The form of its stream and errors.
     streams : sequence of Stream
         The replies that it consists of, not yet begun.
     is_streamed : bool
@@ -39,8 +41,7 @@ class Answer(ABC):
         Number of the slot that the request asks for, and of the one that it got.
     """
 
-    end: ClassVar[str] = sse.DONE
-    """The end of a stream of events."""
+    wire: ClassVar[Wire] = OPENAI
 
     def __init__(self, streams: Sequence[Stream], is_streamed: bool) -> None:
         self.streams, self.is_streamed = streams, is_streamed
@@ -62,6 +63,10 @@ class Answer(ABC):
     def last(self) -> Iterable[Payload]:
         """Return the payloads that come after everything is written."""
         return ()
+
+    def failed(self, error: ApiError) -> Iterable[Payload]:
+        """Return the payloads that tell of an error in a stream, whose status is sent."""
+        return (self.wire.error(error),)
 
     @abstractmethod
     def whole(self) -> Payload | list[Payload]:
@@ -90,7 +95,7 @@ async def answer(server: Server, http: HttpRequest, read: Read) -> Response:
             events = _sent(server, client, name, found)
             # Else it is closed some time later where the client leaves while it takes an event.
             stack.push_async_callback(events.aclose)
-            return sse.SseResponse(events, stack.pop_all())
+            return StreamedResponse(events, found.wire.media_type, stack.pop_all())
         return JSONResponse(await unless_gone(http, _whole(server, client, name, found)))
     raise AssertionError("an exit stack swallows no errors")
 
@@ -108,44 +113,48 @@ async def _whole(server: Server, client: str, model: str, found: Answer) -> Payl
 
 async def _sent(server: Server, client: str, model: str, found: Answer) -> AsyncGenerator[str, None]:
     """Yield the events of a stream; what goes wrong now is an event too: the status is sent."""
+    event = found.wire.event
     try:
         for payload in found.first():
-            yield sse.event(payload)
+            yield event(payload)
         async with aclosing(_waiting(server, client, model, found)) as events:
             async for text in events:
                 yield text
         for payload in found.last():
-            yield sse.event(payload)
+            yield event(payload)
     except ApiError as error:
         server.metrics.errors_total += 1
-        yield sse.event(error.body)
-    if found.end:
-        yield found.end
+        for payload in found.failed(error):
+            yield event(payload)
+    if found.wire.end:
+        yield found.wire.end
 
 
 async def _waiting(server: Server, client: str, model: str, found: Answer) -> AsyncGenerator[str, None]:
-    """Yield comments while the request waits for its turn, then its events."""
+    """Yield signs of life while the request waits for its turn, then its events."""
+    wire = found.wire
     async with AsyncExitStack() as stack:
         waiting = server.turn(client, model, found.streams, found.wanted_slot)
         entering = asyncio.ensure_future(stack.enter_async_context(waiting))
         try:
             while not (await asyncio.wait({entering}, timeout=server.ping_seconds))[0]:
-                yield sse.PING
+                if wire.ping:
+                    yield wire.ping
             turn = entering.result()
         finally:
             if entering.cancel():
                 await asyncio.gather(entering, return_exceptions=True)
         found.slot = turn.slot.number
         for payload in await in_thread(found.prepare):
-            yield sse.event(payload)
+            yield wire.event(payload)
         with Replies(found.streams, turn.release) as replies:
             async with aclosing(replies.events(server.ping_seconds)) as events:
                 async for event in events:
-                    if event is None:
-                        yield sse.PING
-                        continue
-                    for payload in found.take(event.choice, event.event):
-                        yield sse.event(payload)
+                    if event is not None:
+                        for payload in found.take(event.choice, event.event):
+                            yield wire.event(payload)
+                    elif wire.ping:
+                        yield wire.ping
 
 
 async def in_thread(work: Callable[[], _Result]) -> _Result:

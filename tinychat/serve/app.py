@@ -16,19 +16,22 @@ from starlette.routing import Route
 
 from tinychat.errors import TinychatError
 from tinychat.serve import monitoring
-from tinychat.serve.answering import Answer, Payload, answer
+from tinychat.serve.answering import Answer, answer
 from tinychat.serve.api_error import ApiError, as_api_error
 from tinychat.serve.chat_completions import ChatAnswer
 from tinychat.serve.completions import CompletionAnswer
+from tinychat.serve.embeddings import answer_embeddings
 from tinychat.serve.guard import Door, Guard
 from tinychat.serve.infill import InfillAnswer
 from tinychat.serve.llama_completion import LlamaAnswer
+from tinychat.serve.messages import MessagesAnswer, count_tokens
 from tinychat.serve.model_pool import ServedModel
 from tinychat.serve.openapi import openapi_document
 from tinychat.serve.page import page_routes
 from tinychat.serve.server import Server
 from tinychat.serve.slot_files import change_slot
 from tinychat.serve.text_endpoints import answer_text, apply_template, detokenize, tokenize
+from tinychat.serve.wire import Payload, wire_of
 
 AnswerKind = Callable[[Payload, ServedModel, str], Answer]
 
@@ -38,6 +41,7 @@ def create_app(server: Server, door: Door) -> Starlette:
     routes = [
         *_both("/chat/completions", partial(_answered, server, ChatAnswer), "POST"),
         *_both("/completions", partial(_answered, server, CompletionAnswer), "POST"),
+        *_both("/embeddings", partial(answer_embeddings, server), "POST"),
         *_both("/models", partial(monitoring.models, server), "GET"),
         *_both("/health", partial(monitoring.health, server), "GET"),
         *_both("/completion", partial(_answered, server, LlamaAnswer), "POST"),
@@ -45,6 +49,8 @@ def create_app(server: Server, door: Door) -> Starlette:
         *_both("/tokenize", partial(answer_text, tokenize, server), "POST"),
         *_both("/detokenize", partial(answer_text, detokenize, server), "POST"),
         *_both("/apply-template", partial(answer_text, apply_template, server), "POST"),
+        Route("/v1/messages", partial(_answered, server, MessagesAnswer), methods=["POST"]),
+        Route("/v1/messages/count_tokens", partial(answer_text, count_tokens, server), methods=["POST"]),
         *_both("/props", partial(monitoring.props, server), "GET"),
         Route("/openapi.json", _openapi, methods=["GET"]),
         *page_routes(),
@@ -92,11 +98,11 @@ async def _openapi(_http: HttpRequest) -> Response:
     return JSONResponse(openapi_document())
 
 
-async def _refused(server: Server, _http: HttpRequest, error: Exception) -> Response:
+async def _refused(server: Server, http: HttpRequest, error: Exception) -> Response:
     assert isinstance(error, ApiError)
     server.metrics.errors_total += 1
     headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
-    return JSONResponse(error.body, error.status, headers)
+    return JSONResponse(wire_of(http.url.path).error(error), error.status, headers)
 
 
 async def _failed(server: Server, http: HttpRequest, error: Exception) -> Response:

@@ -63,6 +63,13 @@ def take_integer(fields: dict[str, Any], name: str, least: int, most: int) -> in
     raise FieldError(name, f"must be a whole number, {least} to {most}")
 
 
+def refuse_others(fields: dict[str, Any]) -> None:
+    """Refuse all fields that are left but those that change nothing."""
+    for name in fields:
+        if name not in IGNORED:
+            raise FieldError(name[:100], "is not supported")
+
+
 def take_choices(fields: dict[str, Any]) -> int:
     """Take out ``n``, the number of choices."""
     return take_integer(fields, "n", 1, MOST_CHOICES) or 1
@@ -145,6 +152,14 @@ def usage(summaries: Sequence[Summary], choices: int) -> dict[str, Any]:
         "total_tokens": prompt + new,
         "prompt_tokens_details": {"cached_tokens": sum(one.reused_tokens for one in prompts)},
     }
+
+
+def take_ids(fields: dict[str, Any], name: str, model: Model) -> list[int]:
+    """Take out a field of token ids."""
+    ids = fields.pop(name, None)
+    if not isinstance(ids, list) or not all(type(one) is int and 0 <= one < model.vocab_size for one in ids):
+        raise FieldError(name, f"must be a list of token ids below {model.vocab_size}")
+    return ids
 
 
 def take_template_variables(fields: dict[str, Any]) -> dict[str, Any]:

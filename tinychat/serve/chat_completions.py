@@ -2,87 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from time import time
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import uuid4
 
-from tinychat.conversation.openai import read_messages, schema_of
-from tinychat.errors import FieldError
-from tinychat.generate.prompt import Prompt
 from tinychat.generate.reply import Delta
-from tinychat.generate.request import Request
 from tinychat.generate.run import Prefill
 from tinychat.generate.stream import Stream
 from tinychat.serve import body_fields
-from tinychat.serve.answering import Answer, Payload
-from tinychat.serve.chat_choice import ChatChoice, ChoiceCalls, joined_message
+from tinychat.serve.answering import Answer
+from tinychat.serve.chat_body import choice_of, read_chat
+from tinychat.serve.chat_choice import joined_message
 from tinychat.serve.model_pool import ServedModel
 from tinychat.serve.timings import timings
-from tinychat.tools.definitions import ToolChoice, tool_choice
-from tinychat.tools.formats.call_format import CallFormat
-
-_EFFORTS = {"none": False, "minimal": False, "low": True, "medium": True, "high": True, "xhigh": True}
-
-
-class ChatBody(NamedTuple):
-    """The request of a body; there is a request for each choice."""
-
-    prompt: Prompt
-    requests: list[Request]
-    tools: ToolChoice
-    options: body_fields.StreamOptions
-
-
-def read_chat(body: Payload, served: ServedModel) -> ChatBody:
-    """Return the request of a body to a model.
-
-    Raises
-    ------
-    FieldError
-        Naming the field that is wrong.
-    """
-    fields, model = dict(body), served.model
-    messages = read_messages(fields.pop("messages", None))
-    options = body_fields.take_stream_options(fields)
-    choices = body_fields.take_choices(fields)
-    tools = tool_choice(*(fields.pop(name, None) for name in ("tools", "tool_choice", "parallel_tool_calls")))
-    logprobs = body_fields.take_logprobs(fields)
-    form = model.tool_template.form if tools.tools else None
-    grammar = body_fields.take_grammar(fields, schema_of(fields.pop("response_format", None)), model, tools)
-    variables = body_fields.take_template_variables(fields)
-    thinking = _take_effort(fields, variables)
-    request = replace(body_fields.take_request(fields, served.defaults), logprobs=logprobs)
-    if thinking is False:
-        request = replace(request, think_budget=0)
-    if tools.tools:
-        variables["tools"] = [tool.as_dict() for tool in tools.tools]
-        if form is not None and form.end and not tools.is_parallel:
-            request = replace(request, stop=(*request.stop, form.end))
-    request = body_fields.constrained(request, grammar, model)
-    variables = {**model.template.thinking_variables(thinking), **variables}
-    prompt = Prompt(
-        model.render_ids(messages, **variables),
-        joins_reply=False,
-        stop=model.template.stop_strings,
-        opens_thinking=model.template.opens_thinking_with(**variables),
-        shown=model.call_markers if tools.tools else frozenset(),
-    )
-    return ChatBody(prompt, body_fields.choice_requests(request, choices), tools, options)
-
-
-def _take_effort(fields: Payload, variables: Payload) -> bool | None:
-    """Take out ``reasoning_effort``, for the template too; return whether the model is to think."""
-    effort = fields.pop("reasoning_effort", None)
-    if effort is None:
-        return None
-    if not isinstance(effort, str) or effort not in _EFFORTS:
-        raise FieldError("reasoning_effort", f"must be one of {', '.join(_EFFORTS)}")
-    variables.setdefault("reasoning_effort", effort)
-    return _EFFORTS[effort]
+from tinychat.serve.wire import Payload
 
 
 class ChatAnswer(Answer):
@@ -106,8 +40,7 @@ class ChatAnswer(Answer):
         super().__init__([model.reply(asked.prompt, one) for one in asked.requests], asked.options.is_streamed)
         self._asked, self._name = asked, name
         self._id, self._created = f"chatcmpl-{uuid4().hex[:24]}", int(time())
-        calls = [_calls(model.tool_template.form, asked, one) for one in asked.requests]
-        self._choices = [ChatChoice(model.tokenizer, asked.prompt.opens_thinking, one) for one in calls]
+        self._choices = [choice_of(asked, model, one) for one in asked.requests]
         self._deltas: list[list[Payload]] = [[] for _ in self.streams]
         self._logprobs: list[list[Payload]] = [[] for _ in self.streams]
 
@@ -167,15 +100,6 @@ class ChatAnswer(Answer):
     def _chunk(self, index: int, delta: Payload, reason: str | None = None, logprobs: Payload | None = None) -> Payload:
         choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
         return self._head("chat.completion.chunk") | {"choices": [choice]}
-
-
-def _calls(form: CallFormat, asked: ChatBody, request: Request) -> ChoiceCalls | None:
-    """Return how the calls of a choice are found; their ids follow from the request: the same one has the same ids."""
-    if not asked.tools.tools:
-        return None
-    values = json.dumps([list(asked.prompt.ids), request.values()], sort_keys=True, default=str)
-    digest = hashlib.sha256(values.encode()).hexdigest()[:20]
-    return ChoiceCalls(form, asked.tools, digest)
 
 
 def progress_fields(prefill: Prefill, stream: Stream) -> dict[str, Any]:

@@ -18,11 +18,12 @@ from tinychat.generate.reply import Delta, FinishReason
 from tinychat.generate.request import Request
 from tinychat.generate.run import Prefill
 from tinychat.serve import body_fields
-from tinychat.serve.answering import Answer, Payload
+from tinychat.serve.answering import Answer
 from tinychat.serve.chat_completions import progress_fields
 from tinychat.serve.logprob_fields import CompletionLogprobs, no_logprobs
 from tinychat.serve.model_pool import ServedModel
 from tinychat.serve.timings import timings
+from tinychat.serve.wire import Payload
 
 _MOST_PROMPTS = 256
 _MOST_LOGPROBS = 20

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tinychat.serve.api_error import ApiError
 from tinychat.serve.page import PATHS
+from tinychat.serve.wire import wire_of
 
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 # What a monitor may ask without a key, and the page, which asks its user for one.
@@ -102,7 +103,7 @@ class Guard:
             # A preflight request carries no key.
             self._door.check("/health" if is_preflight else scope["path"], headers)
         except ApiError as error:
-            await JSONResponse(error.body, error.status)(scope, receive, send)
+            await JSONResponse(wire_of(scope["path"]).error(error), error.status)(scope, receive, send)
             return
         if is_preflight:
             await Response(status_code=204, headers=_preflight(headers))(scope, receive, _allowing(send, origin))

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from tinychat.errors import FieldError
 from tinychat.generate.model import Model
-from tinychat.serve.answering import Payload
 from tinychat.serve.api_error import ApiError
 from tinychat.serve.llama_completion import LlamaAnswer
 from tinychat.serve.model_pool import ServedModel
+from tinychat.serve.wire import Payload
 from tinychat.text.tokenizer import Tokenizer
 
 _PROJECT, _FILE = "myproject\n", "filename\n"

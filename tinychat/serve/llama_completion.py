@@ -7,17 +7,20 @@ from dataclasses import replace
 from itertools import product
 from typing import ClassVar, NamedTuple
 
+from tinychat.errors import FieldError
 from tinychat.generate.logprobs import TokenLogprobs
 from tinychat.generate.prompt import Prompt
 from tinychat.generate.reply import Delta, FinishReason
 from tinychat.generate.request import Request
 from tinychat.generate.run import Prefill
 from tinychat.serve import body_fields, llama_fields
-from tinychat.serve.answering import Answer, Payload
+from tinychat.serve.answering import Answer
 from tinychat.serve.chat_completions import progress_fields
 from tinychat.serve.logprob_fields import token_fields
 from tinychat.serve.model_pool import ServedModel
 from tinychat.serve.timings import timings
+from tinychat.serve.wire import LLAMA, Payload, Wire
+from tinychat.tools.definitions import tool_choice
 
 _MOST_THOUGHT = 1 << 40
 _STOP_TYPES: dict[FinishReason | None, str] = {"stop": "eos", "stop_string": "word"}
@@ -64,12 +67,17 @@ def read_llama(body: Payload, served: ServedModel) -> LlamaBody:
     max_tokens = None if max_tokens == -1 else max_tokens
     ignores_eos = body_fields.take_bool(fields, "ignore_eos")
     response_fields, slot = llama_fields.take_response_fields(fields), llama_fields.take_slot(fields)
-    grammar = llama_fields.take_llama_grammar(fields)
+    grammar, tools = llama_fields.take_llama_grammar(fields), tool_choice(fields.pop("tools", None), None, None)
+    shown = frozenset(body_fields.take_ids(fields, "shown", model) if "shown" in fields else ())
     request = llama_fields.take_llama_request(fields, served.defaults, model)
     # A prompt that is only to be read is read for a token that nobody gets.
     request = replace(request, ignore_eos=ignores_eos, max_tokens=1 if max_tokens == 0 else max_tokens)
     request = body_fields.constrained(replace(request, think_budget=think_budget), grammar, model)
-    prompts = [Prompt(one, joins_prompt, opens_thinking=opens_thinking) for one in ids]
+    if tools.tools:
+        if grammar is not None:
+            raise FieldError("tools", "cannot be given beside another constraint: leave one out")
+        request = replace(request, constraint=model.call_constraint(replace(tools, constrains=True)))
+    prompts = [Prompt(one, joins_prompt, opens_thinking=opens_thinking, shown=shown) for one in ids]
     pairs = [*product(prompts, body_fields.choice_requests(request, choices))]
     return LlamaBody(
         [prompt for prompt, _ in pairs],
@@ -88,7 +96,7 @@ def read_llama(body: Payload, served: ServedModel) -> LlamaBody:
 class LlamaAnswer(Answer):
     """The choices of a completion in llama-server's form; parameters are those of `ChatAnswer`."""
 
-    end: ClassVar[str] = ""
+    wire: ClassVar[Wire] = LLAMA
 
     def __init__(self, body: Payload, served: ServedModel, name: str) -> None:
         asked, model = read_llama(body, served), served.model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
@@ -10,11 +11,11 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from tinychat.generate.model import Model
 from tinychat.generate.stream import Stream
-from tinychat.serve.answering import Payload
 from tinychat.serve.api_error import ApiError
 from tinychat.serve.llama_fields import setting_fields
 from tinychat.serve.server import Server
 from tinychat.serve.slots import Slot
+from tinychat.serve.wire import Payload
 
 
 async def health(server: Server, _http: HttpRequest) -> Response:
@@ -27,10 +28,11 @@ async def health(server: Server, _http: HttpRequest) -> Response:
 
 
 async def models(server: Server, _http: HttpRequest) -> Response:
-    """List the models that are served; those in memory have a `meta`."""
+    """List the models that are served, in OpenAI's form and Anthropic's; those in memory have a `meta`."""
     loaded = {served.name: served.model for served in server.pool.loaded}
     data = [_model_fields(server, name, loaded.get(name)) for name in server.pool.names]
-    return JSONResponse({"object": "list", "data": data})
+    ends = {"has_more": False, "first_id": data[0]["id"], "last_id": data[-1]["id"]}
+    return JSONResponse({"object": "list", "data": data, **ends})
 
 
 def _model_fields(server: Server, name: str, model: Model | None) -> Payload:
@@ -39,10 +41,14 @@ def _model_fields(server: Server, name: str, model: Model | None) -> Payload:
         "n_ctx": model.context_size,
         "n_ctx_train": model.trained_length,
     }
+    shown = server.alias or name
     return {
-        "id": server.alias or name,
+        "id": shown,
         "object": "model",
+        "type": "model",
+        "display_name": shown,
         "created": server.started,
+        "created_at": datetime.fromtimestamp(server.started, UTC).isoformat(),
         "owned_by": "tinychat",
         "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]},
         "meta": meta,

@@ -6,7 +6,9 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any
 
+from tinychat.models.embedder import POOLINGS
 from tinychat.serve import body_fields, llama_fields
+from tinychat.serve.embeddings import ENCODINGS
 from tinychat.setting_kinds import Integer, Kind, Number, Switch, Texts
 from tinychat.settings import SETTINGS
 
@@ -34,6 +36,16 @@ _CHAT: Schema = {
     "parallel_tool_calls": _SWITCH,
     "chat_template_kwargs": _OBJECT,
 }
+_MESSAGES: Schema = {
+    "messages": _CHAT["messages"],
+    "system": {"anyOf": [_TEXT, {"type": "array", "items": _OBJECT}]},
+    "tools": {"type": "array", "items": _OBJECT},
+    "tool_choice": _OBJECT,
+    "thinking": _OBJECT,
+    "output_config": _OBJECT,
+    "stop_sequences": _TEXTS,
+    "stream": _SWITCH,
+}
 _RESPONSE_FORMAT: Schema = {"response_format": _OBJECT}
 _LLAMA: Schema = {
     "n_predict": {"type": "integer", "minimum": -2},
@@ -52,6 +64,8 @@ _LLAMA: Schema = {
     "joins_prompt": _SWITCH,
     "opens_thinking": _SWITCH,
     "think_budget": {"type": "integer", "minimum": 0},
+    "shown": _IDS,
+    "tools": {"type": "array", "items": _OBJECT},
 } | {name: {"enum": [*values]} for name, values in llama_fields.OFF.items() if name not in body_fields.NAMES}
 _PROMPT: Schema = {
     "prompt": {"anyOf": [_TEXT, {"type": "array", "items": {"anyOf": [_TEXT, {"type": "integer"}, _IDS]}}]}
@@ -88,17 +102,27 @@ def _bodies() -> dict[str, Schema]:
     completion |= {"echo": _SWITCH, "logprobs": {"type": "integer", "minimum": 0, "maximum": 20}}
     llama: Schema = _settings() | _LLAMA | _PROMPT
     hole = {"input_prefix": _TEXT, "input_suffix": _TEXT, "input_extra": {"type": "array", "items": _FILE}}
-    template = _CHAT | dict.fromkeys(("add_generation_prompt", "return_tokens", "thinking"), _SWITCH)
+    template = _CHAT | dict.fromkeys(("add_generation_prompt", "return_tokens", "return_calls", "thinking"), _SWITCH)
+    embeddings = {
+        "input": {"anyOf": [_TEXT, _IDS, {"type": "array", "items": {"anyOf": [_TEXT, _IDS]}}]},
+        "encoding_format": {"enum": [*ENCODINGS]},
+        "dimensions": {"type": "integer", "minimum": 1},
+        "pooling": {"enum": [*POOLINGS]},
+        "prompt": _TEXT,
+    }
     return {
         "/v1/chat/completions": _body(chat, "messages"),
         "/v1/completions": _body(completion, "prompt"),
         "/completion": _body(llama, "prompt"),
         "/infill": _body(llama | hole | {"prompt": _TEXT}),
+        "/v1/embeddings": _body(embeddings, "input"),
         "/tokenize": _body(
             {"content": _TEXT, "add_special": _SWITCH, "parse_special": _SWITCH, "with_pieces": _SWITCH}, "content"
         ),
         "/detokenize": _body({"tokens": _IDS}, "tokens"),
         "/apply-template": _body(template, "messages"),
+        "/v1/messages": _body(_settings() | _MESSAGES, "messages", "max_tokens"),
+        "/v1/messages/count_tokens": _body(_MESSAGES, "messages"),
     }
 
 

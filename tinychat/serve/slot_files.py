@@ -13,11 +13,12 @@ from starlette.responses import JSONResponse, Response
 from tinychat.engine.sequence import Sequence
 from tinychat.errors import FieldError
 from tinychat.generate.model import Model
-from tinychat.serve.answering import Payload, in_thread
+from tinychat.serve.answering import in_thread
 from tinychat.serve.api_error import ApiError
 from tinychat.serve.bodies import read_object
 from tinychat.serve.server import Server
 from tinychat.serve.slots import Slot
+from tinychat.serve.wire import Payload
 
 # A name in the folder, never a path, a hidden file, or a device of Windows.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
 from tinychat.conversation.openai import read_messages
-from tinychat.errors import FieldError
+from tinychat.errors import FieldError, SettingError
 from tinychat.generate.model import Model
 from tinychat.serve import body_fields
-from tinychat.serve.answering import Payload, in_thread
+from tinychat.serve.answering import in_thread
 from tinychat.serve.bodies import read_object
+from tinychat.serve.model_pool import ServedModel
 from tinychat.serve.server import Server
+from tinychat.serve.wire import Payload
 from tinychat.text.guard import unguard
-from tinychat.tools.definitions import tool_choice
+from tinychat.tools.definitions import ToolChoice, tool_choice
+from tinychat.tools.formats.form_fields import fields_of_form
 
-Work = Callable[[Payload, Model], Payload]
+Work = Callable[[Payload, ServedModel], Payload]
 
 
 async def answer_text(work: Work, server: Server, http: HttpRequest) -> Response:
@@ -29,11 +33,12 @@ async def answer_text(work: Work, server: Server, http: HttpRequest) -> Response
     """
     body = await read_object(http)
     async with server.use(body.pop("model", None)) as served:
-        return JSONResponse(await in_thread(lambda: work(body, served.model)))
+        return JSONResponse(await in_thread(lambda: work(body, served)))
 
 
-def tokenize(body: Payload, model: Model) -> Payload:
+def tokenize(body: Payload, served: ServedModel) -> Payload:
     """Return the ids of ``content``; by default the names of control tokens in it are those tokens."""
+    model = served.model
     content = body.pop("content", None)
     if not isinstance(content, str):
         raise FieldError("content", "must be a text")
@@ -41,7 +46,7 @@ def tokenize(body: Payload, model: Model) -> Payload:
     add_special, parse_special, with_pieces = [
         body_fields.take_bool(body, name, usual) for name, usual in switches.items()
     ]
-    _refuse_others(body)
+    body_fields.refuse_others(body)
     begin = model.encode("") if add_special else []
     ids = begin + (model.tokenizer.encode_rendered(content) if parse_special else model.encode(content, add_bos=False))
     return {"tokens": [{"id": one, "piece": _piece(model, one)} for one in ids] if with_pieces else ids}
@@ -56,27 +61,28 @@ def _piece(model: Model, token_id: int) -> str | list[int]:
         return [*spelled]
 
 
-def detokenize(body: Payload, model: Model) -> Payload:
+def detokenize(body: Payload, served: ServedModel) -> Payload:
     """Return the text of ``tokens``, the names of control tokens included."""
-    ids = body.pop("tokens", None)
-    if not isinstance(ids, list) or not all(type(one) is int and 0 <= one < model.vocab_size for one in ids):
-        raise FieldError("tokens", f"must be a list of token ids below {model.vocab_size}")
-    _refuse_others(body)
+    model = served.model
+    ids = body_fields.take_ids(body, "tokens", model)
+    body_fields.refuse_others(body)
     return {"content": model.tokenizer.decode(ids, skip_special=False)}
 
 
-def apply_template(body: Payload, model: Model) -> Payload:
+def apply_template(body: Payload, served: ServedModel) -> Payload:
     """Return the text of ``messages`` as the model's template writes it.
 
-    With ``return_tokens`` come the ids, in which no message spells a control token, and what `Prompt` tells of them.
+    With ``return_tokens`` come the ids, in which no message spells a control token, and what `Prompt` tells of them;
+    with ``return_calls``, how the model writes calls of ``tools``, and why they cannot be held to their schemas.
     """
+    model = served.model
     messages = read_messages(body.pop("messages", None))
     begins_reply = body_fields.take_bool(body, "add_generation_prompt", default=True)
     variables = body_fields.take_template_variables(body)
     tools = tool_choice(*(body.pop(name, None) for name in ("tools", "tool_choice", "parallel_tool_calls")))
-    returns_tokens = body_fields.take_bool(body, "return_tokens")
+    returns_tokens, returns_calls = [body_fields.take_bool(body, name) for name in ("return_tokens", "return_calls")]
     thinking = body_fields.take_bool(body, "thinking") if "thinking" in body else None
-    _refuse_others(body)
+    body_fields.refuse_others(body)
     variables |= model.template.thinking_variables(thinking)
     if tools.tools:
         variables["tools"] = [tool.as_dict() for tool in tools.tools]
@@ -88,10 +94,17 @@ def apply_template(body: Payload, model: Model) -> Payload:
             "stop": [*model.template.stop_strings],
             "opens_thinking": model.opens_thinking(thinking),
         }
+    if returns_calls:
+        fields["calls"] = _told_of_calls(model, tools)
     return fields
 
 
-def _refuse_others(body: Payload) -> None:
-    for name in body:
-        if name not in body_fields.IGNORED:
-            raise FieldError(name[:100], "is not supported")
+def _told_of_calls(model: Model, tools: ToolChoice) -> Payload:
+    """Return the form of a model's calls, the control tokens that are its marks, and a problem of the schemas."""
+    problem = None
+    try:
+        model.call_constraint(replace(tools, constrains=True))
+    except SettingError as error:
+        problem = str(error)
+    form = fields_of_form(model.tool_template.form)
+    return {"form": form, "markers": sorted(model.call_markers), "problem": problem}

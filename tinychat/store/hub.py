@@ -21,6 +21,7 @@ from tinychat.checkpoint.tensors import WEIGHT_FILES
 from tinychat.errors import HubError, TinychatError
 from tinychat.json_file import one_line
 from tinychat.models.architectures import read_config
+from tinychat.models.embedder import read_embedder
 
 # In order of preference; each pattern reaches the files that the index of that format lists.
 _WEIGHTS = (
@@ -98,6 +99,7 @@ def _begin(repo_id: str, before_weights: BeforeWeights | None = None) -> tuple[P
         raise HubError(f"{repo_id} has no weights that can be read (expected one of {expected}); {_advice(repo_id)}")
     # The folder is named by its commit: all parts come from the same one.
     _download(repo_id, folder.name, [name for name in TEXT_FILES if name in names])
+    read_embedder(folder)
     missing = [
         name for name in weights if not isinstance(try_to_load_from_cache(repo_id, name, revision=folder.name), str)
     ]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tinychat.errors import CheckpointError, StoreError
 from tinychat.json_file import one_line, read_json_object
+from tinychat.models.embedder import is_embedder
 from tinychat.models.multimodal import wrapper_of
 from tinychat.models.passthrough import STORED_NATIVE, dtype_named
 from tinychat.user_folders import data_folder, make_folder
@@ -161,6 +162,12 @@ def summary_line(folder: Path) -> str:
     model = describe(folder)
     parts = [model.quantization, f"{model.bytes / 1e6:,.0f} MB", f"{model.quality} to float32" if model.quality else ""]
     return ", ".join(part for part in parts if part)
+
+
+def next_line(folder: Path, name: str) -> str:
+    """Return the line that tells how to use a model folder that was just made, by this name."""
+    use = "embed texts with it: tinychat embed FILE" if is_embedder(folder) else "chat with it: tinychat"
+    return f"{use} {name}"
 
 
 def code_lines(folder: Path) -> list[str]:

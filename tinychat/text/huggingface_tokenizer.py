@@ -45,7 +45,7 @@ class HuggingFaceTokenizer(Tokenizer):
         self._prefix = prefix
         self._source = source
         self._spelling = TokenSpelling.from_decoder(state_of(backend.decoder), source)
-        self.prefix_ids = _prefix_ids(backend, source)
+        self.prefix_ids, self.suffix_ids = _ids_around(backend, source)
         self.vocab_size = backend.get_vocab_size(with_added_tokens=True)
         self.strips_first_space = self._spelling.strips_first_space
 
@@ -179,11 +179,11 @@ def _rebuild_llama_pipeline(backend: tokenizers.Tokenizer, settings: TokenizerSe
     return " " if prefixed and always and not every_stretch else ""
 
 
-def _prefix_ids(backend: tokenizers.Tokenizer, source: str) -> list[int]:
-    """Ids that the post-processor puts before a text; those that it puts after do not belong in a prompt."""
+def _ids_around(backend: tokenizers.Tokenizer, source: str) -> tuple[list[int], list[int]]:
+    """Ids that the post-processor puts before a text, and after it: the latter do not belong in a prompt."""
     content = encode(backend, "a", source)
     whole = encode(backend, "a", source, special=True)
     for start in range(len(whole) - len(content) + 1):
         if whole[start : start + len(content)] == content:
-            return list(whole[:start])
-    return []
+            return list(whole[:start]), list(whole[start + len(content) :])
+    return [], []

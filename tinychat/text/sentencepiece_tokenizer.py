@@ -50,6 +50,7 @@ class SentencePieceTokenizer(Tokenizer):
         # Models say this in practice; where one does not, Llama's default is taken.
         adds_bos = settings.add_bos_token is not False
         self.prefix_ids = [self.bos_id] if adds_bos and self.bos_id is not None else []
+        self.suffix_ids = [self.eos_id] if settings.add_eos_token and self.eos_id is not None else []
         # A space before the first word comes from a prefix, or may come from one and is taken away again.
         self.strips_first_space = processor.normalize("a") != "a" or not processor.normalize(" a").startswith(_SPACE)
         self._prefix_every_stretch = settings.legacy is True

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_OPEN, _CLOSE = "<think>", "</think>"
-_TAG = re.compile(f"{_OPEN}|{_CLOSE}")
+OPEN, _CLOSE = "<think>", "</think>"
+_TAG = re.compile(f"{OPEN}|{_CLOSE}")
 # As the chat templates write it that close the section themselves.
 CLOSING_TEXT = f"\n{_CLOSE}\n\n"
 
@@ -59,10 +59,10 @@ class ThinkSections:
 
     def _begin(self) -> None:
         begun = self._pending.lstrip()
-        if begun.startswith(_OPEN):
-            self._pending = begun.removeprefix(_OPEN)
+        if begun.startswith(OPEN):
+            self._pending = begun.removeprefix(OPEN)
             self._state, self._after_tag = "thinking", True
-        elif not _OPEN.startswith(begun):
+        elif not OPEN.startswith(begun):
             self._state = "answer"
 
     def _think(self) -> Iterator[SectionDelta]:
@@ -80,7 +80,7 @@ class ThinkSections:
         while self._drops_ends and (tag := _TAG.search(self._pending)):
             begin = tag.start()
             before = self._pending[begin - 1] if begin else self._last
-            if tag[0] == _OPEN or before == "`":
+            if tag[0] == OPEN or before == "`":
                 self._drops_ends = False
                 break
             if begin:
@@ -88,7 +88,7 @@ class ThinkSections:
             self._pending = self._pending.removeprefix(_CLOSE)
             self._after_tag = before == "\n"
             self._skip_newlines()
-        unsure = max(_beginning_of(_OPEN, self._pending), _beginning_of(_CLOSE, self._pending))
+        unsure = max(_beginning_of(OPEN, self._pending), _beginning_of(_CLOSE, self._pending))
         if sure := len(self._pending) - unsure * self._drops_ends:
             yield SectionDelta(self._take(sure), thinking=False)
 

@@ -25,6 +25,7 @@ class TokenizerSettings:
     eos_token_id: int | None
     declared_tokens: tuple[AddedToken, ...]  # those beyond the vocabulary file, in ascending order of ids
     add_bos_token: bool | None
+    add_eos_token: bool | None
     add_prefix_space: bool | None
     legacy: bool | None
 
@@ -44,6 +45,7 @@ class TokenizerSettings:
             eos_token_id=_first_id(config.get("eos_token_id")),
             declared_tokens=_declared_tokens(folder, tokenizer_config, special_tokens),
             add_bos_token=_flag(tokenizer_config.get("add_bos_token")),
+            add_eos_token=_flag(tokenizer_config.get("add_eos_token")),
             add_prefix_space=_flag(tokenizer_config.get("add_prefix_space")),
             legacy=_flag(tokenizer_config.get("legacy")),
         )

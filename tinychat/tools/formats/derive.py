@@ -23,7 +23,7 @@ from tinychat.tools.formats.call_format import ID, NUMBER, CallFormat, IdRule
 from tinychat.tools.formats.json_calls import JsonFormat
 from tinychat.tools.formats.named import NamedFormat
 from tinychat.tools.formats.pythonic import PythonicFormat
-from tinychat.tools.formats.tagged import TaggedFormat
+from tinychat.tools.formats.tagged import TYPE, TaggedFormat
 
 _QUESTION, _ANSWER = "probe question", "probe answer"
 _NAMES = ("probe_alpha", "probe_beta")
@@ -161,10 +161,27 @@ def _tagged(reply: str, begin: int, name_end: int, arguments: Mapping[str, Any])
     to_key, to_value, to_second_key, to_second_value = gaps
     key_begin = _common_end(to_key, to_second_key)
     value_end = _common_beginning(to_second_key.removesuffix(key_begin), reply[start:])
-    if to_value != to_second_value or not (key_begin.strip() and to_value.strip() and value_end.strip()):
+    key_end = _key_end(to_value, to_second_value)
+    if key_end is None or not (key_begin.strip() and to_value.strip() and value_end.strip()):
         return None
-    parts = {"name_end": to_key.removesuffix(key_begin), "key_begin": key_begin, "key_end": to_value}
-    return _Layout(TaggedFormat, begin, start + len(value_end), parts | {"value_end": value_end})
+    parts = {"name_end": to_key.removesuffix(key_begin), "key_begin": key_begin, "value_end": value_end}
+    return _Layout(TaggedFormat, begin, start + len(value_end), parts | key_end)
+
+
+def _key_end(before_text: str, before_number: str) -> dict[str, str] | None:
+    """Return the mark between key and value, with a word for the type if it has one; None if it differs otherwise."""
+    if before_text == before_number:
+        return {"key_end": before_text}
+    words = [re.findall(r"\w+", text) for text in (before_text, before_number)]
+    differing = [pair for pair in zip(*words) if pair[0] != pair[1]]
+    # Names of JSON's types are more than the two that the probes have.
+    if len(differing) != 1 or differing[0][0] == "string":
+        return None
+    text_type, other_type = differing[0]
+    key_end = re.sub(rf"\b{text_type}\b", TYPE, before_text)
+    if key_end.replace(TYPE, other_type) != before_number:
+        return None
+    return {"key_end": key_end, "text_type": text_type, "other_type": other_type}
 
 
 def _format(reply: str, calls: list[_Layout], end_of_turn: str, id_rule: IdRule) -> CallFormat | None:

@@ -1,7 +1,7 @@
 """Calls whose arguments are bare texts between tags: ``<function=f><parameter=k>value</parameter></function>``.
 
 Qwen3-Coder, Qwen3.5, Nemotron 3, GLM, MiniMax and others write them so. The schema of the tool says which values are
-texts and which are JSON.
+texts and which are JSON; in the format of DeepSeek V3.2 a word before each value does.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from tinychat.tools.grammars.markers import TEXT_ONLY, Markers
 from tinychat.tools.grammars.tagged import Tags, tagged_grammar
 
 _TYPES: dict[type, str] = {bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
+# Stands in a mark for the word that tells the type of a value.
+TYPE = "{type}"
 _CDATA = ("<![CDATA[", "]]>")
 # As Python prints them, which some templates do.
 _WORDS = {"True": True, "False": False, "None": None}
@@ -27,7 +29,10 @@ _WORDS = {"True": True, "False": False, "None": None}
 
 @dataclass(frozen=True, kw_only=True)
 class TaggedFormat(CallFormat):
-    """Each call is a name, `name_end`, and arguments: `key_begin`, key, `key_end`, value, `value_end`."""
+    """Each call is a name, `name_end`, and arguments: `key_begin`, key, `key_end`, value, `value_end`.
+
+    Where `key_end` has ``{type}``, a word is in its place: `text_type` before a text, `other_type` before JSON.
+    """
 
     name: ClassVar = "tags"
 
@@ -35,6 +40,8 @@ class TaggedFormat(CallFormat):
     key_begin: str
     key_end: str
     value_end: str
+    text_type: str = ""
+    other_type: str = ""
 
     def parser(self, tools: Sequence[Tool]) -> CallReader:
         """Return a parser of one reply; the schemas of the tools type the values."""
@@ -42,15 +49,23 @@ class TaggedFormat(CallFormat):
 
     def grammar(self, choice: ToolChoice, markers: Markers = TEXT_ONLY) -> str | None:
         """Return the grammar of a reply with calls."""
-        tags = Tags(self.name_end, self.key_begin, self.key_end, self.value_end)
+        ends = self.key_end_before(is_text=True), self.key_end_before(is_text=False)
+        tags = Tags(self.name_end, self.key_begin, *ends, self.value_end)
         return tagged_grammar(choice, self.frame, tags, markers)
 
     def spell_body(self, call: ToolCall, number: int) -> str:
         """Return name and arguments."""
-        members = json.loads(call.arguments).items()
-        texts = {key: value if isinstance(value, str) else as_json(value) for key, value in members}
-        arguments = [f"{self.key_begin}{key}{self.key_end}{text}{self.value_end}" for key, text in texts.items()]
+        arguments = [self._spelled(key, value) for key, value in json.loads(call.arguments).items()]
         return f"{call.name}{self.name_end}{''.join(arguments)}"
+
+    def key_end_before(self, is_text: bool) -> str:
+        """Return the text between a key and a value, which is a text or is not."""
+        return self.key_end.replace(TYPE, self.text_type if is_text else self.other_type)
+
+    def _spelled(self, key: str, value: object) -> str:
+        is_text = isinstance(value, str)
+        text = value if is_text else as_json(value)
+        return f"{self.key_begin}{key}{self.key_end_before(is_text)}{text}{self.value_end}"
 
     @property
     def end(self) -> str:
@@ -76,15 +91,29 @@ class _TaggedReader(CallReader):
         while not (yield from self._next(first_end)):
             yield from self._expect(form.key_begin)
             key = yield from self._name_before(form.key_end.split()[0])
-            yield from self._expect(form.key_end)
+            word = yield from self._key_end()
             text = yield from self._until(form.value_end.strip())
             yield from self._expect(form.value_end)
-            yield self._argument(key, self._typed(name, key, text))
+            yield self._argument(key, self._typed(name, key, text, word))
         yield self._end()
         yield from self._expect(" ".join(others))
 
-    def _typed(self, tool: str, key: str, text: str) -> object:
+    def _key_end(self) -> Steps[str]:
+        """Take the text between a key and its value; return the word for its type, empty if the format has none."""
+        form = self._form
+        before, _, behind = form.key_end.partition(TYPE)
+        yield from self._expect(before)
+        if not form.text_type:
+            return ""
+        if not (word := (yield from self._next(form.text_type, form.other_type))):
+            raise MalformedCall("it has no type of a value")
+        yield from self._expect(behind)
+        return word
+
+    def _typed(self, tool: str, key: str, text: str, word: str) -> object:
         """Return a value without the line ends that the format writes around it; a section of CDATA is a text."""
+        if word:
+            return text if word == self._form.text_type else typed_value({}, key, text)
         if text.startswith(_CDATA[0]) and text.endswith(_CDATA[1]):
             return text.removeprefix(_CDATA[0]).removesuffix(_CDATA[1])
         if self._form.key_end.endswith("\n"):

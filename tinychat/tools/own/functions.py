@@ -8,6 +8,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +19,7 @@ from tinychat.files import read_text
 from tinychat.json_file import one_line
 from tinychat.tools.definitions import Tool
 from tinychat.tools.own.docstrings import parts_of
+from tinychat.tools.own.prints import FunctionPrint, Tell
 from tinychat.tools.own.type_schemas import schema_of_type, value_of_type
 from tinychat.tools.runnable import RunnableTool, ToolResult
 
@@ -35,9 +37,15 @@ class FunctionTool(RunnableTool):
     """
 
     def __init__(
-        self, definition: Tool, function: Callable[..., Any], hints: dict[str, Any], events: list[str]
+        self,
+        definition: Tool,
+        function: Callable[..., Any],
+        hints: dict[str, Any],
+        events: list[str],
+        prints: FunctionPrint | None = None,
     ) -> None:
         self.definition = definition
+        self._prints = prints
         self._function = function
         self._hints = hints
         self._events = events
@@ -45,36 +53,45 @@ class FunctionTool(RunnableTool):
     def run(self, arguments: dict[str, Any], stop: threading.Event) -> ToolResult:
         """Return the result of the function: a text as it is, anything else as JSON."""
         values = {name: value_of_type(value, self._hints[name]) for name, value in arguments.items()}
-        return ToolResult(_as_text(self._function(**values, **dict.fromkeys(self._events, stop))))
+        with nullcontext() if self._prints is None else self._prints.of_call(self.definition.name, stop):
+            return ToolResult(_as_text(self._function(**values, **dict.fromkeys(self._events, stop))))
 
 
-def function_tool(function: Callable[..., Any]) -> FunctionTool:
-    """Return the tool of a function, whose parameters must have type hints; `ToolError` if it cannot be one."""
+def function_tool(function: Callable[..., Any], prints: FunctionPrint | None = None) -> FunctionTool:
+    """Return the tool of a function, whose parameters must have type hints; `ToolError` if it cannot be one.
+
+    `prints` is the `print` of its file, None for Python's own.
+    """
     name = getattr(function, "__name__", type(function).__name__)
     try:
-        return _tool_of(function, name)
+        return _tool_of(function, name, prints)
     except RecursionError:
         raise ToolError(f"the function {name} has a type that contains itself: use another") from None
     except (NameError, TypeError, ValueError, ToolError) as error:
         raise ToolError(f"the function {name} cannot be a tool: {one_line(str(error), 300)}") from None
 
 
-def functions_of(path: Path) -> list[FunctionTool]:
-    """Return the tools of the public functions of a Python file, which is run; `ToolError` if it fails or has none."""
-    module = _run(path)
+def functions_of(path: Path, tell: Tell) -> list[FunctionTool]:
+    """Return the tools of the public functions of a Python file, which is run; `tell` gets the lines that they print.
+
+    `ToolError` if it fails or has none.
+    """
+    prints = FunctionPrint(path.name, tell)
+    module = _run(path, prints)
     functions = [
         value for name, value in vars(module).items() if inspect.isfunction(value) and not name.startswith("_")
     ]
-    tools = [function_tool(function) for function in functions if function.__module__ == module.__name__]
+    tools = [function_tool(function, prints) for function in functions if function.__module__ == module.__name__]
     if not tools:
         raise ToolError(f"{path} has no public functions: define one with type hints and a docstring")
     return tools
 
 
-def _run(path: Path) -> ModuleType:
+def _run(path: Path, prints: FunctionPrint) -> ModuleType:
     """Run a file as a module of its own, which imports nothing from the working folder."""
     module = ModuleType(_MODULE + path.stem)
     module.__file__ = str(path)
+    vars(module)["print"] = prints
     # Types that are named in texts are looked up there.
     sys.modules[module.__name__] = module
     try:
@@ -89,7 +106,7 @@ def _run(path: Path) -> ModuleType:
     return module
 
 
-def _tool_of(function: Callable[..., Any], name: str) -> FunctionTool:
+def _tool_of(function: Callable[..., Any], name: str, prints: FunctionPrint | None) -> FunctionTool:
     if inspect.iscoroutinefunction(function):
         raise ToolError("it is async: define it without")
     hints = get_type_hints(function, include_extras=True)
@@ -112,7 +129,7 @@ def _tool_of(function: Callable[..., Any], name: str) -> FunctionTool:
             schema["default"] = parameter.default
         properties[parameter.name] = schema
     schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
-    return FunctionTool(Tool(name, description, schema), function, hints, events)
+    return FunctionTool(Tool(name, description, schema), function, hints, events, prints)
 
 
 def _as_text(value: object) -> str:

@@ -1,0 +1,178 @@
+"""Vectors of texts: against the reference and transformers, alone and in company, beside replies, in little memory."""
+
+import json
+
+import embedders
+import engines
+import families
+import numpy as np
+import pytest
+from fake_model import BOS, VOCAB_SIZE, Continuation, fake_model
+
+import tinychat
+from tinychat.engine.sequence import new_sequence
+from tinychat.errors import CacheFullError, ContextError, FieldError, ModelFolderError, SettingError
+from tinychat.generate.driver import Driver
+from tinychat.generate.embeddings import embed_ids, shortest_floats
+
+TEXTS = ["a", "Which of them flew first?", "It is a long text. " * 20, "b"]
+
+
+def as_bytes(text):
+    """Return the vector that the fake model gives a text: how often it has each token."""
+    counts = np.bincount([BOS, *text.encode()], minlength=VOCAB_SIZE)
+    return counts / np.linalg.norm(counts)
+
+
+@pytest.fixture(scope="module")
+def embedder(tmp_path_factory):
+    """Return a loaded embedding model in float32, and its weights."""
+    folder = tmp_path_factory.mktemp("embedder")
+    weights = embedders.write_embedder(folder / "checkpoint", architecture="Qwen3Model")
+    tinychat.convert(folder / "checkpoint", folder / "model", quant="f32")
+    with tinychat.load(folder / "model", context=families.CONTEXT_SIZE * 2) as model:
+        yield model, weights
+
+
+@pytest.mark.parametrize("pooling", ["last", "mean"])
+def test_vectors_equal_the_reference(embedder, pooling):
+    model, weights = embedder
+    vectors = model.embed(TEXTS, pooling=pooling)
+    assert (vectors.shape, vectors.dtype) == ((len(TEXTS), 96), np.float32)
+    for text, vector in zip(TEXTS, vectors):
+        expected = embedders.expected_vector(weights, model.embedding_ids(text), pooling)
+        np.testing.assert_allclose(vector, expected, atol=1e-4 * np.std(expected))
+
+
+def test_the_files_say_how_texts_become_vectors(embedder):
+    model, _ = embedder
+    assert (model.embedder.pooling, model.writes) == ("last", False)
+    ids = model.embedding_ids("What?", "query")
+    assert ids == [*model.encode(embedders.QUERY + "What?"), embedders.END]
+    assert model.embed(["What?"], prompt="query").tobytes() == model.embed([ids], pooling="last").tobytes()
+    assert model.embed(["What?"]).tobytes() == model.embed(["What?"], prompt="document").tobytes()
+    with pytest.raises(FieldError, match="prompt 'answer' must be one of query, document"):
+        model.embed(["What?"], prompt="answer")
+
+
+def test_a_text_has_the_same_bytes_in_any_company(embedder):
+    model, _ = embedder
+    texts = [*TEXTS * 3, *("short" for _ in range(60))]
+    together = model.embed(texts, pooling="mean")
+    for text, vector in zip(TEXTS, together):
+        assert model.embed([text], pooling="mean")[0].tobytes() == vector.tobytes()
+    assert together[: len(TEXTS)].tobytes() == together[len(TEXTS) : 2 * len(TEXTS)].tobytes()
+
+
+def test_it_writes_nothing(embedder):
+    model, _ = embedder
+    for write in (model.generate, model.logits, model.next_logits, model.stream):
+        with pytest.raises(SettingError, match="model gives embeddings, not text: use `tinychat embed`"):
+            write([1, 2])
+
+
+@pytest.mark.live
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("pooling", ["lasttoken", "mean_tokens"])
+def test_vectors_equal_transformers(tmp_path, pooling):
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    config = transformers.Qwen3Config(**embedders.VARIANT.config | {"tie_word_embeddings": True})
+    torch.manual_seed(7)
+    theirs = transformers.AutoModel.from_config(config, dtype=torch.float32).eval()
+    for parameter in theirs.parameters():
+        # As transformers draws them, a model hardly sees more than its last token.
+        torch.nn.init.normal_(parameter, 0.0 if parameter.dim() > 1 else 1.0, parameter.shape[-1] ** -0.5)
+    checkpoint = tmp_path / "checkpoint"
+    theirs.save_pretrained(checkpoint)
+    embedders.write_ending_tokenizer(checkpoint)
+    embedders.write_modules(checkpoint, pooling)
+    assert json.loads((checkpoint / "config.json").read_text())["architectures"] == ["Qwen3Model"]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(checkpoint)
+    tinychat.convert(checkpoint, tmp_path / "model", quant="f32")
+    model = tinychat.load(tmp_path / "model", context=512)
+    for text, vector in zip(TEXTS, model.embed(TEXTS, prompt="query")):
+        ids = tokenizer(embedders.QUERY + text)["input_ids"]
+        assert model.embedding_ids(text, "query") == ids
+        with torch.no_grad():
+            states = theirs(torch.tensor([ids])).last_hidden_state[0]
+        pooled = states[-1] if pooling == "lasttoken" else states.mean(dim=0)
+        np.testing.assert_allclose(vector, torch.nn.functional.normalize(pooled, dim=0).numpy(), atol=1e-4)
+
+
+def test_any_model_gives_vectors():
+    model = fake_model(Continuation({}), context_size=512)
+    vectors = model.embed(TEXTS)
+    np.testing.assert_allclose(vectors, [as_bytes(text) for text in TEXTS], atol=1e-7)
+    last = model.embed(TEXTS, pooling="last")
+    assert last.argmax(axis=1).tolist() == [text.encode()[-1] for text in TEXTS]
+    assert model.embed([[97, 98], "a"], pooling="last").argmax(axis=1).tolist() == [98, 97]
+    assert model.embed([]).shape == (0, VOCAB_SIZE)
+
+
+@pytest.mark.parametrize(
+    ("texts", "fields", "error", "message"),
+    [
+        ("a", {}, FieldError, "texts must be a list"),
+        (["a"], {"pooling": "cls"}, FieldError, "pooling must be one of mean, last, not 'cls'"),
+        (["a"], {"prompt": "query"}, FieldError, "prompt 'query' does nothing: this model has none"),
+        (["a", []], {}, SettingError, "the prompt is empty"),
+        ([[261]], {}, SettingError, "token id 261 is outside"),
+        (["a" * 300], {}, ContextError, "the prompt has 301 tokens but the context holds 256"),
+    ],
+)
+def test_what_cannot_be_embedded_is_refused(texts, fields, error, message):
+    model = fake_model(Continuation({}))
+    with pytest.raises(error, match=message):
+        model.embed(texts, **fields)
+    assert model.sequence.steps == []
+
+
+def test_replies_are_written_meanwhile():
+    model = fake_model(Continuation({"Once": " upon a time"}), context_size=512)
+    stream = model.stream("Once")
+    text = next(stream).text
+    vectors = model.embed(TEXTS)
+    np.testing.assert_allclose(vectors, [as_bytes(text) for text in TEXTS], atol=1e-7)
+    assert text + "".join(delta.text for delta in stream) == " upon a time"
+
+
+def test_hidden_states_that_are_not_finite():
+    model = fake_model(Continuation({}))
+    model.engine.hidden_states = lambda spans: [np.full((len(span.ids), VOCAB_SIZE), np.nan) for span in spans]
+    with pytest.raises(ModelFolderError, match="not finite: convert it again"):
+        model.embed(["a"])
+
+
+def test_memory_that_a_conversation_holds_is_freed(tmp_path):
+    folder = engines.convert_variant("qwen3", "f32", tmp_path / "model")
+    engine = engines.open_engine(folder, positions=256)
+    driver = Driver(new_sequence(engine, 256))
+    driver.recent.step([1] * 200)
+    texts = [[2, 3], [4] * 150, [5] * 70, [6]]
+    roomy = Driver(new_sequence(engines.open_engine(folder, threads=2), 256))
+    expected = [vector.tobytes() for step in embed_ids(roomy, texts, "mean") for vector in step]
+    assert [vector.tobytes() for step in embed_ids(driver, texts, "mean") for vector in step] == expected
+    assert engine.pool.used == 0
+    other = new_sequence(engine, 256)
+    other.step([7] * 250)
+    with pytest.raises(CacheFullError):
+        list(embed_ids(driver, texts, "mean"))
+    other.evict()
+    assert engine.pool.used == 0
+
+
+def test_work_that_is_stopped_leaves_nothing(tmp_path):
+    folder = engines.convert_variant("qwen3", "f32", tmp_path / "model")
+    driver = Driver(new_sequence(engines.open_engine(folder), 512))
+    steps = embed_ids(driver, [[1] * 400, [2]], "mean")
+    assert next(steps) == []
+    assert driver.engine.pool.used > 0
+    steps.close()
+    assert driver.engine.pool.used == 0
+
+
+def test_numbers_in_json_are_short_and_exact(rng):
+    vector = rng.standard_normal(50).astype(np.float32)
+    numbers = json.loads(json.dumps(shortest_floats(vector)))
+    assert np.array(numbers, np.float32).tobytes() == vector.tobytes()
+    assert max(len(repr(number)) for number in numbers) < 15

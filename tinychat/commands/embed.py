@@ -1,0 +1,178 @@
+"""tinychat embed: a vector for each line of a file."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+import click
+
+from tinychat.commands.loading import Loader
+from tinychat.commands.options import PATH, load_flags, model_argument
+from tinychat.commands.progress import progress_bar
+from tinychat.errors import ContextError, PromptTooLongError, TextError
+from tinychat.files import MAX_TEXT_BYTES, read_stream, read_up_to, replacing
+from tinychat.models.embedder import POOLINGS
+from tinychat.settings import LoadSettings
+
+if TYPE_CHECKING:
+    from tinychat.generate.embeddings import Vector
+    from tinychat.generate.model import Model
+
+# Stdin as the input, stdout as the output.
+_STREAM = Path("-")
+_ARRAY = ".npy"
+# Work that is done sooner shows no progress.
+_SILENT_SECONDS = 1.0
+
+
+class Text(NamedTuple):
+    """A text of the input: `id` is the line's own, or its number from 1; `line` names it in errors."""
+
+    id: str | int
+    text: str
+    line: str
+
+
+@click.command()
+@click.argument("source", metavar="FILE", type=PATH)
+@model_argument()
+@click.option(
+    "-o",
+    "--output",
+    "target",
+    type=PATH,
+    default=_STREAM,
+    metavar="OUT",
+    help="File of the vectors: a NumPy array if it ends in .npy, else JSON lines; default: -, stdout",
+)
+@click.option("--field", metavar="NAME", help="Each line is a JSON object with the text under this key")
+@click.option(
+    "--pooling",
+    type=click.Choice(POOLINGS),
+    help="Vector of a text: the mean of its tokens, or its last one; default: that of an embedding model, else mean",
+)
+@click.option("--prompt", metavar="NAME", help="Prompt of an embedding model to put before the texts, such as query")
+@load_flags
+@click.pass_obj
+def embed(
+    load: Loader,
+    /,
+    source: Path,
+    model: str | None,
+    target: Path,
+    field: str | None,
+    pooling: str | None,
+    prompt: str | None,
+    **flags: Any,
+) -> None:
+    """Compute a vector for each line of FILE with MODEL.
+
+    \b
+    tinychat embed texts.txt MODEL > vectors.jsonl      {"id": 1, "tokens": 9, "embedding": [...]}
+    tinychat embed texts.txt MODEL -o vectors.npy       float32, a row for each line
+    tinychat embed rows.jsonl MODEL --field title       of lines such as {"id": "a", "title": "..."}
+    echo "Who wrote it?" | tinychat embed - MODEL --prompt query
+
+    Texts that mean similar things get vectors of similar direction. All vectors have length 1: the sum of
+    the products of two is the cosine of the angle between them. Embedding models, such as Qwen3-Embedding,
+    are trained for this. Some want a prompt before questions, which `tinychat show MODEL` lists, and none
+    before the documents that are to be found. Any other model gives what its hidden states have.
+
+    FILE may be - for stdin; empty lines are skipped. The id is that of the JSON object, by default the
+    line's number. A text that is longer than the context is an error; OUT is written when all are done.
+    """  # noqa: D301
+    texts = [*_read_texts(source, field)]
+    is_array = target.suffix == _ARRAY
+    with _opened(target) as out:
+        loaded = load(model, LoadSettings(**flags))
+        ids = [_ids_of(loaded, text, prompt) for text in texts]
+        vectors = _vectors(loaded, ids, pooling)
+        if is_array:
+            _write_array(out, [*vectors], loaded.engine.config.hidden_size)
+        else:
+            _write_lines(out, texts, ids, vectors)
+    count, size = sum(map(len, ids)), loaded.engine.config.hidden_size
+    where = "stdout" if target == _STREAM else target
+    plural = "" if len(texts) == 1 else "s"
+    print(f"embedded {len(texts)} text{plural}, {count} tokens, as {size} numbers each: {where}", file=sys.stderr)
+
+
+def _opened(target: Path) -> AbstractContextManager[BinaryIO]:
+    return nullcontext(sys.stdout.buffer) if target == _STREAM else replacing(target)
+
+
+def _read_texts(source: Path, field: str | None) -> Iterator[Text]:
+    """Yield the texts of a file; TextError for a line without one."""
+    name = "stdin" if source == _STREAM else str(source)
+    if source == _STREAM:
+        data = read_up_to(sys.stdin.buffer, Path(name), MAX_TEXT_BYTES)
+    else:
+        data = read_stream(source, MAX_TEXT_BYTES)
+    for number, content in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
+        if content.strip():
+            yield _text(number, content.rstrip(b"\r"), field, f"{name} line {number}")
+
+
+def _text(number: int, content: bytes, field: str | None, line: str) -> Text:
+    """Return the text of a line, in UTF-8 or under a key of its JSON object."""
+    try:
+        if field is None:
+            return Text(number, content.decode("utf-8"), line)
+        found = json.loads(content.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        kind = "text" if field is None else "JSON"
+        raise TextError(f"{line} is not {kind} in UTF-8: {error}") from None
+    text = found.get(field) if isinstance(found, dict) else None
+    if not isinstance(text, str):
+        raise TextError(f"{line} is not a JSON object with a text under {field!r}: give another key with --field")
+    own = found.get("id")
+    return Text(own if isinstance(own, str) or type(own) is int else number, text, line)
+
+
+def _ids_of(model: Model, text: Text, prompt: str | None) -> list[int]:
+    """Return the token ids of a text that the model can embed; its line is named if there is none."""
+    from tinychat.generate.prompt import check_prompt
+
+    ids = model.embedding_ids(text.text, prompt)
+    try:
+        check_prompt(ids, model.engine, model.context_size)
+    except PromptTooLongError as error:
+        kind = ContextError if error.can_grow else TextError
+        raise kind(f"{text.line}: {error}") from None
+    return ids
+
+
+def _vectors(model: Model, ids: Sequence[list[int]], pooling: str | None) -> Iterator[Vector]:
+    """Yield the vectors, and show the progress of work that takes long."""
+    began, done, total = monotonic(), 0, sum(map(len, ids))
+    left = iter(ids)
+    with progress_bar("embedding") as progress:
+        for ended in model.embed_ids(ids, pooling):
+            yield from ended
+            done += sum(len(next(left)) for _ in ended)
+            if monotonic() - began > _SILENT_SECONDS:
+                progress(done, total)
+
+
+def _write_array(out: BinaryIO, vectors: Sequence[Vector], size: int) -> None:
+    """Write an array for `numpy.load`, float32 [texts, size]."""
+    # Imported here: an unreadable file is reported before numpy is loaded.
+    import numpy as np
+
+    np.save(out, np.asarray(vectors, np.float32).reshape(len(vectors), size))
+
+
+def _write_lines(out: BinaryIO, texts: Sequence[Text], ids: Sequence[list[int]], vectors: Iterator[Vector]) -> None:
+    """Write a JSON object for each text, as soon as it has its vector."""
+    from tinychat.generate.embeddings import shortest_floats
+
+    for text, tokens, vector in zip(texts, ids, vectors, strict=True):
+        fields = {"id": text.id, "tokens": len(tokens), "embedding": shortest_floats(vector)}
+        out.write(json.dumps(fields).encode() + b"\n")
+        out.flush()

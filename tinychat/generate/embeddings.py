@@ -1,0 +1,184 @@
+"""Embeddings: for each text a vector of length 1, pooled from the final hidden states of its tokens.
+
+Texts share steps of the engine, and a long one takes several. A row's numbers do not depend on its neighbours, and what
+is pooled is added token after token in float64: a text has the same vector in any company, in steps of any size.
+Replies are written between the steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from time import sleep
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tinychat.engine.hidden_states import States, row_sums
+from tinychat.errors import CacheFullError, ModelFolderError
+from tinychat.generate.driver import PROMPT_BUDGET, Driver
+from tinychat.generate.sequence import Ids
+
+if TYPE_CHECKING:
+    from tinychat.engine.scheduled_chunk import ScheduledChunk
+    from tinychat.engine.sequence import Sequence as EngineSequence
+
+Vector = npt.NDArray[np.float32]
+Steps = Generator[list[Vector], None, None]
+"""Runs a step of the engine for each item: the vectors of the texts that end in it."""
+# Texts of one step: each takes a block of the cache, however short it is.
+_MOST_TEXTS = 32
+# Vectors of this length or less are not brought to length 1, as in torch.nn.functional.normalize.
+_SHORTEST = 1e-12
+# For those that wait for the driver: a thread that never sleeps would take its lock again at once.
+_PAUSE_SECONDS = 0.001
+
+
+def shortest_floats(vector: Vector) -> list[float]:
+    """Return the numbers of a vector for JSON, with no more digits than tell them from other float32 numbers."""
+    return [float(text) for text in vector.astype(str)]
+
+
+def _add(total: States, rows: States) -> None:
+    """Add rows one after the other; whoever divides by their number changes the length only."""
+    for row in rows:
+        total += row
+
+
+def _replace(total: States, rows: States) -> None:
+    """Take the last row."""
+    total[:] = rows[-1]
+
+
+_POOL: dict[str, Callable[[States, States], None]] = {"mean": _add, "last": _replace}
+
+
+def embed_ids(driver: Driver, texts: Sequence[Ids], pooling: str) -> Steps:
+    """Yield, step after step, the vectors of the texts that end in it: float32 [hidden_size], of length 1.
+
+    The vectors come in the order of the texts; some steps have none.
+
+    Parameters
+    ----------
+    driver : Driver
+    texts : sequence of sequence of int
+        Token ids, checked by `check_prompt`.
+    pooling : {"mean", "last"}
+        Of which hidden states the direction is taken: their mean, or that of the last token.
+
+    Raises
+    ------
+    CacheFullError
+        If other replies have the memory that a text needs.
+    ModelFolderError
+        If a hidden state is not finite.
+    """
+    steps = _Steps(driver, texts, pooling)
+    try:
+        while steps.are_left:
+            yield steps.run_next()
+    finally:
+        steps.end()
+
+
+class _Part(NamedTuple):
+    """Ids of a text that run in one step."""
+
+    number: int  # of the text
+    start: int
+    stop: int
+
+
+class _Steps:
+    """The steps that run some texts, each from its first token to its last; few are begun at a time."""
+
+    def __init__(self, driver: Driver, texts: Sequence[Ids], pooling: str) -> None:
+        self._driver, self._texts, self._pool = driver, texts, _POOL[pooling]
+        self._number = self._start = 0  # the first id that has not run
+        self._begun: dict[int, tuple[EngineSequence, States]] = {}
+
+    @property
+    def are_left(self) -> bool:
+        """Whether any ids have not run."""
+        return self._number < len(self._texts)
+
+    def run_next(self) -> list[Vector]:
+        """Run a step; return the vectors of the texts that end in it."""
+        with self._driver.exclusive():
+            is_shared = len(self._driver) > 0
+            room = self._driver.engine.chunk_size
+            parts = self._parts(min(room, PROMPT_BUDGET) if is_shared else room)
+            vectors = [vector for part, rows in self._run(parts) for vector in self._take(part, rows)]
+        if is_shared:
+            sleep(_PAUSE_SECONDS)
+        return vectors
+
+    def end(self) -> None:
+        """Free what texts that have begun hold."""
+        with self._driver.exclusive():
+            for number in [*self._begun]:
+                self._end(number)
+
+    def _parts(self, room: int) -> list[_Part]:
+        """Return the ids that run next, up to `room`."""
+        parts: list[_Part] = []
+        number, start = self._number, self._start
+        while room and number < len(self._texts) and len(parts) < _MOST_TEXTS:
+            stop = min(len(self._texts[number]), start + room)
+            parts.append(_Part(number, start, stop))
+            room -= stop - start
+            number, start = number + 1, 0
+        return parts
+
+    def _run(self, parts: list[_Part]) -> Iterable[tuple[_Part, States]]:
+        """Run parts, or the first one alone where memory is short; return them with their hidden states."""
+        while True:
+            try:
+                return zip(parts, self._driver.engine.hidden_states([self._span(part) for part in parts]), strict=True)
+            except CacheFullError:
+                if self._free_idle():
+                    continue
+                if len(parts) == 1:
+                    raise
+                for part in parts[1:]:
+                    self._end(part.number)
+                parts = parts[:1]
+
+    def _span(self, part: _Part) -> ScheduledChunk:
+        """Return a part for the engine; a sequence begins empty: what is cached has no hidden states."""
+        if part.number not in self._begun:
+            size = self._driver.engine.config.hidden_size
+            self._begun[part.number] = self._driver.recent.another(), np.zeros(size, np.float64)
+        ids, (sequence, _) = self._texts[part.number], self._begun[part.number]
+        return sequence.span(ids[part.start : part.stop], len(ids), 0)
+
+    def _take(self, part: _Part, rows: States) -> Iterator[Vector]:
+        """Pool the hidden states of a part; yield the vector of a text that ends with it."""
+        ids, (_, total) = self._texts[part.number], self._begun[part.number]
+        self._pool(total, rows)
+        self._number, self._start = part.number, part.stop
+        if part.stop == len(ids):
+            yield _normalized(total)
+            self._end(part.number)
+            self._number, self._start = part.number + 1, 0
+
+    def _free_idle(self) -> bool:
+        """Free the memory of the conversation that was idle longest; False if there is none."""
+        for sequence in self._driver.idle:
+            if sequence.ids:
+                sequence.release()
+                return True
+        return False
+
+    def _end(self, number: int) -> None:
+        """Free the memory of a text: no later prompt is likely to begin like it."""
+        self._begun.pop(number)[0].evict()
+
+
+def _normalized(total: States) -> Vector:
+    """Return the vector of length 1 in a direction, float32 [D]."""
+    if not np.isfinite(total).all():
+        raise ModelFolderError("the model's hidden states are not finite: convert it again from a sound checkpoint")
+    length = np.sqrt(row_sums((total * total)[None])[0, 0])
+    vector: Vector = (total / max(length, _SHORTEST)).astype(np.float32)
+    return vector

@@ -1,0 +1,189 @@
+"""``/v1/embeddings``: vectors of texts in OpenAI's form; and vectors of texts for endpoints of other protocols."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Callable, Sequence
+from functools import partial
+from time import perf_counter
+from typing import NamedTuple
+
+import numpy as np
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from tinychat.errors import FieldError
+from tinychat.generate.embeddings import Steps, Vector, shortest_floats
+from tinychat.generate.model import Model
+from tinychat.models.embedder import POOLINGS
+from tinychat.serve import body_fields
+from tinychat.serve.answering import in_thread, unless_gone
+from tinychat.serve.bodies import read_object
+from tinychat.serve.model_pool import ServedModel
+from tinychat.serve.server import Server, client_of
+from tinychat.serve.wire import Payload
+
+ENCODINGS = ("float", "base64")
+MOST_INPUTS = 2048
+_FORMS = f"must be a text, a list of up to {MOST_INPUTS} texts, token ids, or a list of these"
+
+
+class Embedded(NamedTuple):
+    """Vectors of texts, float32 [hidden_size], of length 1; and how many tokens each text has."""
+
+    vectors: list[Vector]
+    counts: list[int]
+
+
+async def embed_texts(
+    server: Server,
+    http: HttpRequest,
+    served: ServedModel,
+    texts: Sequence[str | list[int]],
+    *,
+    pooling: str | None = None,
+    prompt: str | None = None,
+    cuts: bool = False,
+) -> Embedded:
+    """Return the vectors of texts or token ids, in a turn of the client's.
+
+    Parameters
+    ----------
+    server, http
+        The request that asks for them: if its client goes away, the work ends after a step.
+    served : ServedModel
+        Held by `Server.use`.
+    texts : sequence of str or list of int
+    pooling, prompt : str, optional
+        See `Model.embed`.
+    cuts : bool
+        Whether the end of a text that is longer than the context is left out; else it is refused.
+
+    Raises
+    ------
+    ApiError
+        If a text cannot be embedded, the queue is full, the server is ending, or the client is gone.
+    """
+    ids = await in_thread(lambda: [_ids_of(served.model, text, prompt, cuts) for text in texts])
+    steps = await in_thread(lambda: served.model.embed_ids(ids, pooling))
+    vectors = await unless_gone(http, _in_turn(server, client_of(http), served.name, steps))
+    counts = [len(each) for each in ids]
+    server.metrics.prompt_tokens_total += sum(counts)
+    return Embedded(vectors, counts)
+
+
+def _ids_of(model: Model, text: str | list[int], prompt: str | None, cuts: bool) -> list[int]:
+    ids = text if isinstance(text, list) else model.embedding_ids(text, prompt)
+    if cuts and len(ids) > model.context_size:
+        end = [] if isinstance(text, list) else model.tokenizer.suffix_ids
+        return [*ids[: model.context_size - len(end)], *end]
+    return ids
+
+
+async def _in_turn(server: Server, client: str, model: str, steps: Steps) -> list[Vector]:
+    """Run steps in threads, one after the other, so that others get theirs between them."""
+    found: list[Vector] = []
+    async with server.turn(client, model, ()):
+        began = perf_counter()
+        try:
+            while (vectors := await _to_its_end(partial(next, steps, None))) is not None:
+                found += vectors
+        finally:
+            server.metrics.prompt_seconds_total += perf_counter() - began
+            await in_thread(steps.close)
+    return found
+
+
+async def _to_its_end(step: Callable[[], list[Vector] | None]) -> list[Vector] | None:
+    """Run a step in a thread; where this is cancelled, wait for its end: the model must not be closed under it."""
+    running = asyncio.ensure_future(in_thread(step))
+    try:
+        return await asyncio.shield(running)
+    finally:
+        await asyncio.gather(running, return_exceptions=True)
+
+
+class _Asked(NamedTuple):
+    """A body that was read."""
+
+    texts: list[str | list[int]]
+    encoding: str
+    pooling: str | None
+    prompt: str | None
+
+
+def _read(body: Payload, model: Model) -> _Asked:
+    """Read a body; FieldError for what cannot be answered."""
+    asked = _Asked(
+        _take_input(body),
+        _take_choice(body, "encoding_format", ENCODINGS) or ENCODINGS[0],
+        _take_choice(body, "pooling", POOLINGS),
+        body.pop("prompt", None),
+    )
+    if not isinstance(asked.prompt, str | None):
+        raise FieldError("prompt", "must be the name of a prompt")
+    size = model.engine.config.hidden_size
+    if body.pop("dimensions", size) != size:
+        raise FieldError("dimensions", f"must be {size}, all that the model's vectors have: leave it out")
+    body_fields.refuse_others(body)
+    return asked
+
+
+def _take_input(body: Payload) -> list[str | list[int]]:
+    """Take out ``input`` as a list of texts or token ids."""
+    value = body.pop("input", None)
+    found = value if isinstance(value, list) and not _are_ids(value) else [value]
+    if not 1 <= len(found) <= MOST_INPUTS or not all(isinstance(one, str) or _are_ids(one) for one in found):
+        raise FieldError("input", _FORMS)
+    if not all(found):
+        raise FieldError("input", "must not have an empty text")
+    return found
+
+
+def _are_ids(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(type(one) is int for one in value)
+
+
+def _take_choice(body: Payload, name: str, known: tuple[str, ...]) -> str | None:
+    value = body.pop(name, None)
+    if value is None or (isinstance(value, str) and value in known):
+        return value
+    raise FieldError(name, f"must be one of {', '.join(known)}")
+
+
+async def answer_embeddings(server: Server, http: HttpRequest) -> Response:
+    """Answer a request for embeddings.
+
+    Raises
+    ------
+    ApiError
+    """
+    server.metrics.requests_total += 1
+    body = await read_object(http)
+    async with server.use(body.pop("model", None)) as served:
+        asked = await in_thread(lambda: _read(body, served.model))
+        found = await embed_texts(server, http, served, asked.texts, pooling=asked.pooling, prompt=asked.prompt)
+        shown = server.shown_name(served)
+    # Thousands of vectors take seconds to write down.
+    return Response(await in_thread(lambda: _written(found, asked.encoding, shown)), media_type="application/json")
+
+
+def _written(found: Embedded, encoding: str, model: str) -> bytes:
+    """Return the body of an answer; its parts are encoded one by one, so that other threads run between them."""
+    data = [
+        json.dumps({"object": "embedding", "index": index, "embedding": _encoded(vector, encoding)})
+        for index, vector in enumerate(found.vectors)
+    ]
+    tokens = sum(found.counts)
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    rest = json.dumps({"object": "list", "model": model, "usage": usage}).removesuffix("}")
+    return f'{rest}, "data": [{", ".join(data)}]}}'.encode()
+
+
+def _encoded(vector: Vector, encoding: str) -> str | list[float]:
+    """Return a vector as numbers, or as the base64 of little-endian float32."""
+    if encoding == "base64":
+        return base64.b64encode(np.asarray(vector, "<f4").tobytes()).decode()
+    return shortest_floats(vector)

@@ -1,0 +1,53 @@
+"""The answer that is one message, for protocols whose bodies are translated to that of a chat completion."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+
+from tinychat.generate.reply import Delta, Summary
+from tinychat.generate.run import Prefill
+from tinychat.serve.answering import Answer
+from tinychat.serve.chat_body import ChatBody, choice_of
+from tinychat.serve.model_pool import ServedModel
+from tinychat.serve.wire import Payload
+
+
+class MessageAnswer(Answer):
+    """One message, whose pieces a protocol sends in its form.
+
+    Parameters
+    ----------
+    asked : ChatBody
+        Its first request is answered.
+    served : ServedModel
+    """
+
+    def __init__(self, asked: ChatBody, served: ServedModel) -> None:
+        request = asked.requests[0]
+        super().__init__([served.model.reply(asked.prompt, request)], asked.options.is_streamed)
+        self.asked = asked
+        self._choice = choice_of(asked, served.model, request)
+
+    def take(self, index: int, event: Delta | Prefill | None) -> list[Payload]:
+        """Take an event of the reply; return what is sent of it."""
+        if isinstance(event, Prefill):
+            return []
+        pieces = self._choice.finish() if event is None else (piece for piece, _ in self._choice.add(event))
+        sent = [payload for piece in pieces for payload in self.add(piece)]
+        if event is None:
+            sent += self.finish(self._choice.finish_reason(self.streams[0].reply.finish_reason))
+        return sent
+
+    @property
+    def summary(self) -> Summary:
+        """The counts and times of the reply."""
+        return self.streams[0].summary
+
+    @abstractmethod
+    def add(self, piece: Payload) -> Iterable[Payload]:
+        """Take a delta of the message, as ``chat.completion.chunk`` has it; return what is sent of it."""
+
+    @abstractmethod
+    def finish(self, reason: str) -> Iterable[Payload]:
+        """Take the finish reason of a chat completion, after the last piece; return what is sent of it."""

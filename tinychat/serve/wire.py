@@ -1,0 +1,96 @@
+"""The forms in which protocols send streams and errors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tinychat.serve.api_error import ApiError
+
+Payload = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Wire:
+    """The form of the streams and errors of a protocol.
+
+    Attributes
+    ----------
+    media_type : str
+        Of streams.
+    event : callable
+        Returns the text of a payload.
+    error : callable
+        Returns the body of an error.
+    ping : str
+        Tells that the connection is alive; empty where the protocol has nothing for that.
+    end : str
+        The end of a stream.
+    """
+
+    media_type: str
+    event: Callable[[Payload], str]
+    error: Callable[[ApiError], Payload]
+    ping: str = ""
+    end: str = ""
+
+
+def _json(value: Payload) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _data(payload: Payload) -> str:
+    """Return a server-sent event (https://html.spec.whatwg.org/multipage/server-sent-events.html)."""
+    return f"data: {_json(payload)}\n\n"
+
+
+def _named(payload: Payload) -> str:
+    """Return a server-sent event that has the name of its type."""
+    return f"event: {payload['type']}\n{_data(payload)}"
+
+
+def _line(payload: Payload) -> str:
+    return _json(payload) + "\n"
+
+
+def _openai_error(error: ApiError) -> Payload:
+    return error.body
+
+
+def _anthropic_error(error: ApiError) -> Payload:
+    kind = _ANTHROPIC_KINDS.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
+    return {"type": "error", "error": {"type": kind, "message": str(error)}}
+
+
+def _ollama_error(error: ApiError) -> Payload:
+    return {"error": str(error)}
+
+
+_EVENTS = "text/event-stream"
+# A comment, which clients skip.
+_PING = ": ping\n\n"
+# https://docs.claude.com/en/api/errors
+_ANTHROPIC_KINDS = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    529: "overloaded_error",
+}
+
+OPENAI = Wire(_EVENTS, _data, _openai_error, _PING, "data: [DONE]\n\n")
+LLAMA = Wire(_EVENTS, _data, _openai_error, _PING)
+RESPONSES = Wire(_EVENTS, _named, _openai_error, _PING)
+ANTHROPIC = Wire(_EVENTS, _named, _anthropic_error, _named({"type": "ping"}))
+OLLAMA = Wire("application/x-ndjson", _line, _ollama_error)
+
+
+def wire_of(path: str) -> Wire:
+    """Return the form of the protocol to which the path of a request belongs."""
+    if path.startswith("/v1/messages"):
+        return ANTHROPIC
+    return OLLAMA if path.startswith("/api/") else OPENAI
