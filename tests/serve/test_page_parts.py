@@ -3,16 +3,12 @@
 import json
 
 import pytest
-
-sync_api = pytest.importorskip("playwright.sync_api", reason="the browser is driven by playwright: CONTRIBUTING.md")
-
-from browser import CONTROLLED_MODEL, chunk, find_browser, last_chunk, opened, replied, say, send, texts, until, write
+from browser import CONTROLLED_MODEL, chunk, last_chunk, opened, replied, say, send, texts, until, write
 from fake_model import Replies, fake_model
 from local_server import listening, new_server
 
 from tinychat.serve.guard import Door
 
-PROGRAM = find_browser()
 pytestmark = pytest.mark.slow
 
 FULL_DISK = """
@@ -23,21 +19,6 @@ FULL_DISK = """
       return put.apply(this, values);
     };
 """
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_api.sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=PROGRAM)
-        yield running
-        running.close()
-
-
-@pytest.fixture(scope="module")
-def quick():
-    """Serve a model of prepared replies."""
-    with listening(new_server(fake_model(Replies(*["Good."] * 100), name="quick"))) as running:
-        yield running.url.removesuffix("/v1")
 
 
 @pytest.fixture

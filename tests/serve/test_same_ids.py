@@ -56,6 +56,17 @@ def as_anthropic(body):
     return "/v1/messages", given | {"model": "demo", "messages": messages}
 
 
+def as_responses(body):
+    given = dict(body)
+    given |= {"input": given.pop("messages"), "max_output_tokens": given.pop("max_tokens"), "store": False}
+    if "response_format" in given:
+        form = given.pop("response_format")
+        given["text"] = {"format": {"type": "json_schema", **form["json_schema"]}}
+    if "tools" in given:
+        given["tools"] = [{"type": "function", "strict": False, **tool["function"]} for tool in given["tools"]]
+    return "/v1/responses", given
+
+
 def as_ollama(body):
     given = {name: body[name] for name in ("messages", "tools") if name in body}
     if "response_format" in body:
@@ -99,7 +110,7 @@ def test_the_same_ids_by_each_protocol(count, monkeypatch, capsys, tmp_path):
         console = Console(model, monkeypatch, capsys)
         for body in recorded(count):
             ids = ids_of(server, *as_openai(body))
-            for protocol in (as_anthropic, as_ollama):
+            for protocol in (as_responses, as_anthropic, as_ollama):
                 assert ids_of(server, *protocol(body)) == ids, (protocol, body)
             if (found := by_command(console, body, tmp_path)) is not None:
                 prompt, reply = found

@@ -31,6 +31,9 @@ from tinychat.serve.ollama_embed import answer_embed, answer_embedding
 from tinychat.serve.ollama_pull import pull
 from tinychat.serve.openapi import openapi_document
 from tinychat.serve.page import page_routes
+from tinychat.serve.response_endpoints import count_input_tokens, delete_response, get_response, list_input_items
+from tinychat.serve.response_store import ResponseStore
+from tinychat.serve.responses import ResponsesAnswer
 from tinychat.serve.server import Server
 from tinychat.serve.slot_files import change_slot
 from tinychat.serve.text_endpoints import answer_text, apply_template, detokenize, tokenize
@@ -52,6 +55,7 @@ def create_app(server: Server, door: Door) -> Starlette:
         *_both("/tokenize", partial(answer_text, tokenize, server), "POST"),
         *_both("/detokenize", partial(answer_text, detokenize, server), "POST"),
         *_both("/apply-template", partial(answer_text, apply_template, server), "POST"),
+        *_responses(server),
         Route("/v1/messages", partial(_answered, server, MessagesAnswer), methods=["POST"]),
         Route("/v1/messages/count_tokens", partial(answer_text, count_tokens, server), methods=["POST"]),
         *_both("/props", partial(monitoring.props, server), "GET"),
@@ -104,6 +108,18 @@ def _ollama_routes(server: Server) -> list[Route]:
         Route("/api/version", ollama_models.version, methods=["GET"]),
         Route("/api/show", partial(ollama_models.show, server), methods=["POST"]),
         Route("/api/pull", partial(pull, server), methods=["POST"]),
+    ]
+
+
+def _responses(server: Server) -> list[Route]:
+    """Return the routes of OpenAI's responses, which share a store."""
+    store = ResponseStore()
+    return [
+        *_both("/responses", partial(_answered, server, partial(ResponsesAnswer, store)), "POST"),
+        *_both("/responses/input_tokens", partial(answer_text, partial(count_input_tokens, store), server), "POST"),
+        *_both("/responses/{response_id}", partial(get_response, store), "GET"),
+        *_both("/responses/{response_id}", partial(delete_response, store), "DELETE"),
+        *_both("/responses/{response_id}/input_items", partial(list_input_items, store), "GET"),
     ]
 
 

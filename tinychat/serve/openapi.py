@@ -37,6 +37,20 @@ _CHAT: Schema = {
     "parallel_tool_calls": _SWITCH,
     "chat_template_kwargs": _OBJECT,
 }
+_RESPONSES_BODY: Schema = {
+    "input": {"anyOf": [_TEXT, {"type": "array", "items": _OBJECT}]},
+    "instructions": _TEXT,
+    "previous_response_id": _TEXT,
+    "max_output_tokens": {"type": "integer", "minimum": 1},
+    "tools": {"type": "array", "items": _OBJECT},
+    "tool_choice": {"anyOf": [_TEXT, _OBJECT]},
+    "parallel_tool_calls": _SWITCH,
+    "text": _OBJECT,
+    "reasoning": _OBJECT,
+    "truncation": {"enum": ["auto", "disabled"]},
+    "store": _SWITCH,
+    "stream": _SWITCH,
+}
 _MESSAGES: Schema = {
     "messages": _CHAT["messages"],
     "system": {"anyOf": [_TEXT, {"type": "array", "items": _OBJECT}]},
@@ -122,6 +136,8 @@ def _bodies() -> dict[str, Schema]:
         ),
         "/detokenize": _body({"tokens": _IDS}, "tokens"),
         "/apply-template": _body(template, "messages"),
+        "/v1/responses": _body(_settings() | _RESPONSES_BODY, "input"),
+        "/v1/responses/input_tokens": _body(_RESPONSES_BODY, "input"),
         "/v1/messages": _body(_settings() | _MESSAGES, "messages", "max_tokens"),
         "/v1/messages/count_tokens": _body(_MESSAGES, "messages"),
         **{path: _body(fields) for path, fields in ollama_bodies(_settings()).items()},
@@ -155,8 +171,11 @@ def _responses(error: Schema) -> Schema:
     }
 
 
+_RESPONSES = _responses(_ERROR)
+
+
 def _responses_of(path: str) -> Schema:
-    return _responses(_OLLAMA_ERROR if path.startswith("/api/") else _ERROR)
+    return _responses(_OLLAMA_ERROR) if path.startswith("/api/") else _RESPONSES
 
 
 _SLOT: Schema = {
@@ -165,7 +184,16 @@ _SLOT: Schema = {
         {"name": "action", "in": "query", "required": True, "schema": {"enum": ["save", "restore", "erase"]}},
     ],
     "requestBody": _body({"filename": _TEXT}),
-    "responses": _responses(_ERROR),
+    "responses": _RESPONSES,
+}
+_STORED_ID = {"name": "response_id", "in": "path", "required": True, "schema": _TEXT}
+_STORED: Schema = {
+    "/v1/responses/{response_id}": {
+        "parameters": [_STORED_ID],
+        "get": {"responses": _RESPONSES},
+        "delete": {"responses": _RESPONSES},
+    },
+    "/v1/responses/{response_id}/input_items": {"parameters": [_STORED_ID], "get": {"responses": _RESPONSES}},
 }
 _READ = (
     *("/v1/models", "/health", "/props", "/slots", "/metrics"),
@@ -180,5 +208,6 @@ def openapi_document() -> Schema:
         path: {"post": {"requestBody": body, "responses": _responses_of(path)}} for path, body in _bodies().items()
     }
     paths |= {path: {"get": {"responses": _responses_of(path)}} for path in _READ}
+    paths |= _STORED
     paths["/slots/{id_slot}"] = {"post": _SLOT}
     return {"openapi": "3.1.0", "info": {"title": "tinychat", "version": version("tinychat")}, "paths": paths}

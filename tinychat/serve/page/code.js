@@ -38,6 +38,7 @@ const R_JULIA_WORDS =
 
 /** Parts of languages as sources of regular expressions; `key` is what stands before a colon, or a name of markup. */
 const GRAMMARS = {
+  plain: { number: undefined },
   c: { comment: SLASHES, string: [...STRINGS, TEMPLATE], words: C_WORDS },
   // Lifetimes begin with what ends no character.
   rust: { comment: SLASHES, string: [STRINGS[0], "'(?:\\\\.[^'\\n]*|[^'\\\\\\n])'"], words: C_WORDS },
@@ -79,7 +80,8 @@ const GRAMMAR_OF = new Map(
 );
 const KINDS = ["comment", "key", "string", "number", "word"];
 const lexers = new Map();
-const LONGEST = 200_000;
+const LONGEST = 500_000;
+const LINES_OF_BLOCK = 50;
 
 function lexerOf(name) {
   if (!lexers.has(name)) {
@@ -93,7 +95,7 @@ function lexerOf(name) {
 
 /** Code in an element, coloured; as it grows, only its last tokens are made anew. */
 export class ColouredCode {
-  #lexer = null;
+  #lexer;
   #text = "";
   #tokens = [];
 
@@ -103,8 +105,7 @@ export class ColouredCode {
    */
   constructor(element, language) {
     this.element = element;
-    const grammar = GRAMMAR_OF.get(language.toLowerCase());
-    if (grammar) this.#lexer = lexerOf(grammar);
+    this.#lexer = lexerOf(GRAMMAR_OF.get(language.toLowerCase()) ?? "plain");
   }
 
   /** Show a text, which goes on where the one before ended. */
@@ -112,7 +113,7 @@ export class ColouredCode {
     if (text === this.#text) return;
     const isLonger = text.startsWith(this.#text);
     this.#text = text;
-    if (!this.#lexer || text.length > LONGEST) {
+    if (text.length > LONGEST) {
       this.element.textContent = text;
       return;
     }
@@ -120,31 +121,36 @@ export class ColouredCode {
     const kept = isLonger ? Math.max(0, this.#tokens.length - 3) : 0;
     const from = this.#tokens[kept]?.at ?? 0;
     for (const { node } of this.#tokens.splice(kept)) node.remove();
-    for (const token of tokens(this.#lexer, text, from)) {
-      token.node = nodeOf(token, text);
-      this.#tokens.push(token);
-      this.element.append(token.node);
-    }
+    for (const block of [...this.element.children].slice(-2)) if (!block.hasChildNodes()) block.remove();
+    if (!kept) this.element.replaceChildren();
+    for (const token of tokens(this.#lexer, text, from)) this.#append(token, text.slice(token.at, token.end));
+  }
+
+  /** Append a token to the last block of lines: the browser lays out anew only the block that grows. */
+  #append(token, text) {
+    const before = this.#tokens.at(-1);
+    const isFull = before?.endsLine && before.line >= LINES_OF_BLOCK;
+    if (!before || isFull) this.element.append(make("div"));
+    token.line = (before && !isFull ? before.line : 0) + token.endsLine;
+    token.node = token.kind ? make("span", { className: `code-${token.kind}`, textContent: text }) : document.createTextNode(text);
+    this.element.lastChild.append(token.node);
+    this.#tokens.push(token);
   }
 }
 
-function nodeOf({ kind, at, end }, text) {
-  const inside = text.slice(at, end);
-  return kind ? make("span", { className: `code-${kind}`, textContent: inside }) : document.createTextNode(inside);
-}
-
-/** Yield kind, begin and end of each token from an index on; plain ones in a row are one. */
+/** Yield kind, begin and end of each token from an index on; plain ones of a line are one. */
 function* tokens(lexer, text, from) {
   lexer.pattern.lastIndex = from;
   let plain = from;
   for (let at = from; at < text.length; at = lexer.pattern.lastIndex) {
     const kind = kindOf(lexer, lexer.pattern.exec(text), text);
-    if (!kind) continue;
-    if (plain < at) yield { kind: "", at: plain, end: at };
-    plain = lexer.pattern.lastIndex;
-    yield { kind, at, end: plain };
+    const end = lexer.pattern.lastIndex;
+    if (kind && plain < at) yield { kind: "", at: plain, end: at, endsLine: false };
+    if (kind) yield { kind, at, end, endsLine: false };
+    else if (text[at] === "\n") yield { kind: "", at: plain, end, endsLine: true };
+    if (kind || text[at] === "\n") plain = end;
   }
-  if (plain < text.length) yield { kind: "", at: plain, end: text.length };
+  if (plain < text.length) yield { kind: "", at: plain, end: text.length, endsLine: false };
 }
 
 function kindOf({ pattern, words, ignoresCase }, found, text) {

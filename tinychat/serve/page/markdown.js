@@ -21,7 +21,7 @@ export class GrowingMarkdown {
   #text = "";
   #start = 0;
   #tail = [];
-  #code = null;
+  #code = null; // The block of code that is the tail, if it is one.
 
   constructor(element) {
     this.element = element;
@@ -33,8 +33,8 @@ export class GrowingMarkdown {
     this.#text = text;
     const lines = text.slice(this.#start).split("\n");
     const blocks = parse(lines, 0);
-    if (this.#code && blocks.length === 1 && blocks[0].kind === "fence") {
-      this.#code.update(blocks[0].text);
+    if (blocks.length === 1 && blocks[0].kind === "fence" && blocks[0].language === this.#code?.language) {
+      this.#code.colours.update(blocks[0].text);
       return;
     }
     for (const node of this.#tail) node.remove();
@@ -43,7 +43,7 @@ export class GrowingMarkdown {
     // A block that begins in the last line may yet turn out to belong to the one before.
     const last = Math.max(0, blocks.findLastIndex((block) => block.at < lines.length - 1));
     this.#tail = nodes.slice(last);
-    this.#code = this.#tail.length === 1 && blocks[last].kind === "fence" ? blocks[last].colours : null;
+    this.#code = this.#tail.length === 1 && blocks[last].kind === "fence" ? blocks[last] : null;
     if (blocks.length) this.#start += lines.slice(0, blocks[last].at).reduce((sum, line) => sum + line.length + 1, 0);
   }
 }
@@ -61,7 +61,7 @@ function parse(lines, depth) {
       at += 1;
       continue;
     }
-    const block = { at, ...blockAt(lines, at, depth) };
+    const block = Object.assign(blockAt(lines, at, depth), { at });
     blocks.push(block);
     at = block.end;
   }
@@ -102,7 +102,7 @@ function fence(lines, at) {
   let end = at + 1;
   while (end < lines.length && !closes(lines[end], mark)) end += 1;
   const text = lines.slice(at + 1, end).map((line) => line.slice(Math.min(indent, indentOf(line)))).join("\n");
-  const block = { kind: "fence", end: Math.min(end + 1, lines.length), text };
+  const block = { kind: "fence", end: Math.min(end + 1, lines.length), text, language };
   block.render = () => codeBlock(text, language, (colours) => (block.colours = colours));
   return block;
 }
