@@ -57,13 +57,13 @@ def as_anthropic(body):
 
 
 def as_responses(body):
-    given = dict(body)
-    given |= {"input": given.pop("messages"), "max_output_tokens": given.pop("max_tokens"), "store": False}
-    if "response_format" in given:
-        form = given.pop("response_format")
-        given["text"] = {"format": {"type": "json_schema", **form["json_schema"]}}
-    if "tools" in given:
-        given["tools"] = [{"type": "function", "strict": False, **tool["function"]} for tool in given["tools"]]
+    given = {name: body[name] for name in ("temperature", "seed", "top_p")}
+    given |= {"input": body["messages"], "max_output_tokens": body["max_tokens"]}
+    if "response_format" in body:
+        schema = body["response_format"]["json_schema"]["schema"]
+        given["text"] = {"format": {"type": "json_schema", "name": "place", "schema": schema}}
+    if "tools" in body:
+        given["tools"] = [{"type": "function", **tool["function"]} for tool in body["tools"]]
     return "/v1/responses", given
 
 

@@ -97,6 +97,18 @@ def _both(path: str, endpoint: Callable[..., object], method: str) -> list[Route
     return [Route(prefix + path, endpoint, methods=[method]) for prefix in ("/v1", "")]
 
 
+def _responses(server: Server) -> list[Route]:
+    """Return the routes of OpenAI's responses, which share a store."""
+    store = ResponseStore()
+    return [
+        *_both("/responses", partial(_answered, server, partial(ResponsesAnswer, store)), "POST"),
+        *_both("/responses/input_tokens", partial(answer_text, partial(count_input_tokens, store), server), "POST"),
+        *_both("/responses/{response_id}", partial(get_response, store), "GET"),
+        *_both("/responses/{response_id}", partial(delete_response, store), "DELETE"),
+        *_both("/responses/{response_id}/input_items", partial(list_input_items, store), "GET"),
+    ]
+
+
 def _ollama_routes(server: Server) -> list[Route]:
     return [
         Route("/api/chat", partial(answer_ollama, OllamaChat, server), methods=["POST"]),
@@ -108,18 +120,6 @@ def _ollama_routes(server: Server) -> list[Route]:
         Route("/api/version", ollama_models.version, methods=["GET"]),
         Route("/api/show", partial(ollama_models.show, server), methods=["POST"]),
         Route("/api/pull", partial(pull, server), methods=["POST"]),
-    ]
-
-
-def _responses(server: Server) -> list[Route]:
-    """Return the routes of OpenAI's responses, which share a store."""
-    store = ResponseStore()
-    return [
-        *_both("/responses", partial(_answered, server, partial(ResponsesAnswer, store)), "POST"),
-        *_both("/responses/input_tokens", partial(answer_text, partial(count_input_tokens, store), server), "POST"),
-        *_both("/responses/{response_id}", partial(get_response, store), "GET"),
-        *_both("/responses/{response_id}", partial(delete_response, store), "DELETE"),
-        *_both("/responses/{response_id}/input_items", partial(list_input_items, store), "GET"),
     ]
 
 

@@ -190,10 +190,13 @@ _STORED_ID = {"name": "response_id", "in": "path", "required": True, "schema": _
 _STORED: Schema = {
     "/v1/responses/{response_id}": {
         "parameters": [_STORED_ID],
-        "get": {"responses": _RESPONSES},
-        "delete": {"responses": _RESPONSES},
+        "get": {"responses": _responses(_ERROR)},
+        "delete": {"responses": _responses(_ERROR)},
     },
-    "/v1/responses/{response_id}/input_items": {"parameters": [_STORED_ID], "get": {"responses": _RESPONSES}},
+    "/v1/responses/{response_id}/input_items": {
+        "parameters": [_STORED_ID],
+        "get": {"responses": _responses(_ERROR)},
+    },
 }
 _READ = (
     *("/v1/models", "/health", "/props", "/slots", "/metrics"),
