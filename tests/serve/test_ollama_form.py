@@ -6,7 +6,7 @@ import time
 from math import inf
 
 import pytest
-from fake_model import EOS, Continuation, fake_model
+from fake_model import EOS, ByteTokenizer, Continuation, fake_model
 from local_server import listening, new_server
 from starlette.testclient import TestClient
 
@@ -113,6 +113,23 @@ def test_a_text_of_a_chat_spells_no_control_token_but_a_raw_one_does():
     assert raw.is_raw and not raw.returns_context
 
 
+class HoleTokenizer(ByteTokenizer):
+    """Has the tokens around a hole that models for code have."""
+
+    def token_id(self, text):
+        return {"<|fim_prefix|>": 1, "<|fim_suffix|>": 2, "<|fim_middle|>": 3}.get(text)
+
+
+def test_a_suffix_is_reached_from_the_prompt(serve):
+    server, client = serve("code")
+    model = fake_model(Continuation({"\1a\2b\3": "mid"}))
+    model.tokenizer = HoleTokenizer()
+    server.load = lambda _name: (model, Request(temperature=0.0))
+    answer = ask(client, "/api/generate", prompt="a", suffix="b", think=True)
+    assert (answer["response"], answer["done_reason"], "context" in answer) == ("mid", "stop", False)
+    assert ask(client, "/api/show", model="code")["capabilities"] == ["completion", "tools", "insert"]
+
+
 @pytest.mark.parametrize("name", ["demo", "demo:latest", "library/demo", "registry.ollama.ai/library/demo:latest"])
 def test_names(name):
     assert plain_name(name) == "demo"
@@ -133,7 +150,7 @@ def serve():
             return model, Request(temperature=0.0)
 
         server.load = load
-        server.pool = ModelPool({name: lambda name=name: load(name) for name in names}, most, idle)
+        server.pool = ModelPool({name: lambda name=name: server.load(name) for name in names}, most, idle)
         client = TestClient(create_app(server, Door({"testserver"})))
         client.__enter__()
         clients.append(client)

@@ -205,5 +205,5 @@ def test_the_document_is_served_and_refers_to_nothing_else(client):
     assert document == openapi_document() and document["openapi"].startswith("3.1")
     assert not re.search(r'"\$ref"', json.dumps(document))
     for path in document["paths"]:
-        if "get" in document["paths"][path]:
+        if "get" in document["paths"][path] and "{" not in path:
             assert client.get(path).status_code == 200

@@ -171,8 +171,11 @@ def _responses(error: Schema) -> Schema:
     }
 
 
+_RESPONSES = _responses(_ERROR)
+
+
 def _responses_of(path: str) -> Schema:
-    return _responses(_OLLAMA_ERROR if path.startswith("/api/") else _ERROR)
+    return _responses(_OLLAMA_ERROR) if path.startswith("/api/") else _RESPONSES
 
 
 _SLOT: Schema = {
@@ -181,7 +184,7 @@ _SLOT: Schema = {
         {"name": "action", "in": "query", "required": True, "schema": {"enum": ["save", "restore", "erase"]}},
     ],
     "requestBody": _body({"filename": _TEXT}),
-    "responses": _responses(_ERROR),
+    "responses": _RESPONSES,
 }
 _STORED_ID = {"name": "response_id", "in": "path", "required": True, "schema": _TEXT}
 _STORED: Schema = {
