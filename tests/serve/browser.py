@@ -1,4 +1,4 @@
-"""A browser for tests of the page, if one is here: Chromium, playwright to drive it, axe-core to judge what it shows."""
+"""What tests do with the page in a browser: Chromium, driven by playwright and judged by axe-core, if they are here."""
 
 import importlib.util
 import os
@@ -34,7 +34,7 @@ def find_browser():
     """Return the program of a browser; skip the test if there is none."""
     found = os.environ.get("TINYCHAT_TEST_CHROMIUM") or next(filter(None, map(shutil.which, _NAMES)), None)
     if found is None:
-        pytest.skip(f"there is no Chromium: {HOW}", allow_module_level=True)
+        pytest.skip(f"there is no Chromium: {HOW}")
     return found
 
 
@@ -42,7 +42,7 @@ def find_axe():
     """Return the text of axe-core, which runs in the page; skip the test if it is not here."""
     spec = importlib.util.find_spec("axe_playwright_python")
     if spec is None or spec.origin is None:
-        pytest.skip(f"axe-playwright-python is not installed: {HOW}", allow_module_level=True)
+        pytest.skip(f"axe-playwright-python is not installed: {HOW}")
     return (Path(spec.origin).parent / "axe.min.js").read_text(encoding="utf-8")
 
 

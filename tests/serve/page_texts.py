@@ -20,7 +20,7 @@ HOSTILE = (
     "&lt;script&gt;window.pwned=1&lt;/script&gt; &#60;img src=x onerror=window.pwned=1&#62;",
     "https://page.example/<script>window.pwned=1</script> http://[::1 javascript://page.example/%0aalert(1)",
     "<template><script>window.pwned=1</script></template><math><mtext></form><mglyph><style></math><img src onerror=x>",
-    "$\\href{javascript:window.pwned=1}{x}$ <a style='position:fixed;inset:0' href=//page.example>all</a> \u202egpj.exe",
+    "$\\href{javascript:window.pwned=1}{x}$ <a style='position:fixed;inset:0' href=//page.example>a</a> \u202egpj.exe",
     "{{constructor.constructor('window.pwned=1')()}} ${window.pwned=1} <%= window.pwned=1 %> __proto__ constructor",
     "```constructor\nx\n```\n```__proto__\n<script>window.pwned = 1</script>\n```",
 )

@@ -3,14 +3,10 @@
 import re
 
 import pytest
-
-sync_api = pytest.importorskip("playwright.sync_api", reason="the browser is driven by playwright: CONTRIBUTING.md")
-
 from browser import (
     CONTROLLED_MODEL,
     chunk,
     find_axe,
-    find_browser,
     fits,
     last_chunk,
     opened,
@@ -23,31 +19,15 @@ from browser import (
     write,
 )
 from fake_model import Replies, fake_model
-from local_server import demo, listening, new_server, serving
+from local_server import listening, new_server
 from page_texts import CODE, HOSTILE, LINKS, MARKDOWN, SLOW, SLOW_LINES
 
 from tinychat.generate.request import Request
 
-PROGRAM, AXE = find_browser(), find_axe()
 pytestmark = pytest.mark.slow
 
 SIZES = pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
 MOST_SECONDS = 5
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_api.sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=PROGRAM)
-        yield running
-        running.close()
-
-
-@pytest.fixture(scope="module")
-def quick():
-    """Serve a model of prepared replies."""
-    with listening(new_server(fake_model(Replies(*["Good."] * 100), name="quick"))) as running:
-        yield running.url.removesuffix("/v1")
 
 
 @pytest.fixture
@@ -70,7 +50,7 @@ def test_a_conversation_from_first_word_to_reload(browser, server, width, height
 
         page.get_by_role("button", name="Again").click()
         replied(page)
-        assert page.locator(".assistant .versions").inner_text() == "‹2/2›"
+        assert page.locator(".assistant .versions").inner_text() == "\u20392/2\u203a"
 
         page.focus("#prompt")
         page.keyboard.press("ArrowUp")
@@ -99,8 +79,9 @@ def test_a_conversation_from_first_word_to_reload(browser, server, width, height
 @SIZES
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_no_serious_fault(browser, quick, width, height, scheme):
+    axe = find_axe()
     with opened(browser, quick, width, height, CONTROLLED_MODEL, color_scheme=scheme) as page:
-        assert serious_faults(page, AXE) == []
+        assert serious_faults(page, axe) == []
         everything = "\n\n".join([*MARKDOWN, *LINKS, "| a | b |\n|---|--:|\n| 1 | 2 |", "- [x] done"])
         code = "".join(f"\n```{name}\n{text}```\n" for name, (text, _kinds) in CODE.items())
         call = {"index": 0, "id": "1", "function": {"name": "look", "arguments": '{"at": "a"}'}}
@@ -111,14 +92,14 @@ def test_axe_finds_no_serious_fault(browser, quick, width, height, scheme):
         write(page, last_chunk())
         for details in page.locator("main details:visible").all():
             details.locator("summary").click()
-        assert fits(page) and serious_faults(page, AXE) == []
+        assert fits(page) and serious_faults(page, axe) == []
         if width < 760:
             page.click("#toggle")
-            assert serious_faults(page, AXE) == []
+            assert serious_faults(page, axe) == []
             page.click("#toggle")
         page.click("#open-settings")
         page.locator("dialog summary").click()
-        assert fits(page) and serious_faults(page, AXE) == []
+        assert fits(page) and serious_faults(page, axe) == []
 
 
 @SIZES
@@ -171,7 +152,7 @@ def assert_harmless(page):
 def hostile_parts(page):
     """Return the elements within what is not ours that are more than text."""
     return page.evaluate("""() => {
-        const tags = "script, style, link, meta, base, iframe, object, embed, img, svg, math, video, audio, form, template";
+        const tags = "script, style, link, meta, base, iframe, object, embed, img, svg, math, video, form, template";
         const inside = [...document.querySelectorAll("#messages *, #conversations *, #title *, #notice *")];
         const isBad = (node) => node.matches(tags)
             || node.getAttributeNames().some((name) => name.startsWith("on") || name === "style" || name === "srcdoc")

@@ -3,16 +3,12 @@
 import json
 
 import pytest
-
-sync_api = pytest.importorskip("playwright.sync_api", reason="the browser is driven by playwright: CONTRIBUTING.md")
-
-from browser import CONTROLLED_MODEL, chunk, find_browser, last_chunk, opened, replied, say, send, texts, until, write
+from browser import CONTROLLED_MODEL, chunk, last_chunk, opened, replied, say, send, texts, until, write
 from fake_model import Replies, fake_model
 from local_server import listening, new_server
 
 from tinychat.serve.guard import Door
 
-PROGRAM = find_browser()
 pytestmark = pytest.mark.slow
 
 FULL_DISK = """
@@ -24,20 +20,16 @@ FULL_DISK = """
     };
 """
 
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_api.sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=PROGRAM)
-        yield running
-        running.close()
-
-
-@pytest.fixture(scope="module")
-def quick():
-    """Serve a model of prepared replies."""
-    with listening(new_server(fake_model(Replies(*["Good."] * 100), name="quick"))) as running:
-        yield running.url.removesuffix("/v1")
+# The first answers are those of a server that has just begun.
+LOADING = """
+    const fetchLater = window.fetch;
+    let health = 0;
+    window.fetch = async (path, options) => {
+      if (path === "health") return new Response("{}", { status: health++ ? 200 : 503 });
+      if (path !== "v1/models") return fetchLater(path, options);
+      return new Response(JSON.stringify({ data: [{ id: "quick", meta: health ? { n_ctx: 4096 } : null }] }));
+    };
+"""
 
 
 @pytest.fixture
@@ -359,3 +351,31 @@ def test_a_server_with_keys_asks_for_one(browser):
         assert page.evaluate("[localStorage.length, Object.values(sessionStorage)]") == [0, ["secret"]]
         assert all("401" in fault for fault in page.faults), page.faults
         page.faults.clear()
+
+
+def test_a_keyboard_on_the_screen_writes_lines(browser, quick):
+    with opened(browser, quick, 390, 844, has_touch=True, is_mobile=True) as page:
+        page.tap("#prompt")
+        page.keyboard.type("One")
+        page.keyboard.press("Enter")
+        page.keyboard.type("two")
+        assert texts(page) == []
+        page.tap("#send")
+        assert replied(page) == "Good." and texts(page)[0] == "One\ntwo"
+
+
+def test_a_server_that_loads_its_model_is_asked_again(browser, quick):
+    with opened(browser, quick, script=LOADING) as page:
+        until(page, "document.getElementById('notice').innerText === 'The server is loading the model.'")
+        until(page, "document.getElementById('used').innerText === '0 / 4,096 tokens'")
+
+
+def test_a_reply_that_is_stopped_before_it_began_is_replaced(page):
+    send(page, "Hi")
+    page.wait_for_selector("#stop:visible")
+    page.click("#stop")
+    assert replied(page) == "" and page.locator(".assistant .state").inner_text() == "Stopped."
+    page.evaluate("delete window.push")
+    page.get_by_role("button", name="Again").click()
+    write(page, chunk(content="A."), last_chunk())
+    assert texts(page) == ["Hi", "A."] and page.locator(".versions").count() == 0

@@ -43,7 +43,12 @@ export class Server {
    */
   async *chat(body, signal) {
     const headers = { "Content-Type": "application/json" };
-    const answer = await this.#send("v1/chat/completions", { method: "POST", headers, body: JSON.stringify(body), signal });
+    const answer = await this.#send("v1/chat/completions", {
+      method: "POST",
+      headers,
+      body: JSON.stringify(body),
+      signal,
+    });
     for await (const data of eventData(answer.body)) {
       if (data === "[DONE]") return;
       const chunk = JSON.parse(data);

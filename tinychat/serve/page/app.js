@@ -36,7 +36,8 @@ class App {
   #models = [];
   #conversation;
   #runs = new Map();
-  #frame = 0;
+  #isDrawing = false;
+  #isStale = false;
 
   /** Begin: show the conversation of the address, and look for the server. */
   async start() {
@@ -241,7 +242,7 @@ class App {
     let saved = performance.now();
     for await (const chunk of this.#server.chat(body, run.controller.signal)) {
       run.take(chunk);
-      this.#draw(conversation, run);
+      if (conversation === this.#conversation) this.#draw();
       if (performance.now() - saved < 1000 * SAVE_SECONDS) continue;
       saved = performance.now();
       this.#save(conversation);
@@ -249,12 +250,24 @@ class App {
   }
 
   /** Show what is new in the next frame: chunks come faster than frames. */
-  #draw(conversation, run) {
-    if (this.#frame || conversation !== this.#conversation) return;
-    this.#frame = requestAnimationFrame(() => {
-      this.#frame = 0;
-      if (this.#runs.get(this.#conversation.id)?.run === run) this.#messages.update(run);
-    });
+  #draw() {
+    this.#isStale = true;
+    if (this.#isDrawing) return;
+    this.#isDrawing = true;
+    requestAnimationFrame(() => this.#drawNow());
+  }
+
+  #drawNow() {
+    const begin = performance.now();
+    const run = this.#runs.get(this.#conversation.id)?.run;
+    this.#isStale = false;
+    if (run) this.#messages.update(run);
+    // What takes long is drawn less often: the page answers in between.
+    const rest = () => {
+      this.#isDrawing = false;
+      if (this.#isStale) this.#draw();
+    };
+    setTimeout(rest, 3 * (performance.now() - begin));
   }
 
   #stop() {

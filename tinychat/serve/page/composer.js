@@ -115,7 +115,12 @@ export class Composer {
       this.focus();
     };
     const chips = this.#files.map((file) =>
-      make("li", {}, `${file.name}, ${sizeOf(file)} `, button("×", `Remove ${file.name}`, () => remove(file), "small")),
+      make(
+        "li",
+        {},
+        `${file.name}, ${sizeOf(file)} `,
+        button("×", `Remove ${file.name}`, () => remove(file), "small"),
+      ),
     );
     byId("files").replaceChildren(...chips);
   }

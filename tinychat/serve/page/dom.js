@@ -25,7 +25,14 @@ export function append(parent, nodes) {
 
 /** Return a button with a text that does something. */
 export function button(text, label, action, className = "") {
-  return make("button", { type: "button", textContent: text, title: label, "aria-label": label, onclick: action, className });
+  return make("button", {
+    type: "button",
+    textContent: text,
+    title: label,
+    "aria-label": label,
+    onclick: action,
+    className,
+  });
 }
 
 /** Return the element of the page with this id. */

@@ -21,7 +21,7 @@ export class GrowingMarkdown {
   #text = "";
   #start = 0;
   #tail = [];
-  #code = null;
+  #code = null; // The block of code that is the tail, if it is one.
 
   constructor(element) {
     this.element = element;
@@ -33,17 +33,20 @@ export class GrowingMarkdown {
     this.#text = text;
     const lines = text.slice(this.#start).split("\n");
     const blocks = parse(lines, 0);
-    if (this.#code && blocks.length === 1 && blocks[0].kind === "fence") {
-      this.#code.update(blocks[0].text);
+    if (blocks.length === 1 && blocks[0].kind === "fence" && blocks[0].language === this.#code?.language) {
+      this.#code.colours.update(blocks[0].text);
       return;
     }
     for (const node of this.#tail) node.remove();
     const nodes = blocks.map((block) => block.render());
     append(this.element, nodes);
     // A block that begins in the last line may yet turn out to belong to the one before.
-    const last = Math.max(0, blocks.findLastIndex((block) => block.at < lines.length - 1));
+    const last = Math.max(
+      0,
+      blocks.findLastIndex((block) => block.at < lines.length - 1),
+    );
     this.#tail = nodes.slice(last);
-    this.#code = this.#tail.length === 1 && blocks[last].kind === "fence" ? blocks[last].colours : null;
+    this.#code = this.#tail.length === 1 && blocks[last].kind === "fence" ? blocks[last] : null;
     if (blocks.length) this.#start += lines.slice(0, blocks[last].at).reduce((sum, line) => sum + line.length + 1, 0);
   }
 }
@@ -61,7 +64,7 @@ function parse(lines, depth) {
       at += 1;
       continue;
     }
-    const block = { at, ...blockAt(lines, at, depth) };
+    const block = Object.assign(blockAt(lines, at, depth), { at });
     blocks.push(block);
     at = block.end;
   }
@@ -80,7 +83,11 @@ function blockAt(lines, at, depth) {
 function paragraph(lines, at, depth) {
   let end = at + 1;
   while (end < lines.length && lines[end].trim() && !interrupts(lines, end, depth)) end += 1;
-  const text = lines.slice(at, end).map((line) => line.trimStart()).join("\n").trimEnd();
+  const text = lines
+    .slice(at, end)
+    .map((line) => line.trimStart())
+    .join("\n")
+    .trimEnd();
   return { kind: "paragraph", end, render: () => append(make("p"), inline(text)) };
 }
 
@@ -101,8 +108,11 @@ function fence(lines, at) {
   const indent = lines[at].indexOf(mark[0]);
   let end = at + 1;
   while (end < lines.length && !closes(lines[end], mark)) end += 1;
-  const text = lines.slice(at + 1, end).map((line) => line.slice(Math.min(indent, indentOf(line)))).join("\n");
-  const block = { kind: "fence", end: Math.min(end + 1, lines.length), text };
+  const text = lines
+    .slice(at + 1, end)
+    .map((line) => line.slice(Math.min(indent, indentOf(line))))
+    .join("\n");
+  const block = { kind: "fence", end: Math.min(end + 1, lines.length), text, language };
   block.render = () => codeBlock(text, language, (colours) => (block.colours = colours));
   return block;
 }
@@ -120,13 +130,21 @@ function codeBlock(text, language, keep) {
   const copying = button("Copy", "Copy this code", () => copy(code.textContent), "small");
   const bar = make("div", { className: "code-bar" }, make("span", { textContent: language || "text" }), copying);
   const label = language ? `Code in ${language}` : "Code";
-  return make("div", { className: "code" }, bar, make("pre", { tabIndex: 0, role: "region", "aria-label": label }, code));
+  return make(
+    "div",
+    { className: "code" },
+    bar,
+    make("pre", { tabIndex: 0, role: "region", "aria-label": label }, code),
+  );
 }
 
 function heading(lines, at) {
   const found = HEADING.exec(lines[at]);
   if (!found) return null;
-  const text = lines[at].slice(found[0].length).trim().replace(/(^|[ \t])#+$/, "");
+  const text = lines[at]
+    .slice(found[0].length)
+    .trim()
+    .replace(/(^|[ \t])#+$/, "");
   // The page has a heading of its own above them.
   const level = Math.min(6, found[1].length + 2);
   return { kind: "heading", end: at + 1, render: () => append(make(`h${level}`), inline(text)) };
@@ -183,19 +201,28 @@ function itemAt(lines, at, item) {
     last = end + 1;
   }
   inside.length = last - at;
-  return { end, lines: inside, isLoose: inside.includes("") && !inside.some((line) => FENCE.test(line)), hasGap: last < end };
+  return {
+    end,
+    lines: inside,
+    isLoose: inside.includes("") && !inside.some((line) => FENCE.test(line)),
+    hasGap: last < end,
+  };
 }
 
 function listNode(items, isOrdered, start, isLoose, depth) {
   const node = make(isOrdered ? "ol" : "ul", isOrdered && start !== 1 ? { start } : {});
-  return append(node, items.map((item) => itemNode(item.lines, isLoose, depth)));
+  return append(
+    node,
+    items.map((item) => itemNode(item.lines, isLoose, depth)),
+  );
 }
 
 function itemNode(lines, isLoose, depth) {
   const task = /^\[([ xX])\] /.exec(lines[0]);
   const text = task ? [lines[0].slice(4), ...lines.slice(1)] : lines;
   const node = make("li", task ? { className: "task" } : {});
-  if (task) node.append(make("input", { type: "checkbox", checked: task[1] !== " ", disabled: true, "aria-label": "Done" }));
+  if (task)
+    node.append(make("input", { type: "checkbox", checked: task[1] !== " ", disabled: true, "aria-label": "Done" }));
   for (const child of render(text, depth + 1)) {
     if (!isLoose && child.tagName === "P") append(node, [...child.childNodes]);
     else node.append(child);
@@ -213,13 +240,21 @@ function table(lines, at) {
   if (!isTable(lines, at)) return null;
   let end = at + 2;
   while (end < lines.length && lines[end].includes("|")) end += 1;
-  const sides = cells(lines[at + 1]).map((cell) => (cell.endsWith(":") ? (cell.startsWith(":") ? "center" : "right") : ""));
+  const sides = cells(lines[at + 1]).map((cell) =>
+    cell.endsWith(":") ? (cell.startsWith(":") ? "center" : "right") : "",
+  );
   const row = (line, tag) => {
     const found = cells(line);
-    return append(make("tr"), sides.map((side, index) => append(make(tag, { className: side }), inline(found[index] ?? ""))));
+    return append(
+      make("tr"),
+      sides.map((side, index) => append(make(tag, { className: side }), inline(found[index] ?? ""))),
+    );
   };
   const rendered = () => {
-    const body = append(make("tbody"), lines.slice(at + 2, end).map((line) => row(line, "td")));
+    const body = append(
+      make("tbody"),
+      lines.slice(at + 2, end).map((line) => row(line, "td")),
+    );
     const whole = make("table", {}, make("thead", {}, row(lines[at], "th")), body);
     return make("div", { className: "table", tabIndex: 0, role: "region", "aria-label": "Table" }, whole);
   };
@@ -227,7 +262,10 @@ function table(lines, at) {
 }
 
 function cells(line) {
-  const inside = line.trim().replace(/^\|/, "").replace(/(?<!\\)\|$/, "");
+  const inside = line
+    .trim()
+    .replace(/^\|/, "")
+    .replace(/(?<!\\)\|$/, "");
   return inside.split(/(?<!\\)\|/).map((cell) => cell.trim().replaceAll("\\|", "|"));
 }
 

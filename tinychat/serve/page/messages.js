@@ -127,9 +127,11 @@ class MessageView {
     if (all.length > 1) parts.push(this.#switcher(all));
     if (message.content) parts.push(button("Copy", "Copy this message", () => copy(message.content)));
     if (message.role === "user") parts.push(button("Edit", "Edit this message in a new branch", () => this.edit()));
-    if (message.role === "assistant") parts.push(button("Again", "Again: write another reply", () => this.#actions.again(message)));
+    if (message.role === "assistant")
+      parts.push(button("Again", "Again: write another reply", () => this.#actions.again(message)));
     this.#footer.replaceChildren(...parts);
-    for (const each of this.#footer.querySelectorAll("button")) each.disabled ||= Boolean(run) && each.textContent !== "Copy";
+    for (const each of this.#footer.querySelectorAll("button"))
+      each.disabled ||= Boolean(run) && each.textContent !== "Copy";
   }
 
   /** Put a field in the place of the text. */
@@ -144,7 +146,12 @@ class MessageView {
       leave();
       this.#actions.edit(this.message, area.value.trim());
     };
-    const buttons = make("div", { className: "row" }, button("Cancel", "Cancel (Esc)", leave), button("Send", "Send (Ctrl+Enter)", save));
+    const buttons = make(
+      "div",
+      { className: "row" },
+      button("Cancel", "Cancel (Esc)", leave),
+      button("Send", "Send (Ctrl+Enter)", save),
+    );
     const form = make("div", { className: "editor" }, area, buttons);
     area.addEventListener("keydown", (event) => {
       if (event.key === "Escape") {
@@ -166,7 +173,13 @@ class MessageView {
       return one;
     };
     const count = make("span", { textContent: `${at + 1}/${all.length}` });
-    return make("span", { className: "versions" }, step("‹", "Version before", -1), count, step("›", "Version after", 1));
+    return make(
+      "span",
+      { className: "versions" },
+      step("‹", "Version before", -1),
+      count,
+      step("›", "Version after", 1),
+    );
   }
 
   #callView(index) {
@@ -232,7 +245,12 @@ function laidOut(json) {
 
 function fileNode(file) {
   const text = make("pre", { tabIndex: 0, role: "region", "aria-label": file.name, textContent: file.text });
-  return make("details", { className: "file" }, make("summary", { textContent: `${file.name}, ${sizeOf(file)}` }), text);
+  return make(
+    "details",
+    { className: "file" },
+    make("summary", { textContent: `${file.name}, ${sizeOf(file)}` }),
+    text,
+  );
 }
 
 function progressNodes(progress) {
@@ -244,7 +262,7 @@ function progressNodes(progress) {
 }
 
 function statsText(stats) {
-  if (stats.isEstimate) return `about ${counted(stats.written, "token")}`;
+  if (stats.isEstimate) return stats.written === 0 ? "" : `about ${counted(stats.written, "token")}`;
   const rate = stats.rate ? `, ${shown(stats.rate, 1)}/s` : "";
   const cached = stats.cached ? `, ${shown(stats.cached)} cached` : "";
   const read = stats.promptRate ? `, ${shown(stats.promptRate, 1)}/s` : "";

@@ -26,10 +26,12 @@ export class Sidebar {
     return document.body.classList.contains("has-sidebar");
   }
 
-  /** Show the conversations, the latest first; `open` is the id of the one that is read, `running` has those with replies. */
+  /** Show the conversations, the latest first; `open` is the id of the one that is read, `running` has replies. */
   show(heads, open, running) {
     const latest = heads.toSorted((one, other) => other.updated - one.updated);
-    byId("conversations").replaceChildren(...latest.map((head) => this.#entry(head, head.id === open, running.has(head.id))));
+    byId("conversations").replaceChildren(
+      ...latest.map((head) => this.#entry(head, head.id === open, running.has(head.id))),
+    );
   }
 
   #entry({ id, title }, isOpen, isRunning) {
@@ -38,6 +40,12 @@ export class Sidebar {
     if (isOpen) link.setAttribute("aria-current", "page");
     link.addEventListener("click", () => isNarrow() && this.toggle(false));
     const busy = isRunning ? make("span", { className: "busy", title: "A reply is written", textContent: "…" }) : null;
-    return make("li", {}, link, busy, button("×", `Delete ${name}`, () => this.#remove(id), "small"));
+    return make(
+      "li",
+      {},
+      link,
+      busy,
+      button("×", `Delete ${name}`, () => this.#remove(id), "small"),
+    );
   }
 }

@@ -47,10 +47,10 @@ export function add(conversation, parent, fields) {
   return message;
 }
 
-/** End the branch before a message; a reply that failed before it began is removed. */
+/** End the branch before a message; a reply that ended before it began is removed. */
 export function endBefore(conversation, message) {
-  const isNothing = message.error && !message.content && !conversation.chosen.has(message.id);
-  if (isNothing) conversation.messages.delete(message.id);
+  const hasText = message.content || message.reasoning || message.calls?.length;
+  if (!hasText && !conversation.chosen.has(message.id)) conversation.messages.delete(message.id);
   conversation.chosen.delete(message.parent);
 }
 
