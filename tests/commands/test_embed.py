@@ -104,3 +104,8 @@ def test_an_embedding_model_chats_with_nobody(console):
     assert (code, out) == (1, "")
     assert "error: fake gives embeddings, not text: use `tinychat embed`, or choose another model" in err
     assert console.model.sequence.steps == []
+
+
+def test_work_that_takes_long_shows_that_it_goes_on(console, texts, monkeypatch):
+    monkeypatch.setattr("tinychat.commands.embed._SILENT_SECONDS", -1.0)
+    assert console.run("embed", texts(b"one"))[2].splitlines()[0] == "embedding"

@@ -50,11 +50,16 @@ class LocalServer:
         assert lines.pop() == "data: [DONE]"
         return [json.loads(line.removeprefix("data: ")) for line in lines]
 
+    def open(self, method, path, body, timeout=120.0):
+        """Send a request; return its connection."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        connection.request(method, path, body, {"Content-Type": "application/json"})
+        return connection
+
     def raw(self, method, path, body=None, timeout=120.0):
         """Return the status and the bytes of an answer."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        connection = self.open(method, path, body, timeout)
         try:
-            connection.request(method, path, body, {"Content-Type": "application/json"})
             response = connection.getresponse()
             return response.status, response.read()
         finally:

@@ -160,6 +160,10 @@ def test_long_spellings(options):
     assert server == ServerOptions(shows_metrics=False, cache_disk=server.cache_disk)
 
 
+def test_models_are_pulled_where_a_flag_allows_it(options):
+    assert ServerOptions().pull is None and options("--allow-pull")[0].pull is not None
+
+
 @pytest.mark.parametrize("flag", ["--grammar-file", "--grammar"])
 def test_a_grammar_holds_for_requests_without_one(tmp_path, flag):
     (tmp_path / "abc.gbnf").write_text('root ::= "ab" "c"\n')

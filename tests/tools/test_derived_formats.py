@@ -1,6 +1,8 @@
 """The format of calls by the chat template alone: what a template writes is read back."""
 
 import json
+import random
+import threading
 
 import pytest
 from fake_model import ByteTokenizer
@@ -13,6 +15,7 @@ from tinychat.text.guard import unguard
 from tinychat.text.template import ChatTemplate
 from tinychat.tools.definitions import Tool
 from tinychat.tools.events import CallArguments, CallBegin, CallText, CallThought
+from tinychat.tools.formats import known
 from tinychat.tools.formats.derive import derived_format
 from tinychat.tools.formats.known import HERMES, KIMI, LFM2
 from tinychat.tools.formats.of_template import call_format_of, taught_format
@@ -151,6 +154,38 @@ def test_messages_of_harmony(text, events):
     for cuts in ((), range(1, len(text)), *([cut] for cut in range(1, len(text)))):
         got = joined_thoughts(found(form, tools, text, cuts)[0])
         assert got == events
+
+
+MARKS = [
+    "<|channel|>",
+    "<|message|>",
+    "<|end|>",
+    "<|call|>",
+    "<|start|>assistant",
+    "to=functions.f",
+    "{}",
+    "x",
+    " ",
+    "\n",
+]
+
+
+def test_any_messages_of_harmony_end_and_are_the_same_wherever_they_are_split():
+    def check():
+        draw = random.Random(3)
+        for _ in range(400):
+            text = "".join(draw.choices(MARKS, k=draw.randint(1, 12)))
+            cuts = sorted(draw.choices(range(len(text)), k=3))
+            events = [joined_thoughts(found(known.HARMONY, [], text, cut)[0]) for cut in ((), cuts)]
+            assert events[0] == events[1], (text, cuts)
+        passed.append(True)
+
+    passed = []
+    # In a thread, so that an endless loop is a failure.
+    thread = threading.Thread(target=check, daemon=True)
+    thread.start()
+    thread.join(20)
+    assert passed
 
 
 def joined_thoughts(events):

@@ -82,6 +82,9 @@ _LOCAL = ("127.0.0.1", "localhost", "::1")
     metavar="DIR",
     help="Let clients save the caches of conversations in this folder, by /slots",
 )
+@click.option(
+    "--allow-pull", is_flag=True, help="Let clients download models of the catalog, by /api/pull of Ollama's API"
+)
 @click.option("--slots/--no-slots", "shows_slots", default=True, help="Whether /slots tells what runs  [default: yes]")
 @click.option("--metrics/--no-metrics", "shows_metrics", default=True, help="Whether to serve /metrics  [default: yes]")
 @add_spellings(_LLAMA_SPELLINGS)
@@ -110,6 +113,7 @@ def serve(
     shutdown: float,
     no_shared_prefixes: bool,
     slot_folder: Path | None,
+    allow_pull: bool,
     shows_slots: bool,
     shows_metrics: bool,
     schema: Path | None,
@@ -118,8 +122,8 @@ def serve(
 ) -> None:
     """Serve MODEL to other programs at http://127.0.0.1:8080/v1, and to you at http://127.0.0.1:8080/.
 
-    The endpoints are those of OpenAI's chat completions, completions and models. The same request gets the
-    same answer, alone or beside others. A schema or grammar is for requests without one of their own or a
+    The endpoints are those of OpenAI, Anthropic, Ollama and llama-server. The same request gets the same
+    answer, alone or beside others. A schema or grammar is for requests without one of their own or a
     forced call. Ctrl-C ends the server: replies that are being written may end first.
     """
     if model is not None and folder is not None:
@@ -133,7 +137,9 @@ def serve(
     # Imported here: it keeps `tinychat --help` fast, and says how to install what is missing.
     from tinychat.serve.running import ServerOptions, run_server
 
-    names = {None: model} if folder is None else {path.name: str(path) for path in _models_in(folder)}
+    paths = {} if folder is None else {path.name: path for path in _models_in(folder)}
+    names: dict[str | None, str | None] = {name: str(path) for name, path in paths.items()}
+    names = names or {None: model}
     loads = {name or _name(preferences, model): _loader(load, preferences, path, rules) for name, path in names.items()}
     options = ServerOptions(
         host=host,
@@ -154,6 +160,8 @@ def serve(
         loads_first=folder is None,
         cache_disk=preferences.resolve().chat.cache_disk,
         shares_prefixes=not no_shared_prefixes,
+        paths=paths,
+        pull=_puller(load, preferences, rules) if allow_pull else None,
         opens_page=opens_page,
     )
     run_server(loads, options, lambda line: click.echo(line, err=True))
@@ -187,6 +195,18 @@ def _loader(load: Loader, preferences: Preferences, model: str | None, grammar: 
         return loaded, defaults
 
     return opened
+
+
+def _puller(load: Loader, preferences: Preferences, grammar: Grammar | None) -> Callable[..., Any]:
+    """Return what gets a model of the catalog, and returns its loader and folder."""
+
+    def pull(name: str, progress: Callable[[int, int], None]) -> Any:
+        from tinychat.api import pull as pull_model
+
+        path = pull_model(name, progress)
+        return _loader(load, preferences, str(path), grammar), path
+
+    return pull
 
 
 def _models_in(folder: Path) -> list[Path]:

@@ -16,7 +16,6 @@ from tinychat.generate.batched import BatchEvent, write_many
 from tinychat.generate.constraints import Constraints
 from tinychat.generate.drafts import Drafts
 from tinychat.generate.driver import Driver
-from tinychat.generate.embeddings import Steps, embed_ids
 from tinychat.generate.generation_config import own_defaults
 from tinychat.generate.grammar import Constraint, Grammar
 from tinychat.generate.prompt import Prompt, check_prompt
@@ -32,6 +31,7 @@ from tinychat.tools.rendering import ToolTemplate
 if TYPE_CHECKING:
     from tinychat.engine.engine import Engine
     from tinychat.engine.sequence import Sequence
+    from tinychat.generate.embeddings import Steps
     from tinychat.text.template import ChatTemplate
     from tinychat.text.tokenizer import Tokenizer
     from tinychat.tools.definitions import ToolChoice
@@ -283,6 +283,9 @@ class Model:
             raise FieldError("pooling", f"must be one of {', '.join(POOLINGS)}, not {pooling!r:.60}")
         for ids in texts:
             check_prompt(ids, self.engine, self.context_size)
+        # Imported here: it needs the compiler, which models of a server do without.
+        from tinychat.generate.embeddings import embed_ids
+
         return embed_ids(self.driver, texts, pooling or self.embedder.pooling)
 
     def check_writes(self) -> None:

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from tinychat.errors import TinychatError
-from tinychat.serve import monitoring
+from tinychat.serve import monitoring, ollama_models
 from tinychat.serve.answering import Answer, answer
 from tinychat.serve.api_error import ApiError, as_api_error
 from tinychat.serve.chat_completions import ChatAnswer
@@ -26,8 +26,14 @@ from tinychat.serve.infill import InfillAnswer
 from tinychat.serve.llama_completion import LlamaAnswer
 from tinychat.serve.messages import MessagesAnswer, count_tokens
 from tinychat.serve.model_pool import ServedModel
+from tinychat.serve.ollama import OllamaChat, OllamaCompletion, answer_ollama
+from tinychat.serve.ollama_embed import answer_embed, answer_embedding
+from tinychat.serve.ollama_pull import pull
 from tinychat.serve.openapi import openapi_document
 from tinychat.serve.page import page_routes
+from tinychat.serve.response_endpoints import count_input_tokens, delete_response, get_response, list_input_items
+from tinychat.serve.response_store import ResponseStore
+from tinychat.serve.responses import ResponsesAnswer
 from tinychat.serve.server import Server
 from tinychat.serve.slot_files import change_slot
 from tinychat.serve.text_endpoints import answer_text, apply_template, detokenize, tokenize
@@ -49,10 +55,12 @@ def create_app(server: Server, door: Door) -> Starlette:
         *_both("/tokenize", partial(answer_text, tokenize, server), "POST"),
         *_both("/detokenize", partial(answer_text, detokenize, server), "POST"),
         *_both("/apply-template", partial(answer_text, apply_template, server), "POST"),
+        *_responses(server),
         Route("/v1/messages", partial(_answered, server, MessagesAnswer), methods=["POST"]),
         Route("/v1/messages/count_tokens", partial(answer_text, count_tokens, server), methods=["POST"]),
         *_both("/props", partial(monitoring.props, server), "GET"),
         Route("/openapi.json", _openapi, methods=["GET"]),
+        *_ollama_routes(server),
         *page_routes(),
     ]
     if server.shows_slots:
@@ -87,6 +95,32 @@ def create_app(server: Server, door: Door) -> Starlette:
 def _both(path: str, endpoint: Callable[..., object], method: str) -> list[Route]:
     """Return the routes of an endpoint with and without the version before its path."""
     return [Route(prefix + path, endpoint, methods=[method]) for prefix in ("/v1", "")]
+
+
+def _responses(server: Server) -> list[Route]:
+    """Return the routes of OpenAI's responses, which share a store."""
+    store = ResponseStore()
+    return [
+        *_both("/responses", partial(_answered, server, partial(ResponsesAnswer, store)), "POST"),
+        *_both("/responses/input_tokens", partial(answer_text, partial(count_input_tokens, store), server), "POST"),
+        *_both("/responses/{response_id}", partial(get_response, store), "GET"),
+        *_both("/responses/{response_id}", partial(delete_response, store), "DELETE"),
+        *_both("/responses/{response_id}/input_items", partial(list_input_items, store), "GET"),
+    ]
+
+
+def _ollama_routes(server: Server) -> list[Route]:
+    return [
+        Route("/api/chat", partial(answer_ollama, OllamaChat, server), methods=["POST"]),
+        Route("/api/generate", partial(answer_ollama, OllamaCompletion, server), methods=["POST"]),
+        Route("/api/embed", partial(answer_embed, server), methods=["POST"]),
+        Route("/api/embeddings", partial(answer_embedding, server), methods=["POST"]),
+        Route("/api/tags", partial(ollama_models.tags, server), methods=["GET"]),
+        Route("/api/ps", partial(ollama_models.running, server), methods=["GET"]),
+        Route("/api/version", ollama_models.version, methods=["GET"]),
+        Route("/api/show", partial(ollama_models.show, server), methods=["POST"]),
+        Route("/api/pull", partial(pull, server), methods=["POST"]),
+    ]
 
 
 async def _answered(server: Server, kind: AnswerKind, http: HttpRequest) -> Response:

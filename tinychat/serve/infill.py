@@ -68,11 +68,11 @@ class InfillAnswer(LlamaAnswer):
 
     def __init__(self, body: Payload, served: ServedModel, name: str) -> None:
         fields = dict(body)
-        ids = _take_hole(fields, served.model, infill_tokens(served.model.tokenizer))
+        ids = take_hole(fields, served.model, infill_tokens(served.model.tokenizer))
         super().__init__({**fields, "prompt": ids}, served, name)
 
 
-def _take_hole(fields: Payload, model: Model, tokens: InfillTokens) -> list[int]:
+def take_hole(fields: Payload, model: Model, tokens: InfillTokens) -> list[int]:
     """Take out the texts around a hole; return the ids of the prompt. Nothing is cut."""
     texts = [fields.pop(name, "") for name in ("input_prefix", "input_suffix", "prompt")]
     for name, text in zip(("input_prefix", "input_suffix", "prompt"), texts):

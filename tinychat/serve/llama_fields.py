@@ -89,7 +89,19 @@ def _prompt_ids(value: object, name: str, model: Model) -> list[int]:
 def take_llama_request(fields: dict[str, Any], defaults: Request, model: Model) -> Request:
     """Return the request of all fields that are left, over its defaults; errors are those of `take_request`."""
     logprobs = take_integer(fields, "n_probs", 0, _MOST_PROBS)
-    values = _without_samplers(fields.pop("samplers", None))
+    values = _without_samplers(fields.pop("samplers", None)) | our_values(fields, model)
+    return replace(take_request(values, defaults), logprobs=logprobs or None)
+
+
+def our_values(fields: Mapping[str, Any], model: Model) -> dict[str, Any]:
+    """Return settings for those of llama.cpp, without those that switch off what is not here.
+
+    Raises
+    ------
+    FieldError
+        If one of them switches it on.
+    """
+    values: dict[str, Any] = {}
     for name, value in fields.items():
         if name in NAMES:
             values[name] = _biases(value, model) if name == "logit_bias" else _ours(name, value, model.context_size)
@@ -98,7 +110,7 @@ def take_llama_request(fields: dict[str, Any], defaults: Request, model: Model) 
                 raise FieldError(name, "is not supported: leave it out")
         elif name not in WITHOUT_EFFECT:
             values[name] = value
-    return replace(take_request(values, defaults), logprobs=logprobs or None)
+    return values
 
 
 def take_most_tokens(fields: dict[str, Any]) -> int | None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -13,19 +14,30 @@ from tinychat.errors import TinychatError
 from tinychat.serve.api_error import ApiError, as_api_error
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tinychat.generate.model import Model
     from tinychat.generate.request import Request
 
 
 @dataclass
 class ServedModel:
-    """A loaded model, and how its replies are written where a request says nothing else."""
+    """A loaded model, and how its replies are written where a request says nothing else.
+
+    `idle_seconds` is how long it stays unused, which a request may change: 0 unloads it behind its last user.
+    """
 
     name: str
     model: Model
     defaults: Request
     users: int = 0
     used_at: float = field(default_factory=monotonic)
+    idle_seconds: float = inf
+
+    @property
+    def is_due(self) -> bool:
+        """Whether nobody has used it for so long that it is to be unloaded."""
+        return not self.users and monotonic() - self.used_at >= self.idle_seconds
 
 
 Load = Callable[[], tuple["Model", "Request"]]
@@ -45,6 +57,8 @@ class ModelPool:
         How long an unused model stays; for ever when omitted.
     on_unload : callable, optional
         Called with each model before it is closed.
+    paths : mapping of str to Path, optional
+        Where models lie that are not loaded yet, as far as that is known.
     """
 
     def __init__(
@@ -53,11 +67,13 @@ class ModelPool:
         most_loaded: int = 1,
         idle_seconds: float | None = None,
         on_unload: Callable[[Model], None] | None = None,
+        paths: Mapping[str, Path] | None = None,
     ) -> None:
-        self._models = models
+        self._models = dict(models)
         self._most_loaded = most_loaded
-        self._idle_seconds = idle_seconds
+        self._idle_seconds = inf if idle_seconds is None else idle_seconds
         self._on_unload = on_unload
+        self.paths = dict(paths or {})
         self._loaded: dict[str, ServedModel] = {}
         self._change = asyncio.Condition()
         self.loading: set[str] = set()
@@ -71,6 +87,11 @@ class ModelPool:
     def loaded(self) -> list[ServedModel]:
         """Models in memory."""
         return [*self._loaded.values()]
+
+    def add(self, name: str, load: Load, path: Path) -> None:
+        """Serve one model more, unless there is one of this name."""
+        if self._models.setdefault(name, load) is load:
+            self.paths[name] = path
 
     @asynccontextmanager
     async def use(self, name: object) -> AsyncIterator[ServedModel]:
@@ -87,14 +108,17 @@ class ModelPool:
         finally:
             served.users -= 1
             served.used_at = monotonic()
+            if served.idle_seconds == 0 and not served.users:
+                await self._unload(served)
             async with self._change:
                 self._change.notify_all()
 
     def _served_name(self, name: object) -> str:
         if name is None or len(self._models) == 1:
             return next(iter(self._models))
-        if isinstance(name, str) and name in self._models:
-            return name
+        for form in (name, plain_name(name)) if isinstance(name, str) else ():
+            if form in self._models:
+                return form
         known = ", ".join(self._models)
         raise ApiError(404, f"no model {str(name)[:100]!r}: served are {known}", param="model", code="model_not_found")
 
@@ -117,7 +141,8 @@ class ModelPool:
             async with self._change:
                 self.loading.discard(name)
                 self._change.notify_all()
-        served = self._loaded[name] = ServedModel(name, model, defaults, users=1)
+        self.paths[name] = model.path
+        served = self._loaded[name] = ServedModel(name, model, defaults, users=1, idle_seconds=self._idle_seconds)
         return served
 
     async def _has_room(self) -> bool:
@@ -130,8 +155,9 @@ class ModelPool:
         return bool(idle)
 
     async def _unload(self, served: ServedModel) -> None:
-        del self._loaded[served.name]
-        await asyncio.to_thread(self._close, served.model)
+        if self._loaded.get(served.name) is served:
+            del self._loaded[served.name]
+            await asyncio.to_thread(self._close, served.model)
 
     def _close(self, model: Model) -> None:
         if self._on_unload is not None:
@@ -139,14 +165,19 @@ class ModelPool:
         model.close()
 
     async def unload_idle(self) -> None:
-        """Unload models that nobody has used for `idle_seconds`, until this is cancelled."""
-        while self._idle_seconds is not None:
+        """Unload models that nobody has used for their `idle_seconds`, until this is cancelled."""
+        while True:
             await asyncio.sleep(min(self._idle_seconds, 1.0))
             for served in self.loaded:
-                if not served.users and monotonic() - served.used_at >= self._idle_seconds:
+                if served.is_due:
                     await self._unload(served)
 
     async def close(self) -> None:
         """End all replies and unload all models."""
         for served in self.loaded:
             await self._unload(served)
+
+
+def plain_name(name: str) -> str:
+    """Return our name of a model by one in Ollama's form, such as "library/NAME:latest"."""
+    return name.removeprefix("registry.ollama.ai/").removeprefix("library/").removesuffix(":latest")

@@ -9,6 +9,7 @@ from typing import Any
 from tinychat.models.embedder import POOLINGS
 from tinychat.serve import body_fields, llama_fields
 from tinychat.serve.embeddings import ENCODINGS
+from tinychat.serve.ollama_schema import ollama_bodies
 from tinychat.setting_kinds import Integer, Kind, Number, Switch, Texts
 from tinychat.settings import SETTINGS
 
@@ -35,6 +36,20 @@ _CHAT: Schema = {
     "tool_choice": {"anyOf": [_TEXT, _OBJECT]},
     "parallel_tool_calls": _SWITCH,
     "chat_template_kwargs": _OBJECT,
+}
+_RESPONSES_BODY: Schema = {
+    "input": {"anyOf": [_TEXT, {"type": "array", "items": _OBJECT}]},
+    "instructions": _TEXT,
+    "previous_response_id": _TEXT,
+    "max_output_tokens": {"type": "integer", "minimum": 1},
+    "tools": {"type": "array", "items": _OBJECT},
+    "tool_choice": {"anyOf": [_TEXT, _OBJECT]},
+    "parallel_tool_calls": _SWITCH,
+    "text": _OBJECT,
+    "reasoning": _OBJECT,
+    "truncation": {"enum": ["auto", "disabled"]},
+    "store": _SWITCH,
+    "stream": _SWITCH,
 }
 _MESSAGES: Schema = {
     "messages": _CHAT["messages"],
@@ -121,8 +136,11 @@ def _bodies() -> dict[str, Schema]:
         ),
         "/detokenize": _body({"tokens": _IDS}, "tokens"),
         "/apply-template": _body(template, "messages"),
+        "/v1/responses": _body(_settings() | _RESPONSES_BODY, "input"),
+        "/v1/responses/input_tokens": _body(_RESPONSES_BODY, "input"),
         "/v1/messages": _body(_settings() | _MESSAGES, "messages", "max_tokens"),
         "/v1/messages/count_tokens": _body(_MESSAGES, "messages"),
+        **{path: _body(fields) for path, fields in ollama_bodies(_settings()).items()},
     }
 
 
@@ -142,10 +160,24 @@ _ERROR = {
     },
     "required": ["error"],
 }
-_RESPONSES: Schema = {
-    "200": {"description": "The answer"},
-    "default": {"description": "An error", "content": {"application/json": {"schema": _ERROR}}},
-}
+_OLLAMA_ERROR = {"type": "object", "properties": {"error": _TEXT}, "required": ["error"]}
+
+
+def _responses(error: Schema) -> Schema:
+    """Return the answers of an endpoint, whose errors have this schema."""
+    return {
+        "200": {"description": "The answer"},
+        "default": {"description": "An error", "content": {"application/json": {"schema": error}}},
+    }
+
+
+_RESPONSES = _responses(_ERROR)
+
+
+def _responses_of(path: str) -> Schema:
+    return _responses(_OLLAMA_ERROR) if path.startswith("/api/") else _RESPONSES
+
+
 _SLOT: Schema = {
     "parameters": [
         {"name": "id_slot", "in": "path", "required": True, "schema": {"type": "integer", "minimum": 0}},
@@ -154,13 +186,31 @@ _SLOT: Schema = {
     "requestBody": _body({"filename": _TEXT}),
     "responses": _RESPONSES,
 }
-_READ = ("/v1/models", "/health", "/props", "/slots", "/metrics")
+_STORED_ID = {"name": "response_id", "in": "path", "required": True, "schema": _TEXT}
+_STORED: Schema = {
+    "/v1/responses/{response_id}": {
+        "parameters": [_STORED_ID],
+        "get": {"responses": _responses(_ERROR)},
+        "delete": {"responses": _responses(_ERROR)},
+    },
+    "/v1/responses/{response_id}/input_items": {
+        "parameters": [_STORED_ID],
+        "get": {"responses": _responses(_ERROR)},
+    },
+}
+_READ = (
+    *("/v1/models", "/health", "/props", "/slots", "/metrics"),
+    *("/api/tags", "/api/ps", "/api/version"),
+)
 
 
 @cache
 def openapi_document() -> Schema:
     """Return the description of the server as OpenAPI's JSON."""
-    paths: Schema = {path: {"post": {"requestBody": body, "responses": _RESPONSES}} for path, body in _bodies().items()}
-    paths |= {path: {"get": {"responses": _RESPONSES}} for path in _READ}
+    paths: Schema = {
+        path: {"post": {"requestBody": body, "responses": _responses_of(path)}} for path, body in _bodies().items()
+    }
+    paths |= {path: {"get": {"responses": _responses_of(path)}} for path in _READ}
+    paths |= _STORED
     paths["/slots/{id_slot}"] = {"post": _SLOT}
     return {"openapi": "3.1.0", "info": {"title": "tinychat", "version": version("tinychat")}, "paths": paths}

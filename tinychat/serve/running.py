@@ -9,7 +9,7 @@ import threading
 import webbrowser
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ from tinychat.serve.guard import LOCAL_NAMES, Door
 from tinychat.serve.metrics import Metrics
 from tinychat.serve.model_pool import Load, ModelPool
 from tinychat.serve.prefix_files import PrefixFiles
-from tinychat.serve.server import Server
+from tinychat.serve.server import Pull, Server
 
 if TYPE_CHECKING:
     from tinychat.generate.model import Model
@@ -58,6 +58,8 @@ class ServerOptions:
     loads_first: bool = True
     cache_disk: int = 0
     shares_prefixes: bool = True
+    paths: Mapping[str, Path] = field(default_factory=dict)
+    pull: Pull | None = None
     opens_page: bool = False
 
 
@@ -101,7 +103,7 @@ async def _serve(
 ) -> None:
     files = PrefixFiles(options.cache_disk)
     prepared = {name: _prepared(load, options, files) for name, load in loads.items()}
-    pool = ModelPool(prepared, options.most_loaded, options.idle_seconds, files.save)
+    pool = ModelPool(prepared, options.most_loaded, options.idle_seconds, files.save, options.paths)
     admission = Admission(options.parallel, options.most_waiting)
     server = Server(
         pool,
@@ -113,6 +115,7 @@ async def _serve(
         options.shows_slots,
         options.shows_metrics,
         say,
+        options.pull and _prepared_pull(options.pull, options, files),
     )
     hosts = LOCAL_NAMES | {options.host.lower()} | {host.lower() for host in options.hosts}
     app = create_app(server, Door(hosts, options.origins, options.keys))
@@ -161,6 +164,16 @@ def _prepared(load: Load, options: ServerOptions, files: PrefixFiles) -> Load:
         return model, defaults
 
     return loaded
+
+
+def _prepared_pull(pull: Pull, options: ServerOptions, files: PrefixFiles) -> Pull:
+    """Return a pull whose models are loaded as the others."""
+
+    def pulled(name: str, progress: Callable[[int, int], None]) -> tuple[Load, Path]:
+        load, path = pull(name, progress)
+        return _prepared(load, options, files), path
+
+    return pulled
 
 
 async def _load_first(pool: ModelPool) -> None:

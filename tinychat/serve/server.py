@@ -15,11 +15,14 @@ from starlette.requests import Request as HttpRequest
 from tinychat.serve.admission import Admission, Turn
 from tinychat.serve.api_error import ApiError
 from tinychat.serve.metrics import Metrics
-from tinychat.serve.model_pool import ModelPool, ServedModel
+from tinychat.serve.model_pool import Load, ModelPool, ServedModel
 from tinychat.serve.slots import closest, missed
 
 if TYPE_CHECKING:
     from tinychat.generate.stream import Stream
+
+Pull = Callable[[str, Callable[[int, int], None]], tuple[Load, Path]]
+"""Downloads the model of a name, with a progress that is called with (done, total); returns its loader and folder."""
 
 
 @dataclass
@@ -41,6 +44,10 @@ class Server:
         Whether ``/slots`` and ``/metrics`` are served.
     log : callable
         Takes lines for who runs the server.
+    pull : callable, optional
+        Gets models that clients ask for; without it they cannot.
+    is_pulling : bool
+        Whether one is being downloaded.
     is_ending : bool
         Whether new requests are refused.
     has_ended : bool
@@ -56,6 +63,8 @@ class Server:
     shows_slots: bool = True
     shows_metrics: bool = True
     log: Callable[[str], object] = lambda line: None
+    pull: Pull | None = None
+    is_pulling: bool = False
     is_ending: bool = False
     has_ended: bool = False
 

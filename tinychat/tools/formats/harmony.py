@@ -91,7 +91,8 @@ class _HarmonyReader(CallReader):
         return bool(found)
 
     def _body(self, kind: type[CallText] | type[CallThought]) -> Steps[None]:
-        """Pass on the text of a message."""
+        """Pass on the text of a message, from the beginning of what is not certain."""
+        self._at = 0
         ends = re.compile("|".join(map(re.escape, ("<|channel|>", *_ENDS))))
         while (end := ends.search(self._text)) is None:
             unsure = 0 if self._is_last else max(beginning_of(each, self._text) for each in ("<|channel|>", *_ENDS))

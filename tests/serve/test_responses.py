@@ -1,0 +1,249 @@
+"""OpenAI's responses, by its own client, unmodified, and by the types of its events."""
+
+import json
+
+import pytest
+from fake_model import Replies, fake_model
+from local_server import demo, events_of, serving
+from test_served_thinking import CALL, thinker
+
+from tinychat.serve.api_error import ApiError
+from tinychat.serve.response_store import ResponseStore, StoredResponse
+from tinychat.serve.responses_body import as_chat_body
+
+openai = pytest.importorskip("openai", reason="OpenAI's client is not installed")
+pydantic = pytest.importorskip("pydantic", reason="pydantic is not installed")
+types = openai.types.responses
+EVENT = pydantic.TypeAdapter(types.ResponseStreamEvent)
+
+CITY = {"type": "object", "properties": {"city": {"enum": ["Bonn", "Rome"]}}, "required": ["city"]}
+CITY |= {"additionalProperties": False}
+WEATHER = {
+    "type": "function",
+    "name": "weather",
+    "description": "Tells the weather.",
+    "parameters": CITY,
+    "strict": True,
+}
+CLOCK = {"type": "function", "name": "clock", "parameters": {"type": "object", "additionalProperties": False}}
+PARTS = [{"type": "input_text", "text": "Hi"}]
+MESSAGES = [{"role": "developer", "content": "B."}, {"role": "user", "content": PARTS}]
+LOOK = [{"type": "output_text", "text": "I look."}]
+PLACE = {"format": {"type": "json_schema", "name": "place", "schema": CITY}}
+
+
+@pytest.fixture(scope="module")
+def server():
+    with serving(demo()) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    with client_of(server) as found:
+        yield found
+
+
+def client_of(server):
+    return openai.OpenAI(base_url=server.url, api_key="none", max_retries=0, timeout=120)
+
+
+def events(server, body):
+    """Return the events of a stream, each valid and in its place; and the response at the end."""
+    status, data = server.raw("POST", "/v1/responses", json.dumps({**body, "stream": True}))
+    assert status == 200, data
+    found = events_of(data.decode())
+    names = [line.removeprefix("event: ") for line in data.decode().split("\n") if line.startswith("event: ")]
+    assert names == [event["type"] for event in found]
+    assert [event["sequence_number"] for event in found] == list(range(len(found)))
+    for event in found:
+        EVENT.validate_python(event)
+    kinds = [event["type"].removeprefix("response.") for event in found]
+    assert kinds[:2] == ["created", "in_progress"] and kinds[-1] in ("completed", "incomplete")
+    check_items(found[2:-1], found[-1]["response"]["output"])
+    return found[-1]["response"]
+
+
+def check_items(found, output):
+    """Compare the events of items, one after another, with the items at the end."""
+    joined, done = [], []
+    for event in found:
+        kind = event["type"].removeprefix("response.")
+        if kind == "output_item.added":
+            assert len(joined) == len(done) == event["output_index"]
+            joined.append("")
+            continue
+        assert event["output_index"] == len(joined) - 1 == len(done), event
+        if kind == "output_item.done":
+            done.append(event["item"])
+        elif kind.endswith(".delta"):
+            joined[-1] += event["delta"]
+        elif kind.endswith("text.done"):
+            assert event["text"] == joined[-1]
+        elif kind == "function_call_arguments.done":
+            assert event["arguments"] == joined[-1]
+    assert done == output
+    texts = [item["arguments"] if item["type"] == "function_call" else item["content"][0]["text"] for item in output]
+    assert texts == joined
+
+
+def said(response):
+    """Return the output without what differs from request to request."""
+    items = [item if isinstance(item, dict) else item.to_dict() for item in response["output"]]
+    return [{name: value for name, value in item.items() if name != "id"} for item in items]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"instructions": "You are brief.", "temperature": 0.8, "seed": 7},
+        {"input": MESSAGES},
+        {"tools": [WEATHER, CLOCK], "tool_choice": "required", "max_output_tokens": 90},
+        {"tools": [WEATHER, CLOCK], "tool_choice": {"type": "function", "name": "clock"}, "max_output_tokens": 90},
+        {"text": PLACE, "max_output_tokens": 90},
+        {"reasoning": {"effort": "low"}, "include": ["reasoning.encrypted_content"], "store": False},
+    ],
+)  # fmt: skip
+def test_streamed_and_whole_responses_are_alike(server, fields):
+    body = {"model": "demo", "input": "Hello", "max_output_tokens": 24, **fields}
+    streamed = events(server, body)
+    status, whole = server.post("/v1/responses", body)
+    assert status == 200
+    types.Response.model_validate(whole)
+    assert said(streamed) == said(whole)
+    if "tools" in fields:
+        assert whole["output"][0]["type"] == "function_call"
+    if "text" in fields:
+        assert json.loads(whole["output"][0]["content"][0]["text"])["city"] in ("Bonn", "Rome")
+    _, counted = server.post("/v1/responses/input_tokens", body)
+    assert counted == {"object": "response.input_tokens", "input_tokens": whole["usage"]["input_tokens"]}
+    assert server.raw("GET", f"/v1/responses/{whole['id']}")[0] == (200 if body.get("store", True) else 404)
+
+
+def test_the_client_goes_on_with_a_stored_response(client):
+    told = {"model": "demo", "instructions": "You know all about harbours and ships. " * 8}
+    first = client.responses.create(**told, input="Tell me a story.", max_output_tokens=12)
+    assert first.status == "incomplete" and first.incomplete_details.reason == "max_output_tokens"
+    asked = {**told, "input": "Go on.", "max_output_tokens": 8}
+    with client.responses.stream(**asked, previous_response_id=first.id) as stream:
+        *_, last = stream
+    # Not the client's `get_final_response`: it knows of responses that are complete only.
+    second = last.response
+    turns = [{"role": "user", "content": "Tell me a story."}, {"role": "assistant", "content": first.output_text}]
+    alone = client.responses.create(**asked | {"input": [*turns, {"role": "user", "content": "Go on."}]})
+    assert second.output_text == alone.output_text
+    assert second.usage.input_tokens_details.cached_tokens > 64
+    assert client.responses.retrieve(first.id).output_text == first.output_text
+    items = client.responses.input_items.list(second.id, order="asc").data
+    assert [item.type for item in items] == ["message"] * 3
+    assert client.responses.input_tokens.count(model="demo", input="Hello").input_tokens > 0
+    client.responses.delete(first.id)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(first.id)
+    with pytest.raises(openai.BadRequestError) as error:
+        client.responses.create(**asked, previous_response_id=first.id)
+    assert error.value.code == "previous_response_not_found"
+
+
+def test_the_same_text_as_a_chat_completion(server):
+    fields = {"temperature": 0.8, "seed": 3}
+    _, ours = server.post(
+        "/v1/responses", {"input": "Hi", "instructions": "Be brief.", "max_output_tokens": 30, **fields}
+    )
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
+    _, chat = server.post("/v1/chat/completions", {"messages": messages, "max_tokens": 30, **fields})
+    assert ours["output"][0]["content"][0]["text"] == chat["choices"][0]["message"]["content"]
+
+
+def test_thoughts_a_call_and_its_result():
+    model = thinker("I look it up.</think>" + CALL, "I know.</think>Sunny.")
+    with serving(model) as server:
+        first = events(server, {"input": "Weather?", "tools": [WEATHER], "tool_choice": "auto"})
+        thought, call = first["output"]
+        assert thought["content"] == [{"type": "reasoning_text", "text": "I look it up."}]
+        assert (call["name"], json.loads(call["arguments"])) == ("weather", {"city": "Bonn"})
+        assert 0 < first["usage"]["output_tokens_details"]["reasoning_tokens"] < first["usage"]["output_tokens"]
+        result = {"type": "function_call_output", "call_id": call["call_id"], "output": "Sun"}
+        body = {"input": [result], "tools": [WEATHER], "previous_response_id": first["id"]}
+        _, second = server.post("/v1/responses", body)
+        assert [item["type"] for item in second["output"]] == ["reasoning", "message"]
+        assert second["output"][1]["content"][0]["text"].strip() == "Sunny."
+
+
+def test_old_exchanges_make_room():
+    model = fake_model(Replies("Yes."), context_size=400)
+    turns = [{"role": role, "content": "word " * 20} for role in ("user", "assistant") * 4]
+    body = {"input": [*turns, {"role": "user", "content": "Well?"}], "instructions": "Be brief."}
+    with serving(model) as server:
+        status, answer = server.post("/v1/responses", body)
+        assert status == 400 and answer["error"]["code"] == "context_length_exceeded"
+        status, answer = server.post("/v1/responses", body | {"truncation": "auto"})
+        assert status == 200 and 200 < answer["usage"]["input_tokens"] <= 300
+
+
+def test_items_are_translated():
+    items = [
+        {"type": "message", "role": "user", "content": "Hi"},
+        {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm"}]},
+        {
+            "type": "message",
+            "id": "msg_1",
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": "I look."}],
+        },
+        {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "clock", "arguments": "{}"},
+        {"type": "function_call", "id": "fc_2", "call_id": "call_2", "name": "clock", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "call_1", "output": [{"type": "input_text", "text": "12"}]},
+        {"type": "function_call_output", "call_id": "call_2", "output": "13"},
+        {"type": "function_call", "id": "fc_3", "call_id": "call_3", "name": "clock", "arguments": "{}"},
+    ]
+    calls = [
+        {"id": f"call_{number}", "type": "function", "function": {"name": "clock", "arguments": "{}"}}
+        for number in (1, 2, 3)
+    ]
+    assert as_chat_body({"input": items}, items)["messages"] == [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "I look.", "reasoning_content": "Hm", "tool_calls": calls[:2]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "12"},
+        {"role": "tool", "tool_call_id": "call_2", "content": "13"},
+        {"role": "assistant", "content": "", "tool_calls": calls[2:]},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"input": 3}, "input"),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input[0].content[0]"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0]"),
+        ({"background": True}, "background"),
+        ({"truncation": "some"}, "truncation"),
+        ({"conversation": "c"}, "conversation"),
+        ({"include": ["message.output_text.logprobs"]}, "include"),
+        ({"text": {"format": {"type": "json_schema"}}}, "text.format"),
+    ],
+)
+def test_errors_name_the_field(client, fields, named):
+    with pytest.raises(openai.BadRequestError) as error:
+        client.post("/responses", body={"input": "Hi", **fields}, cast_to=dict)
+    assert named in error.value.message
+
+
+def stored(name, size=0):
+    return StoredResponse([], [{"text": "x" * size}], {"id": name, "output": []})
+
+
+def test_the_store_is_bounded():
+    store = ResponseStore(most=2, most_bytes=1000)
+    for name in "abc":
+        store.add(stored(name))
+    with pytest.raises(ApiError):
+        store.get("a")
+    assert store.get("b").response["id"] == "b"
+    store.add(stored("d", 980))
+    assert [name for name in "abcd" if name in store._stored] == []
+    store.add(stored("e", 500))
+    store.delete("e")
+    assert store._bytes == 0

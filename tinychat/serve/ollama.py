@@ -1,0 +1,228 @@
+"""``POST /api/chat`` and ``POST /api/generate``: answers in Ollama's form, with times in nanoseconds."""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from time import perf_counter
+from typing import Any, ClassVar
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from tinychat.generate.reply import Delta
+from tinychat.generate.run import Prefill
+from tinychat.serve.answering import Answer, answer
+from tinychat.serve.logprob_fields import chat_logprobs
+from tinychat.serve.message_answer import MessageAnswer
+from tinychat.serve.model_pool import ServedModel
+from tinychat.serve.ollama_body import OllamaBody, read_generate, read_ollama_chat
+from tinychat.serve.server import Server
+from tinychat.serve.wire import OLLAMA, Payload, Wire
+
+_DONE_REASONS = {"length": "length"}
+
+
+async def answer_ollama(kind: type[OllamaAnswer], server: Server, http: HttpRequest) -> Response:
+    """Answer a request, by a stream unless it asks for none.
+
+    Raises
+    ------
+    ApiError
+    """
+    server.metrics.requests_total += 1
+    started = perf_counter()
+
+    def read(body: Payload, served: ServedModel) -> Answer:
+        loaded = perf_counter()
+        asked, name = kind.read(body, served), server.shown_name(served)
+        keep(served, asked.keep_seconds)
+        if asked.chat is None:
+            return _Loaded({"model": name, **kind.fields({}), **_ended(asked)})
+        return kind(asked, served, name, (started, loaded))
+
+    return await answer(server, http, read)
+
+
+def keep(served: ServedModel, seconds: float | None) -> None:
+    """Keep a model for so long after its last request; None changes nothing."""
+    if seconds is not None:
+        served.idle_seconds = seconds
+
+
+def _ended(asked: OllamaBody) -> Payload:
+    return {"created_at": now(), "done": True, "done_reason": "unload" if asked.keep_seconds == 0 else "load"}
+
+
+class OllamaAnswer(MessageAnswer):
+    """One reply as lines of JSON, and as a whole.
+
+    Parameters
+    ----------
+    asked : OllamaBody
+        One with a prompt.
+    served : ServedModel
+    name : str
+        The model's, in the answer.
+    times : tuple of float
+        Seconds of `perf_counter` when the request came, and when the model was loaded.
+    """
+
+    wire: ClassVar[Wire] = OLLAMA
+
+    def __init__(self, asked: OllamaBody, served: ServedModel, name: str, times: tuple[float, float]) -> None:
+        assert asked.chat is not None
+        super().__init__(asked.chat, served)
+        self.is_streamed = asked.is_streamed
+        self._body, self._name, self._tokenizer = asked, name, served.model.tokenizer
+        self._started, self._loaded = times
+        self._message: Payload = {}
+        self._last: Payload = {}
+        self._call: Payload | None = None
+        self._logprobs: list[Payload] = []
+        self._unsent = 0
+
+    @staticmethod
+    @abstractmethod
+    def read(body: Payload, served: ServedModel) -> OllamaBody:
+        """Return the request of a body."""
+
+    @staticmethod
+    @abstractmethod
+    def fields(message: Payload) -> Payload:
+        """Return the fields of a line that have `content`, `thinking` and `tool_calls` of a message."""
+
+    def take(self, index: int, event: Delta | Prefill | None) -> list[Payload]:
+        """Take an event of the reply; return its lines."""
+        if not isinstance(event, Delta):
+            return super().take(index, event)
+        self._logprobs += chat_logprobs(event.logprobs, self._tokenizer)["content"]
+        return [*self.add({"content": event.text})] if self._body.is_raw else super().take(index, event)
+
+    def add(self, piece: Payload) -> Iterator[Payload]:
+        """Take a delta of the message; yield the lines that it completes: those of calls when they are whole."""
+        for call in piece.get("tool_calls", ()):
+            if "id" in call:
+                yield from self._end_call()
+                self._call = {"id": call["id"], "index": call["index"], "name": call["function"]["name"], "text": ""}
+            elif self._call is not None:
+                self._call["text"] += call["function"]["arguments"]
+        for theirs, ours in (("reasoning_content", "thinking"), ("content", "content")):
+            if text := piece.get(theirs):
+                yield from self._end_call()
+                self._message[ours] = self._message.get(ours, "") + text
+                yield self._line({ours: text})
+
+    def finish(self, reason: str) -> Iterator[Payload]:
+        """Take the finish reason; yield the last lines."""
+        yield from self._end_call()
+        self._last = {"done": True, "done_reason": _DONE_REASONS.get(reason, "stop"), **self._counts()}
+        if self._body.returns_context:
+            reply = self.streams[0].reply
+            self._last["context"] = [*reply.prompt.ids, *reply.token_ids]
+        yield self._line({}) | self._last
+
+    def whole(self) -> Payload:
+        """Return the answer as one object."""
+        self._unsent = 0
+        return self._line(self._message) | self._last
+
+    def _end_call(self) -> Iterator[Payload]:
+        """Yield the line of the call that is open; one that was cut is none."""
+        call, self._call = self._call, None
+        arguments = None if call is None else _object(call["text"])
+        if call is None or arguments is None:
+            return
+        function = {"index": call["index"], "name": call["name"], "arguments": arguments}
+        calls = [{"id": call["id"], "function": function}]
+        self._message["tool_calls"] = [*self._message.get("tool_calls", ()), *calls]
+        yield self._line({"tool_calls": calls})
+
+    def _line(self, message: Payload) -> Payload:
+        line = {"model": self._name, "created_at": now(), **self.fields(message), "done": False}
+        logprobs, self._unsent = self._logprobs[self._unsent :], len(self._logprobs)
+        return line | {"logprobs": logprobs} if logprobs else line
+
+    def _counts(self) -> Payload:
+        summary = self.summary
+        return {
+            "total_duration": nanoseconds(perf_counter() - self._started),
+            "load_duration": nanoseconds(self._loaded - self._started),
+            "prompt_eval_count": summary.prompt_tokens,
+            "prompt_eval_duration": nanoseconds(summary.prefill_seconds),
+            "eval_count": summary.new_tokens,
+            "eval_duration": nanoseconds(summary.decode_seconds),
+        }
+
+
+class OllamaChat(OllamaAnswer):
+    """The answer of ``/api/chat``."""
+
+    @staticmethod
+    def read(body: Payload, served: ServedModel) -> OllamaBody:
+        """Return the request of a body."""
+        return read_ollama_chat(body, served)
+
+    @staticmethod
+    def fields(message: Payload) -> Payload:
+        """Return the message."""
+        return {"message": {"role": "assistant", "content": "", **message}}
+
+
+class OllamaCompletion(OllamaAnswer):
+    """The answer of ``/api/generate``."""
+
+    @staticmethod
+    def read(body: Payload, served: ServedModel) -> OllamaBody:
+        """Return the request of a body."""
+        return read_generate(body, served)
+
+    @staticmethod
+    def fields(message: Payload) -> Payload:
+        """Return the text, and thoughts if there are any."""
+        others = {key: value for key, value in message.items() if key != "content"}
+        return {"response": message.get("content", ""), **others}
+
+
+class _Loaded(Answer):
+    """The answer to a request that only loads or unloads a model."""
+
+    wire: ClassVar[Wire] = OLLAMA
+
+    def __init__(self, payload: Payload) -> None:
+        super().__init__((), is_streamed=False)
+        self._payload = payload
+
+    def take(self, index: int, event: Delta | Prefill | None) -> Iterable[Payload]:
+        """Return nothing: there are no replies."""
+        return ()
+
+    def whole(self) -> Payload:
+        """Return the answer as one object."""
+        return self._payload
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    """Return the JSON object of a text; None if it is none."""
+    try:
+        value = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def now() -> str:
+    """Return this moment in RFC 3339's form."""
+    return rfc3339(datetime.now(UTC))
+
+
+def rfc3339(moment: datetime) -> str:
+    """Return a moment in RFC 3339's form, in UTC."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def nanoseconds(seconds: float) -> int:
+    """Return whole nanoseconds, at least one: clients divide by them."""
+    return max(1, round(1e9 * seconds))

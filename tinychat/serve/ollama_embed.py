@@ -1,0 +1,107 @@
+"""``POST /api/embed``, and its older form ``/api/embeddings``: vectors of texts in Ollama's form."""
+
+from __future__ import annotations
+
+import json
+from time import perf_counter
+from typing import NamedTuple
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from tinychat.errors import FieldError
+from tinychat.generate.embeddings import shortest_floats
+from tinychat.generate.model import Model
+from tinychat.serve import body_fields
+from tinychat.serve.answering import in_thread
+from tinychat.serve.bodies import read_object
+from tinychat.serve.embeddings import MOST_INPUTS, Embedded, embed_texts
+from tinychat.serve.ollama import keep, nanoseconds
+from tinychat.serve.ollama_body import take_keep_alive
+from tinychat.serve.server import Server
+from tinychat.serve.wire import Payload
+
+
+class _Asked(NamedTuple):
+    """A body that was read."""
+
+    texts: list[str]
+    cuts: bool
+    keep_seconds: float | None
+
+
+async def answer_embed(server: Server, http: HttpRequest) -> Response:
+    """Answer a request for the vectors of ``input``, a text or a list of texts.
+
+    Raises
+    ------
+    ApiError
+    """
+    started = perf_counter()
+    body = await read_object(http)
+    async with server.use(body.pop("model", None)) as served:
+        loaded = perf_counter()
+        asked = await in_thread(lambda: _read(body, served.model, _take_input(body)))
+        keep(served, asked.keep_seconds)
+        server.metrics.requests_total += 1
+        found = Embedded([], [])
+        if asked.texts:
+            found = await embed_texts(server, http, served, [*asked.texts], cuts=asked.cuts)
+        head = {
+            "model": server.shown_name(served),
+            "total_duration": nanoseconds(perf_counter() - started),
+            "load_duration": nanoseconds(loaded - started),
+            "prompt_eval_count": sum(found.counts),
+        }
+        return await in_thread(lambda: _written(head, found))
+
+
+async def answer_embedding(server: Server, http: HttpRequest) -> Response:
+    """Answer a request for the vector of ``prompt``; errors are those of `answer_embed`."""
+    body = await read_object(http)
+    async with server.use(body.pop("model", None)) as served:
+        asked = await in_thread(lambda: _read(body, served.model, _take_prompt(body)))
+        keep(served, asked.keep_seconds)
+        server.metrics.requests_total += 1
+        if not asked.texts:
+            return Response('{"embedding": []}', media_type="application/json")
+        found = await embed_texts(server, http, served, [*asked.texts], cuts=asked.cuts)
+        text = json.dumps({"embedding": shortest_floats(found.vectors[0])})
+        return Response(text, media_type="application/json")
+
+
+def _read(body: Payload, model: Model, texts: list[str]) -> _Asked:
+    """Read the rest of a body; FieldError for what cannot be answered."""
+    cuts, seconds = body_fields.take_bool(body, "truncate", True), take_keep_alive(body)
+    if not isinstance(body.pop("options", {}), dict):
+        raise FieldError("options", "must be an object")
+    size = model.engine.config.hidden_size
+    if body.pop("dimensions", size) != size:
+        raise FieldError("dimensions", f"must be {size}, all that the model's vectors have: leave it out")
+    body_fields.refuse_others(body)
+    return _Asked(texts, cuts, seconds)
+
+
+def _take_input(body: Payload) -> list[str]:
+    """Take out ``input``; an empty one only loads the model."""
+    value = body.pop("input", [])
+    texts = ([value] if value else []) if isinstance(value, str) else value
+    if not isinstance(texts, list) or len(texts) > MOST_INPUTS or not all(isinstance(one, str) for one in texts):
+        raise FieldError("input", f"must be a text, or a list of up to {MOST_INPUTS} texts")
+    if not all(texts):
+        raise FieldError("input", "must not have an empty text")
+    return texts
+
+
+def _take_prompt(body: Payload) -> list[str]:
+    prompt = body.pop("prompt", "")
+    if not isinstance(prompt, str):
+        raise FieldError("prompt", "must be a text")
+    return [prompt] if prompt else []
+
+
+def _written(head: Payload, found: Embedded) -> Response:
+    """Return an answer, whose vectors are encoded one by one, so that other threads run between them."""
+    vectors = ", ".join(json.dumps(shortest_floats(vector)) for vector in found.vectors)
+    text = f'{json.dumps(head).removesuffix("}")}, "embeddings": [{vectors}]}}'
+    return Response(text, media_type="application/json")

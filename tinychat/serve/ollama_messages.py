@@ -1,0 +1,85 @@
+"""Messages in Ollama's form as those of chat completions: arguments that are objects, results without ids."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tinychat.errors import FieldError
+
+Message = dict[str, Any]
+
+
+def read_ollama_messages(value: object) -> list[object]:
+    """Return messages in OpenAI's form; what is wrong in itself is left to `read_chat`.
+
+    A result without ``tool_call_id`` answers the first open call of its ``tool_name``, else the first open one.
+
+    Raises
+    ------
+    FieldError
+        Naming the message with images, or the result of no call.
+    """
+    if not isinstance(value, list):
+        raise FieldError("messages", "must be a list of messages")
+    found: list[object] = []
+    open_calls: list[Message] = []
+    for index, message in enumerate(value):
+        field = f"messages[{index}]"
+        if not isinstance(message, dict):
+            raise FieldError(field, 'must be an object: {"role": "...", "content": "..."}')
+        translated = _translated(message, field)
+        if isinstance(calls := translated.get("tool_calls"), list):
+            translated["tool_calls"] = [_call(call, f"call_{index}_{number}") for number, call in enumerate(calls)]
+            open_calls = [call for call in translated["tool_calls"] if isinstance(call, dict)]
+        elif translated.get("role") == "tool":
+            _answer(translated, open_calls, field)
+        found.append(translated)
+    return found
+
+
+def refuse_images(value: object, field: str) -> None:
+    """Refuse images; clients send an empty list where there are none."""
+    if value:
+        raise FieldError(field, "is not supported: this server reads text only")
+
+
+def _translated(message: Message, field: str) -> Message:
+    """Return a message with our names of its fields."""
+    fields = {"content": "", **{key: item for key, item in message.items() if item is not None}}
+    refuse_images(fields.pop("images", None), f"{field}.images")
+    for theirs, ours in (("thinking", "reasoning_content"), ("tool_name", "name")):
+        # Clients send back the empty ones of answers, too.
+        value = fields.pop(theirs, "")
+        if not isinstance(value, str):
+            raise FieldError(f"{field}.{theirs}", "must be a text")
+        if value:
+            fields[ours] = value
+    if fields.get("tool_calls") == []:
+        del fields["tool_calls"]
+    return fields
+
+
+def _call(call: object, number: str) -> object:
+    """Return a call that has an id."""
+    if not isinstance(call, dict):
+        return call
+    function = call.get("function")
+    if isinstance(function, dict):
+        function = {key: item for key, item in function.items() if key != "index"}
+    return {**call, "id": call.get("id") or number, "function": function}
+
+
+def _answer(message: Message, open_calls: list[Message], field: str) -> None:
+    """Give a result the id of its call, which is open no more."""
+    number = message.get("tool_call_id")
+    if number is None:
+        named = [call for call in open_calls if _name(call) == message.get("name")]
+        if not (waiting := named or open_calls):
+            raise FieldError(field, "must follow the call whose result it is")
+        number = message["tool_call_id"] = waiting[0]["id"]
+    open_calls[:] = [call for call in open_calls if call["id"] != number]
+
+
+def _name(call: Message) -> object:
+    function = call.get("function")
+    return function.get("name") if isinstance(function, dict) else None

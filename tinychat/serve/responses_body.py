@@ -1,0 +1,192 @@
+"""The body of OpenAI's ``POST /v1/responses``, translated to that of a chat completion.
+
+The form is that of https://platform.openai.com/docs/api-reference/responses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from tinychat.errors import FieldError
+from tinychat.serve import body_fields
+from tinychat.serve.wire import Payload
+
+# For accounts, for tools of OpenAI's servers, or for other models.
+_IGNORED = frozenset(
+    "client_metadata context_management max_tool_calls metadata prompt_cache_key prompt_cache_options "
+    "prompt_cache_retention safety_identifier service_tier store stream_options user".split()
+)
+_MOST_TOKENS = 1 << 31
+_MOST_ITEMS = 100_000
+_ROLES = ("user", "assistant", "system", "developer")
+_TEXT_PARTS = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}
+# Asks for what a client may do without: thoughts are sent as they are.
+_INCLUDED = ("reasoning.encrypted_content",)
+
+
+def input_items(body: Payload) -> list[Payload]:
+    """Return the items of ``input``; a text is a message of the user.
+
+    Raises
+    ------
+    FieldError
+    """
+    given = body.get("input")
+    if isinstance(given, str):
+        return [{"type": "message", "role": "user", "content": given}]
+    if not isinstance(given, list) or not all(isinstance(item, dict) for item in given) or len(given) > _MOST_ITEMS:
+        raise FieldError("input", "must be a text or a list of items")
+    return given
+
+
+def as_chat_body(body: Payload, items: Sequence[Payload]) -> Payload:
+    """Return the body of a chat completion that asks for the reply to items; fields of settings are taken over.
+
+    Raises
+    ------
+    FieldError
+        Naming the field that is wrong.
+    """
+    taken = {"input", "previous_response_id", "truncation"}
+    fields = {name: value for name, value in body.items() if name not in _IGNORED | taken}
+    if body_fields.take_bool(fields, "background"):
+        raise FieldError("background", "must be false: a reply ends with its connection")
+    _check_included(fields.pop("include", []))
+    most = body_fields.take_integer(fields, "max_output_tokens", 1, _MOST_TOKENS)
+    messages = [*_instructions(fields.pop("instructions", None)), *_messages(items)]
+    chat: Payload = {"messages": messages} | ({} if most is None else {"max_tokens": most})
+    if "tools" in fields:
+        chat["tools"] = _tools(fields.pop("tools"))
+    if "tool_choice" in fields:
+        chat["tool_choice"] = _choice(fields.pop("tool_choice"))
+    return chat | _format(fields.pop("text", {})) | _effort(fields.pop("reasoning", {})) | fields
+
+
+def _check_included(names: object) -> None:
+    if not isinstance(names, list):
+        raise FieldError("include", "must be a list")
+    for name in names:
+        if name not in _INCLUDED:
+            raise FieldError("include", f"has {str(name)[:60]!r}, which is not supported")
+
+
+def _instructions(text: object) -> list[Payload]:
+    if text is None:
+        return []
+    if not isinstance(text, str):
+        raise FieldError("instructions", "must be a text")
+    return [{"role": "system", "content": text}]
+
+
+def _messages(items: Iterable[Payload]) -> list[Payload]:
+    """Return the messages of items; thoughts, text and calls of one reply are one message."""
+    messages: list[Payload] = []
+    # That of the reply whose items these are.
+    reply: Payload | None = None
+    for index, item in enumerate(items):
+        path = f"input[{index}]"
+        match item.get("type", "message"):
+            case "message":
+                message = _message(item, path)
+                if message["role"] == "assistant" and reply is not None and not reply["content"]:
+                    reply["content"] = message["content"]
+                    continue
+            case "reasoning":
+                message = {"role": "assistant", "content": "", "reasoning_content": _thoughts(item, path)}
+            case "function_call":
+                function = {"name": _text(item, "name", path), "arguments": _text(item, "arguments", path)}
+                call = {"id": _text(item, "call_id", path), "type": "function", "function": function}
+                if reply is not None:
+                    reply.setdefault("tool_calls", []).append(call)
+                    continue
+                message = {"role": "assistant", "content": "", "tool_calls": [call]}
+            case "function_call_output":
+                output = _content(item.get("output"), f"{path}.output")
+                message = {"role": "tool", "tool_call_id": _text(item, "call_id", path), "content": output}
+            case kind:
+                raise FieldError(f"{path}.type", f"is {str(kind)[:40]!r}, which is not supported")
+        messages.append(message)
+        reply = message if message["role"] == "assistant" else None
+    return messages
+
+
+def _message(item: Payload, path: str) -> Payload:
+    if item.get("role") not in _ROLES:
+        raise FieldError(f"{path}.role", f"must be one of {', '.join(_ROLES)}")
+    return {"role": item["role"], "content": _content(item.get("content"), f"{path}.content")}
+
+
+def _content(content: object, path: str) -> str:
+    """Return the text of a content that has nothing else."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise FieldError(path, "must be a text or a list of parts")
+    texts = []
+    for index, part in enumerate(content):
+        if not isinstance(part, dict) or part.get("type") not in [*_TEXT_PARTS]:
+            raise FieldError(f"{path}[{index}]", "must be a text: this model reads nothing else")
+        texts.append(_text(part, _TEXT_PARTS[part["type"]], f"{path}[{index}]"))
+    return "".join(texts)
+
+
+def _thoughts(item: Payload, path: str) -> str:
+    """Return the thoughts of an item, or their summary."""
+    texts = []
+    for name in ("content", "summary"):
+        parts = item.get(name) or []
+        if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
+            raise FieldError(f"{path}.{name}", "must be a list of texts")
+        texts.append("\n".join(_text(part, "text", f"{path}.{name}[{index}]") for index, part in enumerate(parts)))
+    return texts[0] or texts[1]
+
+
+def _text(fields: Mapping[str, object], name: str, path: str) -> str:
+    value = fields.get(name)
+    if not isinstance(value, str):
+        raise FieldError(f"{path}.{name}", "must be a text")
+    return value
+
+
+def _tools(tools: object) -> list[Payload]:
+    if not isinstance(tools, list):
+        raise FieldError("tools", "must be a list")
+    return [_tool(tool, f"tools[{index}]") for index, tool in enumerate(tools)]
+
+
+def _tool(tool: object, path: str) -> Payload:
+    if not isinstance(tool, dict) or tool.get("type") != "function":
+        raise FieldError(
+            path, 'must be {"type": "function", "name": "...", "parameters": {...}}: no other tools are here'
+        )
+    names = ("name", "description", "parameters", "strict")
+    return {"type": "function", "function": {name: tool[name] for name in names if tool.get(name) is not None}}
+
+
+def _choice(choice: Any) -> Any:
+    match choice:
+        case {"type": "function", "name": str() as name}:
+            return {"type": "function", "function": {"name": name}}
+    return choice
+
+
+def _format(text: object) -> Payload:
+    """Return the fields of the form of the reply."""
+    if not isinstance(text, dict):
+        raise FieldError("text", "must be an object")
+    match text.get("format"):
+        case None | {"type": "text"}:
+            return {}
+        case {"type": "json_object"}:
+            return {"response_format": {"type": "json_object"}}
+        case {"type": "json_schema", "schema": dict() as schema}:
+            return {"response_format": {"type": "json_schema", "json_schema": {"schema": schema}}}
+    raise FieldError("text.format", 'must be {"type": "text"}, "json_object", or "json_schema" with a schema')
+
+
+def _effort(reasoning: object) -> Payload:
+    if not isinstance(reasoning, dict):
+        raise FieldError("reasoning", "must be an object")
+    effort = reasoning.get("effort")
+    return {} if effort is None else {"reasoning_effort": effort}
