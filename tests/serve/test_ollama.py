@@ -1,5 +1,6 @@
 """Ollama's own client, unmodified, against the server."""
 
+import asyncio
 import json
 from contextlib import contextmanager
 from pathlib import Path
@@ -134,6 +135,20 @@ def test_the_same_answer_as_a_chat_completion(server, client):
         texts = {"system": system} if system else {}
         completion = client.generate("demo", "Hello", options=fields | {"num_predict": 20}, **texts)
         assert completion.response == theirs.message.content
+
+
+def test_the_asynchronous_client(server, client):
+    async def talk():
+        async with ollama.AsyncClient(f"http://127.0.0.1:{server.port}", timeout=120) as found:
+            ask = {"model": "demo", "messages": HELLO, "options": OPTIONS}
+            stream = await found.chat(**ask, stream=True)
+            lines = [line async for line in stream]
+            return lines, await asyncio.gather(*(found.chat(**ask) for _ in range(3)))
+
+    lines, answers = asyncio.run(talk())
+    expected = client.chat("demo", HELLO, options=OPTIONS).message.content
+    assert joined(lines)[0]["content"] == expected
+    assert [one.message.content for one in answers] == [expected] * 3
 
 
 @pytest.mark.parametrize("stream", [True, False])
