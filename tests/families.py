@@ -20,6 +20,7 @@ SHORT, LONG = 40, 200  # prompt lengths that are compared
 SHORT_ROWS, LONG_ROWS = [39], [120, 199]  # the positions whose logits the goldens keep
 NEW_TOKENS = 16
 CONTEXT_SIZE = 256
+DELTA_NETS, TAPS = ("qwen3_next", "qwen3_5_text"), 4
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 
 
@@ -38,7 +39,7 @@ def kind_of(variant):
     scores = (config.attention_softcap is None, config.logits_softcap is None, bool(config.alibi_slopes), config.sinks)
     experts = config.experts
     mixture = experts and (bool(experts.shared_intermediate_size), len(experts.layers) < config.num_hidden_layers)
-    hybrid = bool(config.conv_layers)
+    hybrid = bool(config.conv_layers), bool(config.state_layers), config.gated_attention
     return *(name in found for name in names), *flags, *scores, config.qk_norm == "width", mixture, hybrid
 
 
@@ -116,7 +117,8 @@ def make_weights(variant):
         values = random.uniform(-1, 1, shape)
         holder, _, part = name.rpartition(".")
         if holder in offsets and part == "weight":
-            values = 1 - offsets[holder] + 0.5 * values
+            # Of a state, some heads forget quickly and some hardly.
+            values = 2 * values - 3 if holder.endswith("A_log") else 1 - offsets[holder] + 0.5 * values
         else:
             values = np.sqrt(3) * _deviation(config, sources.get(holder), name, shape) * values
         weights[name] = values.astype(np.float32).astype(DTYPES[variant.dtype])
@@ -191,8 +193,16 @@ def write_tokenizer(folder, vocab_size):
 def stored(variant, weights):
     """Return a variant's weights as a checkpoint has them.
 
-    gpt-oss stacks those of experts, transposed; LFM2 has an axis more in those of convolutions.
+    gpt-oss stacks those of experts, transposed; LFM2 has an axis more in those of convolutions, and so has Gated
+    DeltaNet, whose other vectors have names of their own.
     """
+    if variant.config["model_type"] in DELTA_NETS:
+        taps = {name: values.reshape(-1, 1, TAPS) for name, values in weights.items() if ".conv1d." in name}
+        ends = (".A_log.weight", ".dt_bias.weight")
+        return {
+            name.removesuffix(".weight") if name.endswith(ends) else name: values
+            for name, values in (weights | taps).items()
+        }
     if variant.config["model_type"] == "lfm2":
         channels = variant.config["hidden_size"], 1, -1
         return {name: values.reshape(channels) if ".conv.conv." in name else values for name, values in weights.items()}

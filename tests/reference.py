@@ -450,9 +450,72 @@ def decoder_states(config, weights, ids):
     x = parts.norm("embed_norm", 0, x)
     for layer in range(config.num_hidden_layers):
         before = x
-        x = x + (_convolution_block if layer in config.conv_layers else _attention_block)(config, parts, layer, x)
+        x = x + _mixer_of(config, layer)(config, parts, layer, x)
         x = x + _mlp_block(config, parts, layer, before if config.parallel else x)
     return parts.norm("norm", 0, x)
+
+
+def _mixer_of(config, layer):
+    if layer in config.conv_layers:
+        return _convolution_block
+    return _delta_block if layer in config.state_layers else _attention_block
+
+
+def causal_convolution(x, taps):
+    """Return the convolution of ``x [T, C]`` over the positions up to each with ``taps [C, K]``, the last its own."""
+    K, out = taps.shape[1], np.zeros(np.shape(x))
+    for t, k in np.ndindex(len(x), K):
+        if t - K + 1 + k >= 0:
+            out[t] += taps[:, k] * x[t - K + 1 + k]
+    return out
+
+
+def delta_rule(q, k, v, decays, rates, state=None):
+    """Gated delta rule: a state that forgets, and replaces what it holds for a key by a part of the value.
+
+    Parameters
+    ----------
+    q, k : [T, Hk, dk]
+        They are brought to length 1; value head h reads head ``h // (Hv // Hk)``.
+    v : [T, Hv, dv]
+    decays, rates : [T, Hv]
+    state : [Hv, dk, dv], optional
+        Zeros when omitted.
+
+    Returns
+    -------
+    float64 [T, Hv, dv], and the state after the last position
+    """
+    q, k, v = (np.asarray(each, np.float64) for each in (q, k, v))
+    (T, heads, size), (_, groups, d) = v.shape, k.shape
+    state = np.zeros((heads, d, size)) if state is None else np.array(state, np.float64)
+    out = np.empty((T, heads, size))
+    for t, h in np.ndindex(T, heads):
+        g = h // (heads // groups)
+        query, key = (x / np.sqrt(x @ x + 1e-6) for x in (q[t, g], k[t, g]))
+        state[h] *= decays[t, h]
+        state[h] += np.outer(key, rates[t, h] * (v[t, h] - key @ state[h]))
+        out[t, h] = query / math.sqrt(d) @ state[h]
+    return out, state
+
+
+def _delta_block(config, parts, layer, x):
+    net, x = config.delta_net, parts.norm("input_layernorm", layer, x)
+    part = {
+        name: np.asarray(parts.tensors[f"{parts.norms[f'delta_{name}'].source.format(layer)}.weight"], np.float64)
+        for name in ("A_log", "dt_bias", "norm", "taps")
+    }
+    qkvz = parts.apply("delta_in_proj", layer, x)
+    rates, steps = np.split(parts.apply("delta_gates_proj", layer, x), 2, axis=1)
+    qkv, z = np.split(qkvz, [net.channels], axis=1)
+    qkv = silu(causal_convolution(qkv, part["taps"].reshape(net.channels, net.taps)))
+    q, k, v = np.split(qkv, [net.key_size, 2 * net.key_size], axis=1)
+    q, k = (each.reshape(len(x), net.key_heads, net.key_dim) for each in (q, k))
+    decays = np.exp(-np.exp(part["A_log"]) * np.logaddexp(0, steps + part["dt_bias"]))
+    heads = (len(x), net.value_heads, net.value_dim)
+    out, _ = delta_rule(q, k, v.reshape(heads), decays, 1 / (1 + np.exp(-rates)))
+    normed = rms_norm(out, part["norm"], config.rms_norm_eps) * silu(z.reshape(heads))
+    return parts.apply("delta_out_proj", layer, normed.reshape(len(x), -1))
 
 
 def short_convolution(bcx, taps):
@@ -475,7 +538,9 @@ def _convolution_block(config, parts, layer, x):
 def _attention_block(config, parts, layer, x):
     d, H, G = config.head_dim, config.num_attention_heads, config.num_key_value_heads
     qkv = parts.apply("qkv_proj", layer, parts.norm("input_layernorm", layer, x))
-    q, k, v = np.split(qkv, [H * d, (H + G) * d], axis=1)
+    queries = 2 * H * d if config.gated_attention else H * d
+    q, k, v = np.split(qkv, [queries, queries + G * d], axis=1)
+    q, gates = np.split(q, [H * d], axis=1)
     if config.qk_norm == "width":
         q, k = parts.norm("q_norm", layer, q), parts.norm("k_norm", layer, k)
     q, k, v = q.reshape(len(x), H, d), k.reshape(len(x), G, d), v.reshape(len(x), G, d)
@@ -500,7 +565,8 @@ def _attention_block(config, parts, layer, x):
         config.alibi_slopes,
         parts.tensors[f"{parts.norms['sinks'].source.format(layer)}.weight"].astype(np.float64) if config.sinks else (),
     )
-    return parts.norm("post_self_attn_layernorm", layer, parts.apply("o_proj", layer, mixed.reshape(len(x), -1)))
+    mixed = mixed.reshape(len(x), -1) / (1 + np.exp(-gates)) if config.gated_attention else mixed.reshape(len(x), -1)
+    return parts.norm("post_self_attn_layernorm", layer, parts.apply("o_proj", layer, mixed))
 
 
 def layer_angles(config, layer, T):

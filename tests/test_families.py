@@ -15,8 +15,20 @@ from tinychat.generate.sequence import logits_of_all
 # One model of each kind of layer that is compiled for the tests: each compiles a forward pass of its own. The others,
 # whose parts are in these, run where transformers is. Normed before and after, capped; the same, and queries; normed
 # after only, all heads together; layer norms, side by side, with gates and without; learned positions; slopes; experts,
-# one of them shared; short convolutions.
-KINDS = ("llama3", "gemma2", "gemma3", "olmo2", "stablelm-parallel", "phi", "gpt2", "bloom", "qwen2-moe", "lfm2")
+# one of them shared; short convolutions; states.
+KINDS = (
+    "llama3",
+    "gemma2",
+    "gemma3",
+    "olmo2",
+    "stablelm-parallel",
+    "phi",
+    "gpt2",
+    "bloom",
+    "qwen2-moe",
+    "lfm2",
+    "qwen3.5",
+)
 # What writes codes for a linear runs for each norm and activation in kernels/test_inputs.py, experts of codes in
 # kernels/test_experts.py, and what does not know how weights are quantized in f32 for every family. These put them
 # together: norms before and after, layer norms side by side, experts in some layers, short convolutions.

@@ -7,6 +7,7 @@ import families
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from variants.common import DELTA_NET
 
 import tinychat
 from tinychat.checkpoint.checkpoint import open_checkpoint
@@ -41,6 +42,11 @@ MINISTRAL = {
 }
 QWEN_VISION = {"depth": 1, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2, "out_hidden_size": 96}
 MROPE = {"rope_type": "default", "mrope_section": [4, 4, 4], "rope_theta": 1e6}
+QWEN3_5 = DELTA_NET | {
+    "num_hidden_layers": 2,
+    "layer_types": ["linear_attention", "full_attention"],
+    "rope_parameters": MROPE | {"mrope_section": [2, 1, 1], "partial_rotary_factor": 0.25},
+}
 # Of each wrapper: its model_type, what its text model has besides sizes, and what sees images.
 CASES = {
     "Gemma3ForConditionalGeneration": ("gemma3", {"sliding_window": 40, "rope_local_base_freq": 5e3}, VISION),
@@ -62,6 +68,7 @@ CASES = {
         {"rope_parameters": MROPE},
         QWEN_VISION | {"deepstack_visual_indexes": [0]},
     ),
+    "Qwen3_5ForConditionalGeneration": ("qwen3_5", QWEN3_5, QWEN_VISION),
 }
 
 

@@ -37,7 +37,11 @@ OLDER = {
     "partial_rotary_factor",
     "rotary_pct",
     "rotary_emb_base",
+    "full_attention_interval",
 }
+# Attention in one of two layers, where a family has it in some.
+SOME_ATTENTION = {"full_attention_interval": 2}
+WITHOUT_ENDING = ".A_log.weight", ".dt_bias.weight"
 
 
 def raw_config(architecture="LlamaForCausalLM", **changes):
@@ -68,10 +72,11 @@ def test_null_is_not_missing():
 
 
 def test_biases_and_norms_of_each_family():
+    changes = {"rotary_dim": 8, "seq_length": 256, **SOME_ATTENTION}
     found = {
         name: (c.qkv_bias, c.o_bias, c.mlp_bias, c.qk_norm)
         for name in FAMILIES
-        for c in [parse(name, attention_bias=True, mlp_bias=True, rotary_dim=8, seq_length=256)]
+        for c in [parse(name, attention_bias=True, mlp_bias=True, **changes)]
     }
     assert found == {
         "BaichuanForCausalLM": (False, False, False, None),
@@ -114,6 +119,8 @@ def test_biases_and_norms_of_each_family():
         "Phi3ForCausalLM": (False, False, False, None),
         "SmolLM3ForCausalLM": (True, True, True, None),
         "Lfm2ForCausalLM": (False, False, False, "head"),
+        "Qwen3NextForCausalLM": (True, True, False, "head"),
+        "Qwen3_5ForCausalLM": (True, True, False, "head"),
     }
 
 
@@ -184,6 +191,13 @@ def test_exaone_rotates_where_it_has_a_window_if_it_has_any():
         ("Lfm2ForCausalLM", {"conv_L_cache": 0}, "conv_L_cache"),
         ("Lfm2ForCausalLM", {"head_dim": 24}, "hidden_size"),
         ("Lfm2ForCausalLM", {"norm_eps": 0}, "norm_eps"),
+        ("Qwen3_5ForCausalLM", {}, "layers of one kind"),
+        ("Qwen3_5ForCausalLM", {"layer_types": ["full_attention"] * 3}, "layers of one kind"),
+        ("Qwen3_5ForCausalLM", {"hidden_act": "gelu"}, "hidden_act"),
+        ("Qwen3_5ForCausalLM", {"head_dim": 24}, "head_dim"),
+        ("Qwen3_5ForCausalLM", {"full_attention_interval": 2, "linear_key_head_dim": 24}, "linear_key_head_dim"),
+        ("Qwen3_5ForCausalLM", {"full_attention_interval": 2, "linear_num_value_heads": 24}, "multiple of linear_num"),
+        ("Qwen3_5ForCausalLM", {"full_attention_interval": 2, "linear_conv_kernel_dim": 1}, "linear_conv_kernel_dim"),
     ],
 )
 def test_what_a_family_cannot_be_is_named_as_in_its_file(architecture, changes, match):
@@ -212,6 +226,17 @@ def test_layers_of_lfm2():
     for heads, layers in shapes:
         changes = {"layer_types": layer_types, "num_key_value_heads": heads}
         assert parse("Lfm2ForCausalLM", **changes).cache_layers == layers
+
+
+def test_layers_with_a_state():
+    config = parse("Qwen3_5ForCausalLM", layer_types=["linear_attention", "full_attention", "linear_attention"])
+    assert (config.state_layers, config.attention_layers, config.cache_layers) == ((0, 2), (1,), (1,))
+    assert (config.rotary_dim, config.head_dim, config.gated_attention) == (64, 256, True)
+    net = config.delta_net
+    assert (net.key_size, net.value_size, net.channels) == (2048, 4096, 8192)
+    assert net.state_bytes == 2 * 4 * (3 * 8192 + 32 * 128 * 128)
+    by_interval = parse("Qwen3NextForCausalLM", full_attention_interval=3)
+    assert (by_interval.state_layers, by_interval.experts.layers) == ((0, 1), (0, 1, 2))
 
 
 def test_width_of_the_mlp_of_lfm2():
@@ -450,6 +475,7 @@ def test_defaults_equal_transformers(architecture, tmp_path):
     family = FAMILIES[architecture]
     # Heads enough for any number of key/value heads, and wide enough for what is rotated of each.
     sizes = {**ESSENTIALS, "num_attention_heads": 32, "hidden_size": 32 * 64}
+    sizes |= SOME_ATTENTION if SOME_ATTENTION.keys() <= family.defaults.keys() else {}
     raw = {"architectures": [architecture], **{family.names.get(key, key): value for key, value in sizes.items()}}
     transformers.AutoConfig.for_model(family.model_type, **raw).save_pretrained(tmp_path)
     assert read_config(tmp_path / "config.json") == parse_config(raw, "config.json")
@@ -469,11 +495,12 @@ def test_defaults_equal_transformers(architecture, tmp_path):
 def test_parameters_equal_transformers(architecture, switches):
     transformers = pytest.importorskip("transformers")
     torch = pytest.importorskip("torch")
-    raw = raw_config(architecture, pad_token_id=0, rotary_dim=8, **switches)
+    raw = raw_config(architecture, pad_token_id=0, rotary_dim=8, **SOME_ATTENTION, **switches)
     their_config = transformers.AutoConfig.for_model(FAMILIES[architecture].model_type, **raw)
     with torch.device("meta"):
         names = {name for name, _ in transformers.AutoModelForCausalLM.from_config(their_config).named_parameters()}
-    assert {name for name, _ in expected_shapes(parse_config(raw, "config.json"))} == names
+    ours = {name for name, _ in expected_shapes(parse_config(raw, "config.json"))}
+    assert {name.removesuffix(".weight") if name.endswith(WITHOUT_ENDING) else name for name in ours} == names
 
 
 @pytest.mark.live

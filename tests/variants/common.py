@@ -14,6 +14,15 @@ COMMON = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
+DELTA_NET = {
+    "num_hidden_layers": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 6,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 48,
+}
 LLAMA3_ROPE = {
     "rope_type": "llama3",
     "factor": 8.0,

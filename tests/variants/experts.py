@@ -1,6 +1,6 @@
 """Variants of the families whose MLPs are mixtures of experts."""
 
-from variants.common import COMMON, YARN, Variant
+from variants.common import COMMON, DELTA_NET, YARN, Variant
 
 MIXTRAL = COMMON | {
     "architectures": ["MixtralForCausalLM"],
@@ -52,6 +52,17 @@ GPT_OSS = COMMON | {
     "pad_token_id": 0,
 }
 
+QWEN3_NEXT = (
+    QWEN2_MOE
+    | DELTA_NET
+    | {
+        "architectures": ["Qwen3NextForCausalLM"],
+        "model_type": "qwen3_next",
+        "linear_value_head_dim": 64,
+        "pad_token_id": 0,
+    }
+)
+
 VARIANTS = [
     Variant("mixtral", MIXTRAL | {"sliding_window": 27}, "bfloat16", "safetensors-sharded"),
     Variant("qwen2-moe", QWEN2_MOE | {"use_sliding_window": True, "sliding_window": 22}, "bfloat16"),
@@ -59,6 +70,8 @@ VARIANTS = [
     # The first layer has an MLP, and so has the last.
     Variant("qwen3-moe-some", QWEN3_MOE | {"norm_topk_prob": False, "decoder_sparse_step": 2, "attention_bias": True}),
     Variant("olmoe", OLMOE, "float16"),
+    # Columns of a state in whole tiles; the last layer has an MLP.
+    Variant("qwen3-next", QWEN3_NEXT | {"mlp_only_layers": [3]}, "bfloat16", "safetensors-sharded"),
     # Gates and what they let through beyond the limit.
     Variant("gpt-oss", GPT_OSS, "bfloat16", "safetensors-sharded"),
 ]

@@ -1,6 +1,6 @@
 """Variants of the families with RMS norms that go further from Llama."""
 
-from variants.common import COMMON, YARN, Variant
+from variants.common import COMMON, DELTA_NET, YARN, Variant
 from variants.llama import LLAMA
 
 GEMMA = COMMON | {
@@ -92,6 +92,17 @@ LFM2 = COMMON | {
     "pad_token_id": 0,
 }
 
+QWEN3_5 = (
+    COMMON
+    | DELTA_NET
+    | {
+        "architectures": ["Qwen3_5ForCausalLM"],
+        "model_type": "qwen3_5_text",
+        "layer_types": ["linear_attention", "full_attention", "linear_attention", "full_attention"],
+        "pad_token_id": 0,
+    }
+)
+
 VARIANTS = [
     Variant("gemma", GEMMA, "bfloat16"),
     # Scores beyond the cap, and layers with and without a window.
@@ -143,4 +154,5 @@ VARIANTS = [
     ),
     # Here it takes two layers.
     Variant("lfm2", LFM2),
+    Variant("qwen3.5", QWEN3_5 | {"tie_word_embeddings": True, "attention_bias": True}),
 ]

@@ -171,7 +171,7 @@ def _quoted(text: str, limit: int = 80) -> str:
 def _add_sizes(
     findings: Findings, config: ModelConfig, quantization: Quantization, asked: int | None, kv: str | None
 ) -> None:
-    from tinychat.engine.blocks import bytes_per_position
+    from tinychat.engine.blocks import sequence_bytes
     from tinychat.engine.context import DEFAULT_CONTEXT, beyond_training, check_context
     from tinychat.engine.loading import default_kv
 
@@ -180,7 +180,7 @@ def _add_sizes(
     context = asked or min(config.max_position_embeddings, DEFAULT_CONTEXT)
     kv = kv or default_kv(config, quantization)
     weights = sum(spec.bytes for spec in tensor_specs(config, quantization).values())
-    cache = context * bytes_per_position(config, kv)
+    cache = sequence_bytes(config, kv, context)
     needed = weights + cache + PROGRAM_BYTES
     findings.add("architecture", f"{config.architecture}, {config.num_hidden_layers} layers of {config.hidden_size}")
     stored_as = "the checkpoint's own codes" if quantization.passthrough else quantization.dtype

@@ -91,13 +91,13 @@ class AdjustedTensor(Tensor):
 
 def other_names(name: str) -> list[str]:
     """Return the other names of a tensor: without the model's own, inside a larger model, without an ending."""
-    return [
+    names = [
         name.partition(".")[2],
         f"language_model.{name}",
         name.replace("model.", "model.language_model.", 1),
         name.replace("lm_head.", "embed_out."),
-        name.removesuffix(".weight"),
     ]
+    return [*names, *(each.removesuffix(".weight") for each in (name, *names))]
 
 
 def adjusted(tensors: Tensors, config: ModelConfig, done: Collection[str] = ()) -> Tensors:

@@ -29,7 +29,7 @@ class FloatPass:
         self.firsts = [0, *accumulate(len(text) for text in texts)]
         counts, none = [len(ids), len(ids), len(texts)], np.zeros(0, np.int64)
         arrays = [np.array(each, np.int64) for each in (counts, ids, positions, [], self.firsts)]
-        self._batch = Batch(*arrays, *[none] * 5)
+        self._batch = Batch(*arrays, *[none] * 6)
 
     def embed(self) -> Floats:
         """Return the hidden states that the first layer gets."""

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.conversion.cores import on_each
+from tinychat.conversion.delta_rule import delta_outputs, gated_norm, sigmoid
 from tinychat.conversion.source import Floats, Source
 from tinychat.engine.named_tensors import NamedVector
 from tinychat.kernels.variants import AttentionSink
@@ -115,6 +116,39 @@ class FloatStages:
     def short_convolution(self, T, batch, bcx, taps, rows, sizes, cache, out):
         found, factors = bcx.take(), self._source.vector(taps).reshape(sizes.hidden_size, -1)
         out.value = np.concatenate([_convolved(factors, found[start:stop]) for start, stop in pairwise(batch.firsts)])
+
+    def take_gates(self, T, qkv, sizes, gates):
+        size = sizes.num_attention_heads * sizes.head_dim
+        queries, gates.value, rest = np.split(qkv.take(), [size, 2 * size], axis=1)
+        qkv.value = np.concatenate([queries, rest], axis=1)
+
+    def gate_attended(self, T, gates, sizes, attended):
+        attended.value *= sigmoid(gates.take())
+
+    def convolve(self, batch, x, taps, layer, sizes):
+        factors = self._source.vector(taps).reshape(-1, sizes.taps)
+        C = len(factors)
+        for start, stop in pairwise(batch.firsts):
+            channels = x.value[start:stop, :C]
+            channels[:] = ACTIVATIONS["silu"](_convolved_channels(factors, channels))
+
+    def delta_factors(self, T, gates, log_decay, bias, x, sizes, factors):
+        rates, steps = np.split(gates.take(), 2, axis=1)
+        speed = np.exp(self._source.vector(log_decay))
+        decays = np.exp(-speed * np.logaddexp(np.float32(0), steps + self._source.vector(bias)))
+        factors.value = decays, sigmoid(rates)
+
+    def delta_rule(self, batch, x, factors, layer, sizes, out):
+        by_text = [
+            delta_outputs(x.value[start:stop], *(part[start:stop] for part in factors.value), self._config.delta_net)
+            for start, stop in pairwise(batch.firsts)
+        ]
+        factors.take()
+        out.value = np.concatenate(by_text)
+
+    def norm_gated(self, T, x, gain, sizes, out):
+        gates = x.take()[:, self._config.delta_net.channels :]
+        out.value = gated_norm(out.take(), gates, self._source.vector(gain), sizes.rms_norm_eps)
 
     def choose_experts(self, T, norm_topk, shared, e):
         count = self._config.experts.num_experts
@@ -218,12 +252,17 @@ def _soft_capped(x: Floats, cap: float | None) -> Floats:
 def _convolved(taps: Floats, bcx: Floats) -> Floats:
     """Return the output of a short convolution of b, c and x [T, 3 D]; see `kernels.short_convolution`."""
     b, c, x = np.split(bcx, 3, axis=1)
+    return c * _convolved_channels(taps, b * x)
+
+
+def _convolved_channels(taps: Floats, x: Floats) -> Floats:
+    """Return the causal convolution of channels [T, D] with their taps [D, K]."""
     K = taps.shape[1]
-    padded = np.pad(b * x, ((K - 1, 0), (0, 0)))
+    padded = np.pad(x, ((K - 1, 0), (0, 0)))
     total = np.zeros_like(x)
     for k in range(K):
         total += taps[:, k] * padded[k : k + len(x)]
-    return c * total
+    return total
 
 
 def _attended(config: ModelConfig, q: Floats, k: Floats, v: Floats, window: int, sinks: Floats | None) -> Floats:

@@ -19,8 +19,7 @@ from tinychat.errors import ConversionError
 from tinychat.kernels.weights import ZERO
 from tinychat.models.architectures import linears
 from tinychat.models.config import ModelConfig
-from tinychat.models.experts import ROUTER
-from tinychat.models.layout import LANES, Quantization, padded
+from tinychat.models.layout import LANES, UNQUANTIZED, Quantization, padded
 from tinychat.models.passthrough import NATIVE, Form, PassthroughLinear, joined
 from tinychat.models.tensors import Linear
 
@@ -54,7 +53,7 @@ def passthrough_quantization(checkpoint: Checkpoint) -> Quantization:
 
 def passthrough_linears(config: ModelConfig) -> list[Linear]:
     """List the linears that can be stored as codes: all but routers."""
-    return [linear for linear in linears(config) if linear.name != ROUTER]
+    return [linear for linear in linears(config) if linear.name not in UNQUANTIZED]
 
 
 def _weights(config: ModelConfig) -> Iterator[tuple[str, int]]:

@@ -19,6 +19,7 @@ from tinychat.checkpoint.mapping import FloatArray
 from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.conversion.float_pass import FloatPass
 from tinychat.conversion.source import Floats, Source
+from tinychat.models.delta_net import GATES
 
 ALPHA = 0.5
 # Added to each column's size, as a share of the mean: the texts may not have used the column.
@@ -28,6 +29,8 @@ Factors = dict[str, NDArray[np.float32]]
 BEFORE = {
     "qkv_proj": "input_layernorm",
     "conv_in_proj": "input_layernorm",
+    "delta_in_proj": "input_layernorm",
+    GATES: "input_layernorm",
     "gate_up_proj": "post_attention_layernorm",
     "up_proj": "post_attention_layernorm",
 }

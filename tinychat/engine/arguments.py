@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tinychat.kernels.buffers import ExpertScratch, Routing
+from tinychat.kernels.buffers import DeltaScratch, ExpertScratch, FloatScratch
 
 
 class GatedMlp(NamedTuple):
@@ -61,6 +61,12 @@ class Attention(NamedTuple):
     post_self_attn_layernorm: Any  # of its output, before that is added to the residual stream
 
 
+class GatedAttention(NamedTuple):
+    """Attention whose queries come with gates of its output, without norms after it and over all heads."""
+
+    attention: Attention
+
+
 class ShortConvolution(NamedTuple):
     """A short convolution in attention's place (`kernels.short_convolution`)."""
 
@@ -70,14 +76,28 @@ class ShortConvolution(NamedTuple):
     out_proj: Any
 
 
+class DeltaLayer(NamedTuple):
+    """Gated DeltaNet in attention's place (`kernels.delta_net`)."""
+
+    input_layernorm: Any
+    gates_proj: Any  # float32
+    in_proj: Any
+    taps: Any  # float32 [K * channels]
+    log_decay: Any  # float32 [Hv]
+    bias: Any  # float32 [Hv]
+    norm: Any  # float32 [dv], gains
+    out_proj: Any
+    layer: np.ndarray  # int64: among those with a state
+
+
 class Layer(NamedTuple):
     """One layer; stacked, each array has one more axis in front, of length L.
 
     Where layers differ in kind, `mixer` or `mlp` is `PerLayer` one of two.
     """
 
-    mixer: Any  # `Attention` or `ShortConvolution`
-    cache_layer: np.ndarray  # int64: the first of its layers in the cache
+    mixer: Any  # `Attention`, `GatedAttention`, `ShortConvolution` or `DeltaLayer`
+    cache_layer: np.ndarray  # int64: the first of its layers in the cache; 0 without any
     mlp: Any  # one of those above
 
 
@@ -106,6 +126,11 @@ class ModelDims(NamedTuple):
     expert_intermediate_size: int = 0
     shared_intermediate_size: int = 0
     norm_topk_prob: bool = False
+    key_heads: int = 0  # of layers with a state, and so are the next
+    value_heads: int = 0
+    key_dim: int = 0
+    value_dim: int = 0
+    taps: int = 0
 
 
 class Scratch(NamedTuple):
@@ -114,20 +139,23 @@ class Scratch(NamedTuple):
     x: Any  # activations, in the form that the linears read
     hidden: np.ndarray  # float32 [C, D]: the residual stream
     last_hidden: np.ndarray  # float32 [C, D]: of the rows whose logits are wanted
-    qkv: np.ndarray  # float32 [C, (H + 2 G) d + slack]
+    qkv: np.ndarray  # float32 [C, (H + 2 G) d + slack], or what stands in the place of queries, keys and values
     attended: np.ndarray  # float32 [C, H d]
     gate_up: np.ndarray  # float32 [C, 2 F + slack]
     branch: np.ndarray  # float32 [C, D]: what is normed before it is added to the residual stream; [0, 0] without that
     rows: np.ndarray  # float32 [threads, widest input]
     tiles: np.ndarray  # float32 [threads, TILE_FLOATS]
-    experts: Any  # `kernels.experts.ExpertScratch` or `NoExperts`
+    experts: Any  # `kernels.buffers.ExpertScratch` or `NoExperts`
+    states: Any  # `kernels.buffers.DeltaScratch` or `NoStates`
 
 
 def scratch_of(new: Callable[[], Any]) -> Any:
     """Return scratch with a new object in the place of each array, for a forward pass in Python."""
-    routing = Routing(*(new() for _ in Routing._fields))
-    experts = ExpertScratch._make([routing, *(new() for _ in ExpertScratch._fields[1:])])
-    return Scratch._make([*(new() for _ in Scratch._fields[1:]), experts])
+    parts = [
+        kind._make([FloatScratch._make([new() for _ in FloatScratch._fields]), *(new() for _ in kind._fields[1:])])
+        for kind in (ExpertScratch, DeltaScratch)
+    ]
+    return Scratch._make([*(new() for _ in Scratch._fields[len(parts) :]), *parts])
 
 
 class Batch(NamedTuple):
@@ -146,6 +174,9 @@ class Batch(NamedTuple):
     clocks: np.ndarray  # int64: when each stage ended, if that is asked (`kernels.team.record_time`)
     cos_sin: np.ndarray  # float32 [sets of angles, C, the largest rotary_dim]
     query_factors: np.ndarray  # float32 [C]: what queries are multiplied by
+    # int64 [3, C]: by sequence, addresses of its state before the step and after it, and of that at a multiple of
+    # `SNAPSHOT` positions in between; 0 for none
+    states: np.ndarray
 
 
 class Arguments(NamedTuple):

@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.engine.prefixes import PrefixIndex
+from tinychat.engine.states import FEWEST, Snapshots, sequence_state_bytes, state_bytes
 from tinychat.errors import CacheFullError, FieldError, SettingError
 from tinychat.kernels.buffers import CacheBuffers, empty_buffers
 from tinychat.kernels.pointers import pointers_of
-from tinychat.kernels.sizes import BLOCK, STORAGE
+from tinychat.kernels.sizes import BLOCK, SNAPSHOT, STORAGE
 from tinychat.machine import available_memory_bytes
 from tinychat.models.config import ModelConfig
 
@@ -38,8 +39,13 @@ def bytes_per_position(config: ModelConfig, kv: str) -> int:
     return sum(buffer.nbytes for buffer in one) // BLOCK
 
 
+def sequence_bytes(config: ModelConfig, kv: str, positions: int) -> int:
+    """Return the bytes of a sequence of so many positions: keys and values, and states with their snapshots."""
+    return positions * bytes_per_position(config, kv) + sequence_state_bytes(config, positions)
+
+
 class BlockPool:
-    """Blocks of one type for one model.
+    """Blocks of one type for one model, and the snapshots of states at their positions.
 
     A block has as many owners as tables and prefixes that name it. Whoever changes them holds signals, as the driver
     does: an exception of a handler in the middle would leave a block an owner too many, or too few.
@@ -59,8 +65,10 @@ class BlockPool:
         self.buffers: CacheBuffers = self._allocate(0)
         self.pointers: NDArray[np.int64] = pointers_of(self.buffers)
         self.position_bytes: int = bytes_per_position(config, kv)
-        self._block_bytes = BLOCK * self.position_bytes
-        self._limit = (self._default_memory() if memory is None else memory) // self._block_bytes
+        # Snapshots at every multiple of 512 positions included.
+        self._block_bytes = BLOCK * self.position_bytes + state_bytes(config) * BLOCK // SNAPSHOT
+        self.snapshots: Snapshots = Snapshots()
+        self._set_limit((self._default_memory() if memory is None else memory) // self._block_bytes)
         self._owners: Counter[int] = Counter()
         self._free: list[int] = []
         self._tables: list[tuple[ref[object], list[int]]] = []  # with their owners
@@ -87,14 +95,14 @@ class BlockPool:
             if self.is_fixed and needed > self._limit:
                 has = f"{self._limit * BLOCK} fit into a cache memory of {self._limit * self._block_bytes >> 20} MiB"
                 raise SettingError(f"a context of {positions} tokens is too large: {has}")
-            self._limit = max(self._limit, needed)
+            self._set_limit(max(self._limit, needed))
             if self.capacity < needed:
                 # All at once: memory that nobody writes to is not taken, and nothing has to be moved later.
                 try:
                     self._grow(self._limit)
                 except MemoryError:
                     self._grow(needed)
-                    self._limit = needed
+                    self._set_limit(needed)
 
     def new_table(self, owner: object) -> list[int]:
         """Return an empty list, changed in place: its blocks count as owned while its owner lives.
@@ -133,6 +141,7 @@ class BlockPool:
                 self._owners[block] -= 1
                 if self._owners[block] <= 0:
                     del self._owners[block]
+                    self.snapshots.cut(block)
                     self._free.append(block)
 
     def insert_prefix(self, angles: int, ids: Sequence[int], table: list[int]) -> None:
@@ -141,6 +150,7 @@ class BlockPool:
             added, known, replaced = self.prefixes.insert(angles, ids, table[: blocks_for(len(ids))])
             self.share(added)
             for index, block in known:
+                self.snapshots.copy(table[index], block, len(ids) - index * BLOCK)
                 if len(ids) >= (index + 1) * BLOCK:
                     self.share([block])
                     self.release([table[index]])
@@ -174,6 +184,10 @@ class BlockPool:
         for buffer in self.buffers:
             buffer[new] = buffer[block]
         return new
+
+    def _set_limit(self, blocks: int) -> None:
+        self._limit = blocks
+        self.snapshots.limit = max(FEWEST, blocks * BLOCK // SNAPSHOT)
 
     def _release_abandoned(self) -> None:
         """Release the blocks of owners that are no more."""

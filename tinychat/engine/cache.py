@@ -1,6 +1,7 @@
 """The KV cache of one sequence: its table of blocks of the pool.
 
-Short convolutions store what they need of a token there too, as keys and values that are not rotated.
+Short convolutions store what they need of a token there too, as keys and values that are not rotated. Layers with a
+state have it in `states`, and what is cached of it in the pool (`engine.states`).
 
 A step appends in place. A rewrite reads old blocks and fills new ones, which then replace them: one that fails leaves
 the old cache valid.
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from tinychat.engine.blocks import BlockPool, blocks_for
 from tinychat.engine.ids import common_length
+from tinychat.engine.states import State, StateTrack
 from tinychat.errors import CacheFullError, SettingError
 from tinychat.held_signals import held_signals
 from tinychat.kernels.buffers import Moves
@@ -42,6 +44,7 @@ class KVCache:
         self.ids: list[int] = []
         self.table: list[int] = pool.new_table(self)
         self.angles_of: int = 0
+        self.states: StateTrack | None = StateTrack(self.config) if self.config.state_layers else None
         # From where on keys and values are not those of a fresh run of the ids, since tokens before were dropped.
         self._altered_from: int | None = None
         windows = self.config.sliding_windows
@@ -66,13 +69,26 @@ class KVCache:
         """Whether no block was freed."""
         return not self.table or self.table[0] != GONE
 
-    def can_rewind(self, length: int) -> bool:
-        """Return whether a token after the first `length` positions sees no freed block."""
-        return length == 0 or self.is_whole or self.table[self._first_seen(length)] != GONE
+    @property
+    def can_move(self) -> bool:
+        """Whether positions can move to others, or to another pool: no block was freed, and there is no state."""
+        return self.is_whole and self.states is None
+
+    def resumable(self, length: int) -> int:
+        """Return the most positions up to `length` that the cache can be cut to: 0, or all unless it has a state.
+
+        A token after them sees no freed block, and a state that was cached.
+        """
+        if self.states is not None and length:
+            with self.pool.lock:
+                return self.states.nearest(length, self.pool.snapshots, self.table)[0]
+        return length if self.is_whole or self.table[self._first_seen(length)] != GONE else 0
 
     def rewind(self, length: int) -> None:
-        """Cut the cache to `length` positions, as `can_rewind` allows."""
+        """Cut the cache to `length` positions, which are `resumable`."""
         with self.pool.lock:
+            if self.states is not None and length < self.length:
+                self.states.set(*self.states.nearest(length, self.pool.snapshots, self.table) if length else (0, None))
             del self.ids[length:]
             if self._altered_from is not None and self.length <= self._altered_from:
                 self._altered_from = None
@@ -86,13 +102,15 @@ class KVCache:
         with self.pool.lock:
             index, filled = divmod(self.length, BLOCK)
             if filled and self.pool.is_shared(self.table[index]):
-                self._own(index)
+                self._own(index, filled)
+            elif filled:
+                self.pool.snapshots.cut(self.table[index], filled)
             missing = blocks_for(self.length + count) - len(self.table)
             if missing > 0:
                 self.table += self.pool.take(missing)
 
-    def _own(self, index: int) -> None:
-        """Replace a block of the table that has other owners by a copy."""
+    def _own(self, index: int, filled: int) -> None:
+        """Replace a block of the table that has other owners by a copy of its first `filled` positions."""
         block = self.table[index]
         try:
             own = self.pool.copy(block)
@@ -103,6 +121,7 @@ class KVCache:
                 raise
             return
         self.table[index] = own
+        self.pool.snapshots.copy(block, own, filled)
         self.pool.release([block])
 
     def append(self, ids: Sequence[int], angles_of: int | None = None) -> None:
@@ -113,6 +132,8 @@ class KVCache:
         self.angles_of = self.length + len(ids) if angles_of is None else angles_of
         before = self.length
         self.ids += ids
+        if self.states is not None:
+            self.states.commit(len(ids), self.pool.snapshots, self.table)
         if self.length // BLOCK > before // BLOCK:
             self.insert_prefix(self.length // BLOCK * BLOCK)
             # One block more is kept, so that the last tokens can be taken back.
@@ -122,6 +143,11 @@ class KVCache:
     def lasting(self) -> int:
         """Leading positions that hold what a fresh run would compute; 0 where blocks were freed."""
         return self._unaltered if self.is_whole else 0
+
+    @property
+    def snapshots(self) -> list[tuple[int, State]]:
+        """Position and state of the snapshots of the `lasting` positions."""
+        return list(self.pool.snapshots.of_table(self.table, self.lasting))
 
     @property
     def _unaltered(self) -> int:
@@ -141,12 +167,24 @@ class KVCache:
             return
         with self.pool.lock:
             blocks, length = self.pool.match_prefix(angles, ids)
+            state = None
+            if self.states is not None:
+                length, state = self.pool.snapshots.find(blocks, length)
             if length <= self.common_prefix(ids):
                 self.pool.release(blocks)
                 return
             self.rewind(0)
-            self.table += blocks
+            self.table += blocks[: blocks_for(length)]
+            self.pool.release(blocks[blocks_for(length) :])
             self.ids, self.angles_of = list(ids[:length]), angles_of
+            if self.states is not None:
+                self.states.set(length, state)
+
+    def insert_snapshot(self) -> None:
+        """Cache the state after the last position."""
+        with self.pool.lock:
+            if self.states is not None and (state := self.states.share()) is not None:
+                self.pool.snapshots.put(self.table, self.length, state)
 
     def drop(self, start: int, stop: int) -> None:
         """Drop positions ``start..stop``; later ones move down, their keys re-rotated to the new positions."""
@@ -194,10 +232,13 @@ class KVCache:
             self.pool.share(other.table)
         other.ids = self.ids.copy()
         other.angles_of, other._altered_from = self.angles_of, self._altered_from
+        if self.states is not None and other.states is not None:
+            other.states.set(self.length, self.states.share())
         return other
 
     def clear(self) -> None:
         """Free all blocks; later sequences may still match them."""
+        self.insert_snapshot()
         self.insert_prefix(self.length)
         self.rewind(0)
 

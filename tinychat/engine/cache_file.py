@@ -3,8 +3,9 @@
     "tinychat keys and values" and a newline, length and CRC-32 of the header (uint32, little-endian), header, blocks
 
 The header is a JSON object: `of`, the fingerprint of model and program, `kv`, `angles` (`models.rope.angle_set`), the
-shape of a block, `ids`, and the CRC-32 of each block. A block is its keys, values and scales as they are in memory. A
-file with anything else, or damaged, counts as none.
+shape of a block, `ids`, and the CRC-32 of each block. A block is its keys, values and scales as they are in memory.
+`positions` are those of the snapshots of states, which follow the blocks, and `states` their CRC-32. A file with
+anything else, or damaged, counts as none.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple, cast
 
 from tinychat.engine.blocks import BlockPool, blocks_for
 from tinychat.engine.cache import KVCache
+from tinychat.engine.states import State, state_bytes
 from tinychat.errors import CacheFullError, SessionError
 from tinychat.files import open_regular, replacing
 from tinychat.held_signals import held_signals
@@ -36,6 +38,8 @@ class _Header(NamedTuple):
     angles: int
     ids: list[int]
     checksums: list[int]  # of the blocks
+    positions: list[int]  # of the snapshots
+    states: list[int]  # checksums of these
 
 
 def write_cache(path: Path, cache: KVCache, of: str) -> bool:
@@ -43,7 +47,8 @@ def write_cache(path: Path, cache: KVCache, of: str) -> bool:
 
     of : fingerprint of the model and program. SessionError if the file cannot be written; it is then as it was before.
     """
-    length, angles = cache.lasting, angle_set(cache.config, cache.angles_of)
+    cache.insert_snapshot()
+    length, angles, snapshots = cache.lasting, angle_set(cache.config, cache.angles_of), cache.snapshots
     if not length or angles is None:
         return False
     table = cache.table[: blocks_for(length)]
@@ -51,15 +56,18 @@ def write_cache(path: Path, cache: KVCache, of: str) -> bool:
         "angles": angles,
         "ids": cache.ids[:length],
         "blocks": [_checksum(cache.pool, block) for block in table],
+        "positions": [position for position, _ in snapshots],
+        "states": [zlib.crc32(_memory_of(state)) for _, state in snapshots],
     }
     text = json.dumps(header, separators=(",", ":")).encode()
     try:
         with replacing(path) as file:
             file.write(_MAGIC + _number(len(text)) + _number(zlib.crc32(text)) + text)
             # At once as large as it becomes: other programs see what it takes.
-            file.truncate(file.tell() + sum(part.nbytes for block in table for part in _parts(cache.pool, block)))
-            for block in table:
-                file.writelines(_parts(cache.pool, block))
+            parts = [part for block in table for part in _parts(cache.pool, block)]
+            parts += [_memory_of(state) for _, state in snapshots]
+            file.truncate(file.tell() + sum(part.nbytes for part in parts))
+            file.writelines(parts)
     except OSError as error:
         raise SessionError(
             f"{path} cannot be written ({error.strerror or error}): free some space, or give another path"
@@ -92,6 +100,13 @@ def _read(file: BufferedIOBase, pool: BlockPool, of: str) -> int:
                     return 0
                 if _checksum(pool, block) != checksum:
                     return 0
+            for position, checksum in zip(header.positions, header.states):
+                let_signals_act()
+                state = State(state_bytes(pool.config) // 4)
+                memory = _memory_of(state)
+                if file.readinto(memory) != memory.nbytes or zlib.crc32(memory) != checksum:
+                    return 0
+                pool.snapshots.put(table, position, state)
             pool.insert_prefix(header.angles, header.ids, table)
         finally:
             pool.release(table)
@@ -120,12 +135,17 @@ def _header(file: BufferedIOBase, pool: BlockPool, of: str) -> _Header | None:
     wanted = _description(pool, of)
     if not isinstance(value, dict) or {name: value.get(name) for name in wanted} != wanted:
         return None
-    header = _Header(value.get("angles"), value.get("ids"), value.get("blocks"))  # type: ignore[arg-type]
+    header = _Header(*(value.get(name) for name in ("angles", "ids", "blocks", "positions", "states")))  # type: ignore[arg-type]
+    has_states = state_bytes(pool.config) > 0
     is_sound = (
         type(header.angles) is int
         and _are_integers(header.ids, pool.config.vocab_size)
         and _are_integers(header.checksums, 1 << 32)
         and len(header.checksums) == blocks_for(len(header.ids)) > 0
+        and _are_integers(header.positions, len(header.ids) + 1)
+        and _are_integers(header.states, 1 << 32)
+        and len(header.positions) == len(header.states) <= len(header.ids) * has_states
+        and 0 not in header.positions
     )
     return header if is_sound else None
 
@@ -138,12 +158,16 @@ def _are_integers(values: object, end: int) -> bool:
 def _description(pool: BlockPool, of: str) -> dict[str, Any]:
     """Return the part of the header that must match the pool's."""
     shapes = [[str(buffer.dtype), *buffer.shape[1:]] for buffer in pool.buffers]
-    return {"of": of, "kv": pool.kv, "order": sys.byteorder, "shapes": shapes}
+    return {"of": of, "kv": pool.kv, "order": sys.byteorder, "shapes": shapes, "state": state_bytes(pool.config)}
 
 
 def _parts(pool: BlockPool, block: int) -> list[memoryview]:
     """Return the memory of a block."""
     return [memoryview(buffer[block].reshape(-1).view("u1")) for buffer in pool.buffers]
+
+
+def _memory_of(state: State) -> memoryview:
+    return memoryview(state.numbers.view("u1").data)
 
 
 def _checksum(pool: BlockPool, block: int) -> int:

@@ -80,7 +80,7 @@ def count_step(
     """Count a step of `T` tokens after `start` others; cache_bytes : of a position in a layer's cache."""
     counter, none = Counter(config, quantization, T), np.zeros(0, np.int64)
     positions = np.arange(start, start + T)
-    batch = Batch(np.array([T, 1, 1]), none, positions, *[none] * 7)
+    batch = Batch(np.array([T, 1, 1]), none, positions, *[none] * 8)
     p = parameters_of(config, NamedTensors(config))
     forward(counter, p, dims_of(config), cache_bytes, counter.widths, None, batch, Width())
     return counter

@@ -152,7 +152,8 @@ class Engine:
         """Run a step that was checked, and append its ids to the caches."""
         for span in spans:
             span.cache.make_room(len(span.ids))
-        self._workers.run(*self._post(spans, logits))
+        states = self._begin_states(spans)
+        self._workers.run(*self._post(spans, logits), states)
         for span in spans:
             span.cache.append(span.ids, span.sequence_length)
 
@@ -196,6 +197,15 @@ class Engine:
             self._pointers[self._replaced : -len(where)], self._memory = np.concatenate(memory), memory
         self._pointers[-len(where) :] = where
         return T, self._lasting, self.pool.buffers, attention.scratch, logits
+
+    def _begin_states(self, spans: SequenceOf[ScheduledChunk]) -> tuple[object, ...]:
+        """Write the addresses of the sequences' states; return these."""
+        held: list[object] = []
+        for i, span in enumerate(spans):
+            if (states := span.cache.states) is not None:
+                self._batch.states[:, i] = states.begin(len(span.ids))
+                held.append(states.memory)
+        return tuple(held)
 
     def costs(self, T: int, start: int) -> list[Cost]:
         """Return the cost of each stage of a step of `T` tokens after `start` others."""

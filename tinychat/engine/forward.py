@@ -2,9 +2,10 @@
 
 It reads like the paper: embedding, then for each layer attention and MLP, each behind a norm and added to the
 residual stream, then the last norm and the output matrix. What only some families have is a kind of its own: a norm
-that is not there (`NoNorm`), a short convolution in attention's place, an MLP without a gate, beside attention or of
-experts, numbers without a cap. A function that depends on a kind is `by_kind`: its own body is the common case, which
-`where` replaces; or it does nothing `unless` the model has a part. Of what it does not have nothing is compiled.
+that is not there (`NoNorm`), a short convolution or a state in attention's place, an MLP without a gate, beside
+attention or of experts, numbers without a cap. A function that depends on a kind is `by_kind`: its own body is the
+common case, which `where` replaces; or it does nothing `unless` the model has a part. Of what it does not have nothing
+is compiled.
 
 This is plain Python, which `engine.compiled` compiles, calibration runs in NumPy (`conversion.float_pass`), and
 `engine.counting` runs to find how much memory and work it takes. The calls with a `team` are its stages
@@ -13,7 +14,7 @@ does its share of each stage; a stage ends when all threads have done theirs, so
 Three kinds of arrays stay apart: parameters (never written), scratch (allocated once), cache.
 """
 
-from tinychat.engine.arguments import ExpertMlp, ParallelMlp, PlainMlp, ShortConvolution
+from tinychat.engine.arguments import DeltaLayer, ExpertMlp, GatedAttention, ParallelMlp, PlainMlp, ShortConvolution
 from tinychat.engine.stages import (
     add_normed,
     add_positions,
@@ -21,13 +22,18 @@ from tinychat.engine.stages import (
     attend,
     cap_rows,
     choose_experts,
+    convolve,
+    delta_factors,
+    delta_rule,
     embed,
+    gate_attended,
     group_rows,
     head,
     layer_cache,
     layer_of,
     linear,
     linear_routed,
+    norm_gated,
     norm_rows,
     norm_width,
     pick_rows,
@@ -39,6 +45,7 @@ from tinychat.engine.stages import (
     quantize_routed_gated,
     rope_append,
     short_convolution,
+    take_gates,
 )
 from tinychat.engine.wiring import by_kind, unless
 from tinychat.kernels.variants import NoNorm, NoPositions, NoShared, Unchanged
@@ -108,6 +115,33 @@ def _(team, T, w, sizes, kv, s, attention, batch):
     linear(team, T, w.in_proj, s, s.qkv, STORE)
     short_convolution(team, T, batch, s.qkv, w.taps, s.rows, sizes, kv, s.attended)
     quantize_plain(team, T, s.attended, w.out_proj, s)
+    linear(team, T, w.out_proj, s, s.hidden, ADD)
+
+
+@run_mixer.where(w=GatedAttention)
+def _(team, T, w, sizes, kv, s, attention, batch):
+    a = w.attention
+    quantize_normed(team, T, s.hidden, a.input_layernorm, sizes, a.qkv_proj, s)
+    linear(team, T, a.qkv_proj, s, s.qkv, STORE)
+    take_gates(team, T, s.qkv, sizes, s.states.heads)
+    rope_append(team, T, batch, s.qkv, a.q_norm, a.k_norm, a.angles, a.rotary_dim, sizes, kv)
+    attend(team, batch, s.qkv, sizes, a.window, a.scoring, kv, attention, s.attended)
+    gate_attended(team, T, s.states.heads, sizes, s.attended)
+    quantize_plain(team, T, s.attended, a.o_proj, s)
+    linear(team, T, a.o_proj, s, s.hidden, ADD)
+
+
+@run_mixer.where(w=DeltaLayer)
+def _(team, T, w, sizes, kv, s, attention, batch):
+    quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.gates_proj, s.states.inputs)
+    linear(team, T, w.gates_proj, s.states.inputs, s.states.gates, STORE)
+    quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.in_proj, s)
+    linear(team, T, w.in_proj, s, s.qkv, STORE)
+    convolve(team, batch, s.qkv, w.taps, w.layer, sizes)
+    delta_factors(team, T, s.states.gates, w.log_decay, w.bias, s.qkv, sizes, s.states.factors)
+    delta_rule(team, batch, s.qkv, s.states.factors, w.layer, sizes, s.states.out)
+    norm_gated(team, T, s.qkv, w.norm, sizes, s.states.out)
+    quantize_plain(team, T, s.states.out, w.out_proj, s)
     linear(team, T, w.out_proj, s, s.hidden, ADD)
 
 

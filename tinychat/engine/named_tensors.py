@@ -74,6 +74,10 @@ class NamedTensors:
         norm = self._norms[name]
         return NamedVector(norm, norm.at or tuple(range(norm.layers or 1)))
 
+    def by_tap(self, name: str, channels: int) -> Any:
+        """Return the taps of convolutions."""
+        return self.vectors(name)
+
     def positions(self) -> Table | NoPositions:
         """Return the layout of the vectors of positions."""
         return self._positions

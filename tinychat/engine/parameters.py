@@ -7,7 +7,9 @@ import numpy as np
 
 from tinychat.engine.arguments import (
     Attention,
+    DeltaLayer,
     ExpertMlp,
+    GatedAttention,
     GatedMlp,
     Layer,
     ModelDims,
@@ -39,6 +41,7 @@ from tinychat.kernels.variants import (
 )
 from tinychat.kernels.weights import Float32Weight, Int4Weight, Int8Weight, PerLayer, SplitWeight
 from tinychat.models.config import ModelConfig
+from tinychat.models.delta_net import GATES
 from tinychat.models.experts import ROUTER, Experts
 from tinychat.models.folder import ModelFolder
 from tinychat.models.layout import FREQUENT, stored_linears
@@ -97,6 +100,12 @@ class FolderTensors:
         found = self._tensors[name]
         return found if factor == 1 else np.float32(factor) * np.asarray(found, np.float32)
 
+    def by_tap(self, name: str, channels: int) -> Any:
+        """Return the taps of convolutions, all channels of the first one before those of the next."""
+        found = self._tensors[name]
+        turned = found.reshape(len(found), channels, -1).transpose(0, 2, 1)
+        return np.ascontiguousarray(turned).reshape(found.shape)
+
     def positions(self) -> Any:
         """Return the vectors of positions, or `NoPositions`."""
         return self._tensors.get("embed_positions", NoPositions())
@@ -118,14 +127,19 @@ def parameters_of(config: ModelConfig, tensors: Tensors) -> Parameters:
         embed_positions=tensors.positions(),
         embed_norm=tensors.norm("embed_norm"),
         layers=Layer(
-            mixer=_per_layer(L, config.attention_layers, _attention(config, tensors), _convolution(config, tensors)),
-            cache_layer=np.array([config.cache_layers.index(layer) for layer in range(L)], np.int64),
+            mixer=_per_layer(L, config.attention_layers, _attention(config, tensors), _other_mixer(config, tensors)),
+            cache_layer=np.array(_cache_layers(config), np.int64),
             mlp=_mlp(config, tensors),
         ),
         norm=tensors.norm("norm"),
         lm_head=tensors.embedding() if config.tie_word_embeddings else tensors.weight("lm_head"),
         cap=Unchanged() if config.logits_softcap is None else SoftCap(np.float32(config.logits_softcap)),
     )
+
+
+def _cache_layers(config: ModelConfig) -> list[int]:
+    cached = config.cache_layers
+    return [cached.index(layer) if layer in cached else 0 for layer in range(config.num_hidden_layers)]
 
 
 def _per_layer(L: int, layers: Sequence[int], first: Any, second: Any) -> Any:
@@ -139,12 +153,12 @@ def _per_layer(L: int, layers: Sequence[int], first: Any, second: Any) -> Any:
     return PerLayer(indices, first, second)
 
 
-def _attention(config: ModelConfig, tensors: Tensors) -> Attention:
+def _attention(config: ModelConfig, tensors: Tensors) -> Attention | GatedAttention:
     """Return attention, stacked over the layers that have it."""
     layers = config.attention_layers
     no_gains = np.zeros((len(layers), 0), np.float32)
     by_head, by_width = (config.qk_norm == kind for kind in ("head", "width"))
-    return Attention(
+    found = Attention(
         input_layernorm=tensors.norm("input_layernorm", layers),
         qkv_proj=tensors.weight("qkv_proj"),
         width_norm=WidthNorm(tensors.vectors("q_norm"), tensors.vectors("k_norm")) if by_width else NoNorm(),
@@ -157,6 +171,7 @@ def _attention(config: ModelConfig, tensors: Tensors) -> Attention:
         o_proj=tensors.weight("o_proj"),
         post_self_attn_layernorm=tensors.norm("post_self_attn_layernorm", layers),
     )
+    return GatedAttention(found) if config.gated_attention else found
 
 
 def _scoring(config: ModelConfig, tensors: Tensors) -> Any:
@@ -171,8 +186,20 @@ def _scoring(config: ModelConfig, tensors: Tensors) -> Any:
     return Unchanged()
 
 
-def _convolution(config: ModelConfig, tensors: Tensors) -> ShortConvolution | None:
-    """Return the short convolutions, stacked over the layers that have them."""
+def _other_mixer(config: ModelConfig, tensors: Tensors) -> ShortConvolution | DeltaLayer | None:
+    """Return what stands in attention's place, stacked over the layers that have it."""
+    if (net := config.delta_net) is not None:
+        return DeltaLayer(
+            tensors.norm("input_layernorm", net.layers),
+            tensors.weight(GATES),
+            tensors.weight("delta_in_proj"),
+            tensors.by_tap("delta_taps", net.channels),
+            tensors.vectors("delta_A_log"),
+            tensors.vectors("delta_dt_bias"),
+            tensors.vectors("delta_norm"),
+            tensors.weight("delta_out_proj"),
+            np.arange(len(net.layers)),
+        )
     if not config.conv_layers:
         return None
     return ShortConvolution(
@@ -228,8 +255,11 @@ def _activation(config: ModelConfig, layers: Sequence[int]) -> Any:
 
 def dims_of(config: ModelConfig) -> ModelDims:
     """Return the numbers that the compiled forward pass takes."""
-    found = config.experts
-    experts = (found.intermediate_size, found.shared_intermediate_size, found.norm_topk_prob) if found else ()
+    found, net = config.experts, config.delta_net
+    experts = (
+        (found.intermediate_size, found.shared_intermediate_size, found.norm_topk_prob) if found else (0, 0, False)
+    )
+    states = (net.key_heads, net.value_heads, net.key_dim, net.value_dim, net.taps) if net else ()
     return ModelDims(
         config.num_hidden_layers,
         config.num_attention_heads,
@@ -239,4 +269,5 @@ def dims_of(config: ModelConfig) -> ModelDims:
         np.float32(config.rms_norm_eps),
         np.float32(config.embedding_multiplier),
         *experts,
+        *states,
     )

@@ -9,9 +9,11 @@ from tinychat.engine.blocks import blocks_for
 from tinychat.engine.context import MAX_CONTEXT
 from tinychat.kernels.buffers import (
     AttentionScratch,
+    DeltaScratch,
     ExpertScratch,
+    FloatScratch,
     NoExperts,
-    Routing,
+    NoStates,
     attention_scratch,
     max_partials,
     max_slots,
@@ -44,15 +46,20 @@ def allocate_scratch(
         rows=rows,
         tiles=tiles,
         experts=NoExperts(),
+        states=NoStates(),
         **floats("hidden", "last_hidden", "qkv", "attended", "gate_up", "branch"),
     )
+    if config.state_layers:
+        inputs = FloatActivations(np.zeros(tokens * widths.states.inputs.x.columns, np.float32))
+        arrays = floats("gates", "factors", "out", "heads", widths=widths.states)
+        scratch = scratch._replace(states=DeltaScratch(inputs=FloatScratch(inputs, rows, tiles), **arrays))
     if config.experts is None:
         return scratch
     count, used = config.experts.num_experts, config.experts.num_experts_per_tok
     slots = max_slots(chunk_size, used, count)
     router_inputs = FloatActivations(np.zeros(tokens * experts.routing.x.columns, np.float32))
     allocated = ExpertScratch(
-        routing=Routing(router_inputs, rows, tiles),
+        routing=FloatScratch(router_inputs, rows, tiles),
         x=activations(config, quantization, slots * experts.x.columns),
         chosen=np.zeros((chunk_size, used), np.int64),
         weights=np.zeros((chunk_size, used + 1), np.float32),
@@ -101,4 +108,5 @@ def allocate_batch(config: ModelConfig, chunk_size: int, stages: int) -> Batch:
         clocks=np.zeros(2 + stages, np.int64),
         cos_sin=np.zeros((1 + max(config.angle_sets), chunk_size, config.rotary_dim), np.float32),
         query_factors=np.zeros(chunk_size, np.float32),
+        states=np.zeros((3, chunk_size if config.state_layers else 0), np.int64),
     )

@@ -69,12 +69,15 @@ class Sequence:
         """
         ids = exact_ids(ids)
         length = min(self.reusable_prefix(ids), len(ids) - 1)
-        self.cache.rewind(length if self.cache.can_rewind(length) else 0)
+        # Here a message ends, to which the conversation may come back.
+        self.cache.insert_snapshot()
+        self.cache.rewind(self.cache.resumable(length))
         self.cache.match_prefix(ids[:-1], len(ids))
         return self.cache.length
 
     def insert_prefix(self) -> None:
         """Let later sequences with the same prefix use the cached blocks."""
+        self.cache.insert_snapshot()
         self.cache.insert_prefix(self.cache.length)
 
     def release(self) -> None:
@@ -88,9 +91,12 @@ class Sequence:
     def rows_at_once(self, most: int) -> int:
         """Return how many of up to `most` ids one step may take with the result of as many steps.
 
-        Fewer than a step holds where the angles of keys depend on how many follow.
+        Fewer than a step holds where the angles of keys depend on how many follow, and one where a state goes on with
+        each: rows that turn out wrong would cost the others a second run.
         """
         length = self.cache.length
+        if self.cache.states is not None:
+            most = min(most, 1)
         most = min(most, self.context_size - length, self.chunk_size)
         first = angle_set(self.engine.config, length + 1)
         if first is None:
@@ -100,7 +106,8 @@ class Sequence:
     @property
     def saved_bytes(self) -> int:
         """Size of the file that `save` would write, about."""
-        return self.cache.lasting * self.engine.pool.position_bytes
+        states = sum(state.numbers.nbytes for _, state in self.cache.snapshots)
+        return self.cache.lasting * self.engine.pool.position_bytes + states
 
     def save(self, path: Path) -> bool:
         """Write keys and values to a file; return whether there are any (SessionError if it cannot be written)."""
@@ -111,25 +118,27 @@ class Sequence:
         return read_cache(path, self.engine.pool, self.engine.origin)
 
     def rewind(self, length: int) -> None:
-        """Cut the cache to `length` positions, and compute again what was freed of them."""
+        """Cut the cache to `length` positions, and compute again what was freed of them, or is no longer cached."""
         kept = self.ids[:length]
-        if self.cache.can_rewind(len(kept)):
-            self.cache.rewind(length)
+        resumable = self.cache.resumable(len(kept))
+        if resumable == len(kept):
+            self.cache.rewind(resumable)
         else:
-            self._run_again(kept, self.cache.angles_of)
+            self._run_again(kept, self.cache.angles_of, resumable)
 
     def drop(self, start: int, stop: int) -> None:
         """Drop positions ``start..stop``: later keys are re-rotated.
 
-        Where blocks were freed, all from `start` on leaves the cache, or all, and may be run again.
+        Where blocks were freed, all from `start` on leaves the cache, or all, and may be run again; with a state, all
+        from a snapshot before `start` on.
         """
         start, stop = index(start), index(stop)
         if not 0 <= start <= stop <= self.cache.length:
             raise SettingError(f"positions {start} to {stop} cannot be dropped: there are {self.cache.length}")
-        if self.cache.is_whole:
+        if self.cache.can_move:
             self.cache.drop(start, stop)
         else:
-            self.cache.rewind(start if self.cache.can_rewind(start) else 0)
+            self.cache.rewind(self.cache.resumable(start))
 
     def resize(self, context_size: int) -> None:
         """Set the capacity; SettingError if it is less than the length, or more than this machine's memory."""
@@ -148,7 +157,7 @@ class Sequence:
         engine = self.engine.changed(kv or self.kv, min(threads or self.engine.threads, available_cores()))
         engine.compile(progress)
         other = new_sequence(engine, self.context_size)
-        if self.cache.is_whole:
+        if self.cache.can_move:
             other.cache = self.cache.copy(engine.pool)
         else:
             other._run_again(self.ids, self.cache.angles_of)
@@ -201,11 +210,11 @@ class Sequence:
         wanted, found = self._angle_sets(sequence_length)
         return self.cache.length > 0 and None not in (wanted, found) and wanted != found
 
-    def _run_again(self, ids: SequenceOf[int], sequence_length: int) -> None:
-        """Compute keys and values of `ids` again, with the angles of a sequence of so many tokens."""
+    def _run_again(self, ids: SequenceOf[int], sequence_length: int, first: int = 0) -> None:
+        """Compute keys and values of `ids` again from index `first` on, with the angles of so many tokens."""
         ids = list(ids)
-        self.cache.rewind(0)
-        for start in range(0, len(ids), self.chunk_size):
+        self.cache.rewind(first)
+        for start in range(first, len(ids), self.chunk_size):
             self.engine.run([self.span(ids[start : start + self.chunk_size], sequence_length)])
 
 

@@ -13,7 +13,11 @@ from tinychat.models.layout import padded
 
 FLOAT = 4  # bytes
 # What profiles call the inputs of linears that take them as they are.
-PLAIN_INPUTS = {"o_proj": "quantize attention", "conv_out_proj": "quantize convolution"}
+PLAIN_INPUTS = {
+    "o_proj": "quantize attention",
+    "conv_out_proj": "quantize convolution",
+    "delta_out_proj": "quantize states",
+}
 
 
 @compiled_by("weight_access")
@@ -130,6 +134,54 @@ def short_convolution(counter, T, batch, bcx, taps, rows, sizes, cache, out):
     out.need(D)
     seen = taps.layout.size // D
     counter.note("short convolution", T * D * (3 + seen) * FLOAT, T * D * (2 + seen))
+
+
+@stage("delta_net")
+def take_gates(counter, T, qkv, sizes, gates):
+    """Take the gates out between queries and keys."""
+    H, G, d = counter.heads
+    gates.need(H * d)
+    counter.note("gates of attention", T * 2 * (H + 2 * G) * d * FLOAT)
+
+
+@stage("delta_net")
+def gate_attended(counter, T, gates, sizes, attended):
+    """Multiply what attention gives by its gates."""
+    columns = sizes.num_attention_heads * sizes.head_dim
+    counter.note("gates of attention", T * columns * 3 * FLOAT, T * columns * 4)
+
+
+@stage("delta_net")
+def convolve(counter, batch, x, taps, layer, sizes):
+    """Convolve queries, keys and values over the last positions, in place; the last inputs are part of the state."""
+    T, C = counter.T, counter.config.delta_net.channels
+    counter.note("convolution", (2 * T + 3 * sizes.taps) * C * FLOAT, T * C * sizes.taps)
+
+
+@stage("delta_net")
+def delta_factors(counter, T, gates, log_decay, bias, x, sizes, factors):
+    """Write decays, rates, and the factors of keys and queries."""
+    keys = sizes.key_heads * sizes.key_dim
+    gates.need(padded(2 * sizes.value_heads, LANES))
+    factors.need(2 * (sizes.value_heads + sizes.key_heads))
+    counter.note("decays and rates", T * 2 * (keys + sizes.value_heads) * FLOAT, T * 2 * keys)
+
+
+@stage("delta_net")
+def delta_rule(counter, batch, x, factors, layer, sizes, out):
+    """Scan the positions; the state is read once and written once for each sequence."""
+    T, values = counter.T, sizes.value_heads * sizes.value_dim
+    state = values * sizes.key_dim
+    out.need(values)
+    counter.note("delta rule", (2 * state + T * 2 * values) * FLOAT, T * 3 * state)
+
+
+@stage("delta_net")
+def norm_gated(counter, T, x, gain, sizes, out):
+    """Norm each head's result, and multiply it by its gate."""
+    values = sizes.value_heads * sizes.value_dim
+    x.need(padded(counter.config.delta_net.channels + values, LANES))
+    counter.note("gated norm", T * values * 3 * FLOAT, T * values * 5)
 
 
 @stage("norms")

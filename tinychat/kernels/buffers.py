@@ -129,8 +129,8 @@ class NoExperts(NamedTuple):
     """A model without experts."""
 
 
-class Routing(NamedTuple):
-    """Scratch of the router's linear."""
+class FloatScratch(NamedTuple):
+    """Scratch of a float32 linear beside quantized ones."""
 
     x: Any  # FloatActivations of C tokens
     rows: np.ndarray  # float32 [threads, >= K]
@@ -140,7 +140,7 @@ class Routing(NamedTuple):
 class ExpertScratch(NamedTuple):
     """Working memory of mixtures of experts, for up to C tokens, k choices of each, E experts and S slots."""
 
-    routing: Routing
+    routing: FloatScratch
     x: Any  # activations by slot
     logits: np.ndarray  # float32 [C, E + 1 padded, and 16 more]
     chosen: np.ndarray  # int64 [C, k]: experts, the likeliest first
@@ -151,6 +151,20 @@ class ExpertScratch(NamedTuple):
     active: np.ndarray  # int64 [1 + E]: how many experts have rows, then these
     gate_up: np.ndarray  # float32 [S, 2 F + slack]
     down: np.ndarray  # float32 [S, D]
+
+
+class NoStates(NamedTuple):
+    """A model without states."""
+
+
+class DeltaScratch(NamedTuple):
+    """Working memory of Gated DeltaNet, for up to C tokens."""
+
+    inputs: FloatScratch  # of the linear of gates
+    gates: np.ndarray  # float32 [C, 2 Hv + slack]
+    factors: np.ndarray  # float32 [C, 2 Hv + 2 Hk]
+    out: np.ndarray  # float32 [C, Hv dv]
+    heads: np.ndarray  # float32 [C, H d]: gates of what attention gives
 
 
 def max_slots(tokens: int, chosen: int, experts: int) -> int:

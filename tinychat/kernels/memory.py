@@ -99,6 +99,17 @@ def numbers_at(typingctx, address):
     return numbers(address), codegen
 
 
+@intrinsic
+def floats_at(typingctx, address):
+    """Return float32 numbers from an address on, as an array of unknown length."""
+    floats = types.Array(types.float32, 1, "C")
+
+    def codegen(context, builder, signature, arguments):
+        return array_from(context, builder, floats, arguments[0], [I64(0)])
+
+    return floats(address), codegen
+
+
 def array_from(context, builder, kind: types.Array, address: ir.Value, shape: list[ir.Value]) -> ir.Value:
     """Emit a C-contiguous array of that type at an address, which does not own its memory."""
     array = arrayobj.make_array(kind)(context, builder)

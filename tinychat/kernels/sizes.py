@@ -29,6 +29,7 @@ STORAGE: dict[str, np.dtype[Any]] = {
 }
 PER_LANE = {"bf16": 2}
 BLOCK = 64
+SNAPSHOT = 512  # positions from one snapshot of a state to the next
 
 HAS_BF16 = ISA == "avx512vnni" and llvm.get_host_cpu_features().get("avx512bf16", False)
 # AMD's processors make 32 products in the time of an fma's 16. Intel's take four times as long for them: two cycles,

@@ -138,6 +138,19 @@ def scale_by_token(builder, tile, scales, index, tokens):
     return [builder.fmul(value, factors[i % len(tokens)]) for i, value in enumerate(tile)]
 
 
+@operation(SAME, SAME, types.float32)
+def scaled(builder, tile, factor):
+    """Return ``tile * factor``."""
+    return [builder.fmul(value, builder.splat(factor)) for value in tile]
+
+
+@operation(SAME, SAME, ANY, types.float32, types.float32)
+def corrected(builder, wanted, found, factor, rate):
+    """Return ``(wanted - found * factor) * rate`` of two tiles."""
+    factor, rate = builder.splat(factor), builder.splat(rate)
+    return [builder.fmul(builder.fsub(w, builder.fmul(f, factor)), rate) for w, f in zip(wanted, found)]
+
+
 @operation(types.void, ANY, INDEX, INDEX, ANY, ANY)
 def store_tokens(builder, array, index, stride, tile, tokens):
     """Store a tile; the vectors of token t are one after another, from flat element ``index + t * stride`` on."""

@@ -35,7 +35,7 @@ def find_family(architecture: str) -> Family | None:
     Most have the name of their file: to import all files would take some 20 milliseconds of every start.
     """
     for file in pkgutil.iter_modules(families.__path__):
-        if architecture.lower().startswith(file.name.replace("_", "")):
+        if architecture.lower().replace("_", "").startswith(file.name.replace("_", "")):
             for family in _families_in(file.name):
                 if family.architecture == architecture:
                     return family

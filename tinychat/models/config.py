@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from tinychat.errors import CheckpointError, UnsupportedModelError
 from tinychat.json_file import one_line
 from tinychat.models.config_values import MAX_VOCAB_SIZE, ConfigValues
+from tinychat.models.delta_net import DeltaNet
 from tinychat.models.experts import Experts
 from tinychat.models.rope_scaling import MAX_POSITIONS, RopeScaling, read_rope, read_rotary_dim, refuse_partial_rotary
 
@@ -72,6 +73,8 @@ class ModelConfig:
     experts: Experts | None = None
     conv_layers: tuple[int, ...] = ()  # the layers that have a short convolution instead of attention
     conv_L_cache: int = 0  # positions that a convolution sees, its own included: the window of those layers
+    gated_attention: bool = False  # queries come with gates, whose sigmoid multiplies what attention gives
+    delta_net: DeltaNet | None = None  # the layers that have a state instead of attention
     writes: bool = True  # False for a model that gives embeddings: it has no output matrix, or one that means nothing
 
     @property
@@ -91,17 +94,24 @@ class ModelConfig:
     @property
     def attention_layers(self) -> tuple[int, ...]:
         """The layers that have attention."""
-        return tuple(layer for layer in range(self.num_hidden_layers) if layer not in self.conv_layers)
+        others = {*self.conv_layers, *self.state_layers}
+        return tuple(layer for layer in range(self.num_hidden_layers) if layer not in others)
+
+    @property
+    def state_layers(self) -> tuple[int, ...]:
+        """The layers whose past is a state."""
+        return self.delta_net.layers if self.delta_net else ()
 
     @property
     def cache_layers(self) -> tuple[int, ...]:
         """For each layer of the KV cache, the model's layer that it belongs to.
 
-        Attention has one; a convolution as many as hold `hidden_size` numbers of a position as keys and values.
+        Attention has one; a convolution as many as hold `hidden_size` numbers of a position as keys and values; a
+        layer with a state none.
         """
         of_convolution = -(-self.hidden_size // (2 * self.num_key_value_heads * self.head_dim))
-        layers = range(self.num_hidden_layers)
-        return tuple(layer for layer in layers for _ in range(of_convolution if layer in self.conv_layers else 1))
+        counts = dict.fromkeys(self.conv_layers, of_convolution) | dict.fromkeys(self.state_layers, 0)
+        return tuple(layer for layer in range(self.num_hidden_layers) for _ in range(counts.get(layer, 1)))
 
     @property
     def angle_sets(self) -> tuple[int, ...]:

@@ -82,6 +82,8 @@ def decoder_linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
     queries = config.num_attention_heads * config.head_dim
     keys = config.num_key_value_heads * config.head_dim
     qkv_rows = (queries, keys, keys) if len(names.qkv) == 3 else (queries + 2 * keys,)
+    if config.gated_attention:
+        qkv_rows = (2 * queries, keys, keys)
     mlp_at = config.experts.dense_layers(L) if config.experts else ()
     mlp_layers = len(mlp_at) if config.experts else L
     found = [

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from tinychat.errors import SettingError
 from tinychat.models.architectures import linears, norms, tables
 from tinychat.models.config import ModelConfig
+from tinychat.models.delta_net import GATES
 from tinychat.models.experts import ROUTER
 from tinychat.models.passthrough import NATIVE, Form, PassthroughLinear
 from tinychat.models.tensors import Linear
@@ -30,8 +31,12 @@ LINEARS = (
     "shared_down_proj",
     "conv_in_proj",
     "conv_out_proj",
+    "delta_in_proj",
+    GATES,
+    "delta_out_proj",
     "lm_head",
 )
+UNQUANTIZED = (ROUTER, GATES)
 # The first rows of the embedding, where they are stored apart from the others.
 FREQUENT = "frequent_tokens"
 LANES = 16
@@ -69,8 +74,8 @@ class Quantization:
             raise SettingError("codes pass through only where each linear has forms, in groups of 32 columns")
 
     def dtype_of(self, linear: str) -> str:
-        """Return the number format of a linear: a router, which is small and decides much, stays float32."""
-        if linear == ROUTER:
+        """Return the number format of a linear: small ones that decide much, such as a router, stay float32."""
+        if linear in UNQUANTIZED:
             return "f32"
         return "int8" if linear in (*self.int8, FREQUENT) else self.dtype
 

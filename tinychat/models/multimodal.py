@@ -21,6 +21,7 @@ WRAPPERS: Mapping[str, Mapping[str, object]] = {
     "InternVLForConditionalGeneration": {"model_type": "qwen2"},
     "Qwen2_5_VLForConditionalGeneration": {"model_type": "qwen2"},
     "Qwen3VLForConditionalGeneration": {"model_type": "qwen3"},
+    "Qwen3_5ForConditionalGeneration": {"model_type": "qwen3_5_text"},
 }
 # Names of text models that compute the same as another one.
 _SAME_AS = {"qwen2_5_vl_text": "qwen2", "qwen3_vl_text": "qwen3"}

@@ -48,7 +48,7 @@ def read_qwen2_moe(values: ConfigValues, config: ModelConfig) -> ModelConfig:
 
     windows = read_windows(values, config.num_hidden_layers, is_windowed, switched=True)
     shared = values.integer("shared_expert_intermediate_size", 1, 1 << 22)
-    experts = replace(_read_sparse(values, config), shared_intermediate_size=shared)
+    experts = replace(read_sparse(values, config), shared_intermediate_size=shared)
     return replace(config, qkv_bias=values.flag("qkv_bias", True), sliding_windows=windows, experts=experts)
 
 
@@ -56,11 +56,11 @@ def read_qwen3_moe(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """All layers have the window, if it is used."""
     bias = values.flag("attention_bias", False)
     windows = (read_window(values, switched=True) or 0,) * config.num_hidden_layers
-    experts = _read_sparse(values, config)
+    experts = read_sparse(values, config)
     return replace(config, qkv_bias=bias, o_bias=bias, qk_norm="head", sliding_windows=windows, experts=experts)
 
 
-def _read_sparse(values: ConfigValues, config: ModelConfig) -> Experts:
+def read_sparse(values: ConfigValues, config: ModelConfig) -> Experts:
     """Read Qwen's experts: every ``decoder_sparse_step``-th layer has some, but those of ``mlp_only_layers``."""
     step, dense = values.integer("decoder_sparse_step", 1, 4096), values.get("mlp_only_layers") or []
     if not isinstance(dense, list) or not all(type(layer) is int for layer in dense):

@@ -1,0 +1,149 @@
+"""Gated DeltaNet against the formulas; the same bits in any chunks, on any threads, beside other sequences."""
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import reference
+from kernels.kernel_inputs import EPS, UNTOUCHED, assert_within, on_threads
+
+from tinychat.engine.arguments import ModelDims
+from tinychat.engine.states import State
+from tinychat.kernels.delta_net import (
+    convolve,
+    delta_factors,
+    delta_rule,
+    gate_attended,
+    norm_gated,
+    take_gates,
+)
+from tinychat.kernels.sizes import SNAPSHOT
+
+GROUPS, HEADS, TAPS, LAYERS = 2, 6, 4, 2
+LAYER = 1  # of those with a state
+
+
+class Rows(NamedTuple):
+    """Of a batch, what these stages read."""
+
+    counts: np.ndarray
+    positions: np.ndarray
+    firsts: np.ndarray
+    states: np.ndarray
+
+
+def dims(size):
+    return ModelDims(
+        0, 3, 32, 0, 0, np.float32(1e-6), key_heads=GROUPS, value_heads=HEADS, key_dim=16, value_dim=size, taps=TAPS
+    )
+
+
+class Inputs:
+    """The projections of T positions, and the parameters of a layer; some heads forget at once, some hardly."""
+
+    def __init__(self, rng, T, size):
+        self.sizes, self.channels = dims(size), 2 * GROUPS * 16 + HEADS * size
+        self.x = rng.standard_normal((T, self.channels + HEADS * size)).astype(np.float32)
+        self.gates = rng.standard_normal((T, 2 * HEADS + 3)).astype(np.float32)
+        self.taps = rng.uniform(-1, 1, (self.channels, TAPS)).astype(np.float32)
+        self.log_decay = np.linspace(-8, 4, HEADS).astype(np.float32)
+        self.bias, self.gain = (rng.standard_normal(n).astype(np.float32) for n in (HEADS, size))
+        self.gates[0, :HEADS], self.gates[0, HEADS : 2 * HEADS] = 90, -90  # rates of 1, and steps of 0
+        self.layer_floats = (TAPS - 1) * self.channels + HEADS * 16 * size
+
+    def new_state(self):
+        state = State(LAYERS * self.layer_floats)
+        state.numbers[:] = UNTOUCHED
+        return state
+
+    def run(self, parts, threads=1):
+        """Run rows of some sequences: ``(first, last, state before, its successor, state in between)`` of each.
+
+        Positions are those of the rows; returns the results [T, Hv dv].
+        """
+        at = np.concatenate([np.arange(first, last) for first, last, *_ in parts])
+        ends = np.cumsum([0, *(last - first for first, last, *_ in parts)])
+        states = np.array([[state.address if state else 0 for state in held] for _, _, *held in parts], np.int64).T
+        batch = Rows(np.array([len(at), 0, len(parts)]), at, ends, np.ascontiguousarray(states))
+        x, T = self.x[at].copy(), len(at)
+        factors = np.full((T, 2 * (HEADS + GROUPS) + 1), UNTOUCHED, np.float32)
+        out = np.full((T, HEADS * self.sizes.value_dim + 16), UNTOUCHED, np.float32)
+        layer, taps = np.int64(LAYER), np.ascontiguousarray(self.taps.T).reshape(-1)
+        on_threads(convolve, threads, batch, x, taps, layer, self.sizes)
+        gates = self.gates[at].copy()
+        on_threads(delta_factors, threads, T, gates, self.log_decay, self.bias, x, self.sizes, factors)
+        on_threads(delta_rule, threads, batch, x, factors, layer, self.sizes, out)
+        on_threads(norm_gated, threads, T, x, self.gain, self.sizes, out)
+        assert (out[:, -16:] == UNTOUCHED).all() and (factors[:, -1] == UNTOUCHED).all()
+        return out[:, :-16]
+
+    def expected(self):
+        """Return the result of the formulas, and the state after the last position."""
+        qkv, z = np.split(self.x.astype(np.float64), [self.channels], axis=1)
+        qkv = reference.silu(reference.causal_convolution(qkv, self.taps))
+        q, k, v = np.split(qkv, [GROUPS * 16, 2 * GROUPS * 16], axis=1)
+        q, k = (each.reshape(len(self.x), GROUPS, 16) for each in (q, k))
+        heads = (len(self.x), HEADS, -1)
+        rates, steps = (self.gates[:, : 2 * HEADS].astype(np.float64).reshape(-1, 2, HEADS)[:, i] for i in range(2))
+        decays = np.exp(-np.exp(self.log_decay.astype(np.float64)) * np.logaddexp(0, steps + self.bias))
+        out, state = reference.delta_rule(q, k, v.reshape(heads), decays, 1 / (1 + np.exp(-rates)))
+        normed = reference.rms_norm(out, self.gain, 1e-6) * reference.silu(z.reshape(heads))
+        return normed.reshape(len(self.x), -1), state
+
+
+def matrices(inputs, state):
+    """Return the matrices of the layer [Hv, dk, dv]."""
+    whole = state.numbers.reshape(LAYERS, -1)
+    assert (whole[0] == UNTOUCHED).all(), "another layer's part stays as it is"
+    found = whole[LAYER, (TAPS - 1) * inputs.channels :].reshape(HEADS, -1, 16, 16)
+    return found.transpose(0, 2, 1, 3).reshape(HEADS, 16, -1)
+
+
+# Columns in whole tiles of four vectors, and not.
+@pytest.mark.parametrize("size", [64, 48])
+@pytest.mark.parametrize("T", [1, 2, 90])
+def test_formulas(size, T, rng):
+    inputs = Inputs(rng, T, size)
+    after = inputs.new_state()
+    out = inputs.run([(0, T, None, after, None)], threads=2)
+    expected, state = inputs.expected()
+    assert_within(out, expected, 300 * EPS * (1 + np.abs(expected)))
+    assert_within(matrices(inputs, after), state, 100 * EPS * (1 + np.abs(state)))
+
+
+@pytest.mark.parametrize("size", [64, 48])
+def test_same_bits_in_any_chunks_on_any_threads_beside_others(size, rng):
+    T = SNAPSHOT + 40
+    inputs = Inputs(rng, T, size)
+    last, between = inputs.new_state(), inputs.new_state()
+    together = inputs.run([(0, T, None, last, between)], threads=3)
+    states, parts, cuts = [None], [], [0, 1, 3, 90, SNAPSHOT, SNAPSHOT + 1, T]
+    for first, end in pairwise(cuts):
+        states.append(inputs.new_state())
+        parts.append(inputs.run([(first, end, states[-2], states[-1], None)]))
+    assert np.concatenate(parts).tobytes() == together.tobytes()
+    assert states[-1].numbers.tobytes() == last.numbers.tobytes()
+    assert states[cuts.index(SNAPSHOT)].numbers.tobytes() == between.numbers.tobytes()
+    # Two at once, one of them from its beginning; what a step begins with stays.
+    before = states[2].numbers.copy()
+    pair = [(3, 90, states[2], inputs.new_state(), None), (0, 1, None, inputs.new_state(), None)]
+    assert inputs.run(pair, threads=2).tobytes() == np.concatenate([parts[2], parts[0]]).tobytes()
+    assert pair[0][3].numbers.tobytes() == states[3].numbers.tobytes()
+    assert states[2].numbers.tobytes() == before.tobytes()
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_gates_of_attention(threads, rng):
+    T, columns = 5, 3 * 32
+    qkv = rng.standard_normal((T, 2 * columns + 80)).astype(np.float32)
+    queries, gates, others = np.split(qkv, [columns, 2 * columns], axis=1)
+    attended = rng.standard_normal((T, columns + 16)).astype(np.float32)
+    work, taken, found = qkv.copy(), np.zeros((T, columns + 16), np.float32), attended.copy()
+    on_threads(take_gates, threads, T, work, dims(64), taken)
+    np.testing.assert_array_equal(work[:, : columns + 80], np.concatenate([queries, others], axis=1))
+    np.testing.assert_array_equal(taken[:, :columns], gates)
+    on_threads(gate_attended, threads, T, taken, dims(64), found)
+    expected = attended[:, :columns] / (1 + np.exp(-gates.astype(np.float64)))
+    assert_within(found[:, :columns], expected, 4 * EPS * np.abs(expected))
+    np.testing.assert_array_equal(found[:, columns:], attended[:, columns:])

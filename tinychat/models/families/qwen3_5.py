@@ -1,0 +1,53 @@
+"""Qwen3.5 and later: Qwen3-Next's layers with dense MLPs; Gated DeltaNet's linears have a tensor for each part.
+
+(Qwen Team, 2026; github.com/huggingface/transformers, models/qwen3_5.)
+"""
+
+from tinychat.models.config import ModelConfig
+from tinychat.models.decoder import TensorNames
+from tinychat.models.delta_net import GATES
+from tinychat.models.families import qwen3_next
+from tinychat.models.families.qwen3_next import DELTA, gated_queries
+from tinychat.models.family import Family
+from tinychat.models.tensors import Linear
+
+
+def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
+    """List the linear layers."""
+    net, D = config.delta_net, config.hidden_size
+    assert net is not None
+    parts = f"{DELTA}in_proj_qkv", f"{DELTA}in_proj_z"
+    gates = f"{DELTA}in_proj_b", f"{DELTA}in_proj_a"
+    projections = [
+        Linear("delta_in_proj", parts, (net.channels, net.value_size), D, None),
+        Linear(GATES, gates, (net.value_heads, net.value_heads), D, None),
+    ]
+    return qwen3_next.hybrid_linears(config, names, projections)
+
+
+DEFAULTS = {
+    "rms_norm_eps": 1e-6,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "max_position_embeddings": 32768,
+    "partial_rotary_factor": 0.25,
+    "full_attention_interval": 4,
+    "linear_conv_kernel_dim": 4,
+    "linear_key_head_dim": 128,
+    "linear_value_head_dim": 128,
+    "linear_num_key_heads": 16,
+    "linear_num_value_heads": 32,
+}
+
+QWEN3_5 = Family(
+    "Qwen3_5ForCausalLM",
+    "qwen3_5_text",
+    "Qwen3.5, Qwen3.6 (dense)",
+    "Gated DeltaNet in most layers, gated attention in the others",
+    DEFAULTS,
+    qwen3_next.read_hybrid,
+    TensorNames(qkv_order=gated_queries),
+    linears,
+    qwen3_next.norms,
+    partial_rotary=True,
+)

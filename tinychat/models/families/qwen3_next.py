@@ -1,0 +1,152 @@
+"""Qwen3-Next: Gated DeltaNet in most layers, attention with gated outputs in the others, experts as MLPs.
+
+A query comes with a gate of the same size, which multiplies what the head gives; the first quarter of a head's channels
+is rotated; the gains of norms are 1 + weight (Qwen Team, 2025; github.com/huggingface/transformers,
+models/qwen3_next).
+"""
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tinychat.errors import UnsupportedModelError
+from tinychat.models.config import ModelConfig, read_layer_types
+from tinychat.models.config_values import ConfigValues
+from tinychat.models.decoder import LAYER, TensorNames, decoder_linears, decoder_norms
+from tinychat.models.delta_net import GATES, LANES, DeltaNet, read_delta_net
+from tinychat.models.experts import with_num_experts
+from tinychat.models.families import experts
+from tinychat.models.family import Family
+from tinychat.models.tensors import Linear, Norm, Order
+
+DELTA = f"{LAYER}linear_attn."
+KINDS = ("linear_attention", "full_attention")
+
+
+def gated_queries(config: ModelConfig) -> Order:
+    """Order of queries and gates that alternate by head: all queries first."""
+    d = config.head_dim
+    heads = np.arange(2 * config.num_attention_heads * d).reshape(-1, 2, d)
+    return heads.transpose(1, 0, 2).reshape(-1), None, None
+
+
+TENSORS = replace(experts.TENSORS, qkv_order=gated_queries)
+
+
+def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
+    """Every layer has experts, but those that the file names."""
+    shared = values.integer("shared_expert_intermediate_size", 1, 1 << 22)
+    sparse = replace(experts.read_sparse(values, config), shared_intermediate_size=shared)
+    return replace(read_hybrid(values, config), experts=sparse)
+
+
+def read_hybrid(values: ConfigValues, config: ModelConfig) -> ModelConfig:
+    """Which layers have attention; all MLPs are dense."""
+    if config.hidden_act != "silu":
+        raise values.error("hidden_act", '"silu"')
+    if config.head_dim % LANES:
+        raise values.error("head_dim", f"a multiple of {LANES}")
+    count = config.num_hidden_layers
+    names = read_layer_types(values, count, KINDS)
+    if names is None:
+        interval = values.integer("full_attention_interval", 1, 4096)
+        names = [KINDS[(layer + 1) % interval == 0] for layer in range(count)]
+    layers = [layer for layer in range(count) if names[layer] == KINDS[0]]
+    if not 0 < len(layers) < count:
+        raise UnsupportedModelError(f"{values.source}: layers of one kind only are not supported; expected {KINDS}")
+    bias = values.flag("attention_bias", False)
+    return replace(
+        config,
+        qkv_bias=bias,
+        o_bias=bias,
+        qk_norm="head",
+        gated_attention=True,
+        delta_net=read_delta_net(values, layers),
+    )
+
+
+def split_heads(groups: int, *sizes: int) -> NDArray[np.intp]:
+    """Return the order of rows of parts of these sizes, which alternate by group: all of the first part first."""
+    rows = np.arange(groups * sum(sizes)).reshape(groups, -1)
+    return np.concatenate([part.reshape(-1) for part in np.split(rows, np.cumsum(sizes)[:-1], axis=1)])
+
+
+def hybrid_linears(config: ModelConfig, names: TensorNames, inputs: list[Linear]) -> list[Linear]:
+    """List the linear layers, with the first ones of Gated DeltaNet."""
+    net, attention = _net(config), config.attention_layers
+    found = [
+        replace(each, layers=len(attention), at=attention) if each.name in ("qkv_proj", "o_proj") else each
+        for each in decoder_linears(config, names)
+    ]
+    output = Linear("delta_out_proj", (f"{DELTA}out_proj",), (config.hidden_size,), net.value_size, None)
+    return found + [replace(each, layers=len(net.layers), at=net.layers) for each in (*inputs, output)]
+
+
+def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
+    """List the linear layers: those before the convolution stand together for each head of keys."""
+    net, D = _net(config), config.hidden_size
+    group = net.value_heads // net.key_heads
+    of_values = group * net.value_dim
+    inputs = split_heads(net.key_heads, net.key_dim, net.key_dim, of_values, of_values)
+    gates = split_heads(net.key_heads, group, group)
+    projections = [
+        Linear("delta_in_proj", (f"{DELTA}in_proj_qkvz",), (len(inputs),), D, None, order=(inputs,)),
+        Linear(GATES, (f"{DELTA}in_proj_ba",), (len(gates),), D, None, order=(gates,)),
+    ]
+    return hybrid_linears(config, names, projections)
+
+
+def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
+    """List the norms, and the other vectors of Gated DeltaNet; only its own norm has plain gains."""
+    net, attention = _net(config), config.attention_layers
+    found = [replace(each, offset=1.0) for each in decoder_norms(config, names)]
+    found = [
+        replace(each, layers=len(attention), at=attention) if each.name in ("q_norm", "k_norm") else each
+        for each in found
+    ]
+    count, at = len(net.layers), net.layers
+    sizes = {"A_log": net.value_heads, "dt_bias": net.value_heads, "norm": net.value_dim}
+    found += [Norm(f"delta_{name}", f"{DELTA}{name}", size, count, padded=False, at=at) for name, size in sizes.items()]
+    size = net.taps * net.channels
+    return [*found, Norm("delta_taps", f"{DELTA}conv1d", size, count, padded=False, at=at, flattened=True)]
+
+
+def _net(config: ModelConfig) -> DeltaNet:
+    assert config.delta_net is not None
+    return config.delta_net
+
+
+DEFAULTS = {
+    "rms_norm_eps": 1e-6,
+    "num_key_value_heads": 2,
+    "head_dim": 256,
+    "max_position_embeddings": 32768,
+    "partial_rotary_factor": 0.25,
+    "full_attention_interval": 4,
+    "linear_conv_kernel_dim": 4,
+    "linear_key_head_dim": 128,
+    "linear_value_head_dim": 128,
+    "linear_num_key_heads": 16,
+    "linear_num_value_heads": 32,
+    "decoder_sparse_step": 1,
+    "moe_intermediate_size": 512,
+    "shared_expert_intermediate_size": 512,
+    "num_experts": 512,
+    "num_experts_per_tok": 10,
+    "norm_topk_prob": True,
+}
+
+QWEN3_NEXT = Family(
+    "Qwen3NextForCausalLM",
+    "qwen3_next",
+    "Qwen3-Next",
+    "Gated DeltaNet in most layers, gated attention in the others, experts, a shared expert",
+    DEFAULTS,
+    read,
+    TENSORS,
+    linears,
+    norms,
+    partial_rotary=True,
+    prepared=with_num_experts,
+)
