@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from time import time
 from typing import ClassVar
@@ -14,8 +15,8 @@ from tinychat.serve.api_error import ApiError
 from tinychat.serve.chat_body import ChatBody, read_chat
 from tinychat.serve.message_answer import MessageAnswer
 from tinychat.serve.model_pool import ServedModel
-from tinychat.serve.response_store import ResponseStore, StoredResponse, with_ids
-from tinychat.serve.responses_body import as_chat_body, input_items
+from tinychat.serve.response_store import ResponseStore, StoredResponse, as_listed
+from tinychat.serve.responses_body import as_chat_body, input_items, own_error
 from tinychat.serve.wire import RESPONSES, Payload, Wire
 
 # Tokens that the reply may have at least where the conversation is cut to make room.
@@ -50,24 +51,31 @@ def read_response(body: Payload, served: ServedModel, store: ResponseStore) -> t
     truncation = body.get("truncation", "disabled")
     if truncation not in ("auto", "disabled"):
         raise FieldError("truncation", 'must be "auto" or "disabled"')
-    chat = as_chat_body(body, [*earlier, *given])
-    asked = read_chat(chat, served)
+    chat = as_chat_body(body, [*earlier, *given], len(earlier))
+    try:
+        asked = read_chat(chat, served)
+    except FieldError as error:
+        raise own_error(error) from None
     if truncation == "auto":
         asked = _fitted(asked, chat, served)
-    return asked, StoredResponse(earlier, with_ids(given), {})
+    return asked, StoredResponse(earlier, as_listed(given), {})
 
 
 def _fitted(asked: ChatBody, chat: Payload, served: ServedModel) -> ChatBody:
-    """Leave out the oldest exchanges until the prompt fits and leaves room for a reply."""
-    context = served.model.context_size
-    most, messages = context - min(_ROOM, context // 4), list(chat["messages"])
-    while len(asked.prompt.ids) > most:
-        turns = [index for index, message in enumerate(messages) if message["role"] == "user"]
-        if len(turns) < 2:
-            break
-        del messages[turns[0] : turns[1]]
-        asked = read_chat(chat | {"messages": messages}, served)
-    return asked
+    """Leave out as many of the oldest exchanges as it takes for the prompt to fit, with room for a reply."""
+    context, messages = served.model.context_size, chat["messages"]
+    most = context - min(_ROOM, context // 4)
+    begins = [index for index, message in enumerate(messages) if message["role"] == "user"]
+    if len(asked.prompt.ids) <= most or len(begins) < 2:
+        return asked
+
+    def without(exchanges: int) -> ChatBody:
+        left = [*messages[: begins[0]], *messages[begins[exchanges] :]]
+        return read_chat(chat | {"messages": left}, served)
+
+    # By halves: each trial renders all that is left.
+    found = bisect_left(range(len(begins) - 1), True, lo=1, key=lambda count: len(without(count).prompt.ids) <= most)
+    return without(found)
 
 
 class ResponsesAnswer(MessageAnswer):
