@@ -5,6 +5,7 @@ import json
 import pytest
 from fake_model import Replies, fake_model
 from local_server import demo, events_of, serving
+from test_serve_clients import endless, served
 from test_served_thinking import CALL, thinker
 
 from tinychat.serve.api_error import ApiError
@@ -172,6 +173,24 @@ def test_thoughts_a_call_and_its_result():
         _, second = server.post("/v1/responses", body)
         assert [item["type"] for item in second["output"]] == ["reasoning", "message"]
         assert second["output"][1]["content"][0]["text"].strip() == "Sunny."
+
+
+def test_a_response_that_the_server_cannot_end_has_failed():
+    with served(endless()) as server, client_of(server) as client:
+        stream = client.responses.create(model="endless", input="Hello", stream=True)
+        events = []
+        for event in stream:
+            EVENT.validate_python(event.to_dict(), strict=True)
+            events.append(event)
+            if event.type == "response.output_text.delta":
+                server.state.end_replies()
+        last = events[-1]
+        assert [event.sequence_number for event in events] == list(range(len(events)))
+        assert (last.type, last.response.status) == ("response.failed", "failed")
+        assert last.response.error.code == "server_error" and "ended" in last.response.error.message
+        assert last.response.output[0].content[0].text.startswith("a")
+        with pytest.raises(openai.NotFoundError):
+            client.responses.retrieve(last.response.id)
 
 
 def test_old_exchanges_make_room():
