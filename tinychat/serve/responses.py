@@ -133,19 +133,24 @@ class ResponsesAnswer(MessageAnswer):
             self._thought_tokens += len(event.ids)
         return sent
 
-    def add(self, piece: Payload) -> Iterator[Payload]:
-        """Yield the events of a piece of the message."""
-        if piece.get("reasoning_content"):
-            yield from self._add_text("reasoning", piece["reasoning_content"])
-        if piece.get("content"):
-            yield from self._add_text("message", piece["content"])
-        for call in piece.get("tool_calls", ()):
-            if "id" in call:
-                names = {"call_id": call["id"], "name": call["function"]["name"], "arguments": ""}
-                yield from self._begin({"id": _id("fc"), "type": "function_call", **names})
-            if arguments := call["function"]["arguments"]:
-                self._item["arguments"] += arguments
-                yield self._of_item("response.function_call_arguments.delta", delta=arguments)
+    def add_text(self, text: str, *, is_thought: bool = False) -> Iterator[Payload]:
+        """Yield the events of text or thoughts."""
+        kind = "reasoning" if is_thought else "message"
+        if not self._is_open or self._item["type"] != kind:
+            yield from self._begin_text(kind)
+        part = self._item["content"][0]
+        part["text"] += text
+        yield self._of_part(f"response.{part['type']}.delta", delta=text, **_logprobs(kind))
+
+    def begin_call(self, call_id: str, name: str) -> Iterator[Payload]:
+        """Yield the event of a call's beginning."""
+        names = {"call_id": call_id, "name": name, "arguments": ""}
+        yield from self._begin({"id": _id("fc"), "type": "function_call", **names})
+
+    def add_arguments(self, text: str) -> Iterator[Payload]:
+        """Yield the event of a part of a call's arguments."""
+        self._item["arguments"] += text
+        yield self._of_item("response.function_call_arguments.delta", delta=text)
 
     def finish(self, reason: str) -> Iterator[Payload]:
         """Yield the events that end the response."""
@@ -194,19 +199,15 @@ class ResponsesAnswer(MessageAnswer):
         """Return an event of the one part that a text has."""
         return self._of_item(kind, content_index=0, **fields)
 
-    def _add_text(self, kind: str, text: str) -> Iterator[Payload]:
-        """Add to the message, or to the thoughts before it."""
-        if not self._is_open or self._item["type"] != kind:
-            part = _part(kind)
-            if kind == "message":
-                yield from self._begin({"id": _id("msg"), "type": kind, "role": "assistant", "content": []})
-            else:
-                yield from self._begin({"id": _id("rs"), "type": kind, "summary": [], "content": []})
-            self._item["content"].append(part)
-            yield self._of_part("response.content_part.added", part=dict(part))
-        part = self._item["content"][0]
-        part["text"] += text
-        yield self._of_part(f"response.{part['type']}.delta", delta=text, **_logprobs(kind))
+    def _begin_text(self, kind: str) -> Iterator[Payload]:
+        """Yield the events of the beginning of a message, or of thoughts."""
+        if kind == "message":
+            yield from self._begin({"id": _id("msg"), "type": kind, "role": "assistant", "content": []})
+        else:
+            yield from self._begin({"id": _id("rs"), "type": kind, "summary": [], "content": []})
+        part = _part(kind)
+        self._item["content"].append(part)
+        yield self._of_part("response.content_part.added", part=dict(part))
 
     def _begin(self, item: Payload) -> Iterator[Payload]:
         yield from self._close("completed")
