@@ -5,6 +5,7 @@ import json
 import pytest
 from fake_model import Replies, fake_model
 from local_server import demo, events_of, serving
+from test_serve_clients import endless, served
 from test_served_thinking import CALL, thinker
 
 from tinychat.serve.api_error import ApiError
@@ -174,6 +175,39 @@ def test_thoughts_a_call_and_its_result():
         assert second["output"][1]["content"][0]["text"].strip() == "Sunny."
 
 
+def test_a_response_that_the_server_cannot_end_has_failed():
+    with served(endless()) as server, client_of(server) as client:
+        stream = client.responses.create(model="endless", input="Hello", stream=True)
+        events = []
+        for event in stream:
+            EVENT.validate_python(event.to_dict(), strict=True)
+            events.append(event)
+            if event.type == "response.output_text.delta":
+                server.state.end_replies()
+        last = events[-1]
+        assert [event.sequence_number for event in events] == list(range(len(events)))
+        assert (last.type, last.response.status) == ("response.failed", "failed")
+        assert last.response.error.code == "server_error" and "ended" in last.response.error.message
+        assert last.response.output[0].content[0].text.startswith("a")
+        with pytest.raises(openai.NotFoundError):
+            client.responses.retrieve(last.response.id)
+
+
+def test_a_reference_is_the_stored_item(server):
+    body = {"tools": [CLOCK], "tool_choice": "required", "parallel_tool_calls": False, "max_output_tokens": 90}
+    question = {"role": "user", "content": "What time is it?"}
+    (call,) = server.post("/v1/responses", {"input": [question], **body})[1]["output"]
+    result = {"type": "function_call_output", "call_id": call["call_id"], "output": "12:30"}
+    found = []
+    for item in (call, {"type": "item_reference", "id": call["id"]}):
+        _, answer = server.post("/v1/responses", {"input": [question, item, result], "max_output_tokens": 12})
+        found.append((said(answer), answer["usage"]["input_tokens"]))
+    assert found[0] == found[1]
+    # The item itself is stored, not the reference.
+    listed = json.loads(server.raw("GET", f"/v1/responses/{answer['id']}/input_items?order=asc")[1])["data"]
+    assert listed[1] == call
+
+
 def test_old_exchanges_make_room():
     model = fake_model(Replies("Yes."), context_size=400)
     turns = [{"role": role, "content": "word " * 20} for role in ("user", "assistant") * 4]
@@ -230,7 +264,9 @@ def test_items_are_translated():
     ("fields", "named"),
     [
         ({"input": 3}, "input"),
-        ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].id"),
+        ({"input": [{"type": "item_reference", "id": []}]}, "input[0].id"),
+        ({"input": [{"type": "web_search_call", "id": "x"}]}, "input[0].type"),
         ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input[0].content[0]"),
         ({"tools": [{"type": "web_search"}]}, "tools[0]"),
         ({"background": True}, "background"),
@@ -265,7 +301,7 @@ def test_errors_name_the_field(client, fields, named):
 
 def test_errors_count_the_items_that_were_sent(client):
     first = client.responses.create(model="demo", input=MESSAGES, max_output_tokens=2)
-    wrong = [{"role": "user", "content": "Hi"}, {"type": "item_reference", "id": "x"}]
+    wrong = [{"role": "user", "content": "Hi"}, {"type": "web_search_call", "id": "x"}]
     with pytest.raises(openai.BadRequestError) as error:
         client.post("/responses", body={"input": wrong, "previous_response_id": first.id}, cast_to=dict)
     assert error.value.param == "input[1].type"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import uuid4
 
+from tinychat.errors import FieldError
 from tinychat.serve.api_error import ApiError
 from tinychat.serve.wire import Payload
 
@@ -80,6 +81,20 @@ class ResponseStore:
             raise ApiError(400, message, param="previous_response_id", code="previous_response_not_found")
         return found[0].items
 
+    def resolved(self, items: Sequence[Payload]) -> list[Payload]:
+        """Return items, those of stored responses in the place of references to them.
+
+        Raises
+        ------
+        FieldError
+            If an item that is referred to is not stored.
+        """
+        if not any(item.get("type") == "item_reference" for item in items):
+            return [*items]
+        held = [one for one, _ in [*self._stored.values()]]
+        known = {item["id"]: item for one in held for item in (*one.given, *one.response["output"])}
+        return [_found(item, f"input[{index}].id", known) for index, item in enumerate(items)]
+
     def delete(self, response_id: str) -> None:
         """Forget a response.
 
@@ -89,6 +104,15 @@ class ResponseStore:
         """
         self.get(response_id)
         self._bytes -= self._stored.pop(response_id)[1]
+
+
+def _found(item: Payload, path: str, known: Mapping[str, Payload]) -> Payload:
+    if item.get("type") != "item_reference":
+        return item
+    name = item.get("id")
+    if not isinstance(name, str) or name not in known:
+        raise FieldError(path, "must be that of an item of a stored response: send the item itself")
+    return known[name]
 
 
 def as_listed(items: Sequence[Payload]) -> list[Payload]:

@@ -47,7 +47,7 @@ def read_response(body: Payload, served: ServedModel, store: ResponseStore) -> t
     TinychatError
         If the body cannot be answered.
     """
-    given, earlier = input_items(body), store.before(body.get("previous_response_id"))
+    given, earlier = store.resolved(input_items(body)), store.before(body.get("previous_response_id"))
     truncation = body.get("truncation", "disabled")
     if truncation not in ("auto", "disabled"):
         raise FieldError("truncation", 'must be "auto" or "disabled"')
