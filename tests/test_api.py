@@ -34,7 +34,9 @@ def conversions(monkeypatch):
 def checkpoint(tmp_path):
     folder = tmp_path / "checkpoint"
     folder.mkdir()
-    (folder / "config.json").write_text("{}")
+    config = {"architectures": ["LlamaForCausalLM"], "vocab_size": 64, "hidden_size": 32, "intermediate_size": 64}
+    config |= {"num_hidden_layers": 1, "num_attention_heads": 2}
+    (folder / "config.json").write_text(json.dumps(config))
     return folder
 
 

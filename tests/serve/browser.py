@@ -54,7 +54,9 @@ def opened(browser, url, width=1280, height=800, script="", **options):
     page.set_default_timeout(20_000)
     page.on("pageerror", lambda error: faults.append(f"error: {error}"))
     page.on("dialog", lambda dialog: (faults.append(f"dialog: {dialog.message}"), dialog.dismiss()))
-    page.on("console", lambda line: line.type == "error" and faults.append(f"console: {line.text}"))
+    # A browser logs a status, too: 503 is that of a model that is being loaded.
+    is_fault = lambda line: line.type == "error" and "status of 503" not in line.text  # noqa: E731
+    page.on("console", lambda line: is_fault(line) and faults.append(f"console: {line.text}"))
     # Whatever leaves this server would be seen, were it let out.
     outside = lambda request: not request.url.startswith((url, "blob:", "data:"))  # noqa: E731
     context.on("request", lambda request: outside(request) and faults.append(f"request: {request.url}"))

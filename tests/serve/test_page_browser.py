@@ -48,6 +48,12 @@ def test_a_conversation_from_first_word_to_reload(browser, server, width, height
         assert re.fullmatch(r"\d+ / [\d,]+ tokens", page.locator("#used").inner_text())
         assert page.locator("#live").inner_text().startswith("Reply: ") and fits(page)
 
+        page.click("#open-settings")
+        page.wait_for_selector("#settings[open]")
+        defaults = {name: page.get_by_label(name).get_attribute("placeholder") for name in ("Temperature", "Seed")}
+        assert defaults == {"Temperature": "0", "Seed": "random"}
+        page.click("#close-settings")
+
         page.get_by_role("button", name="Again").click()
         replied(page)
         assert page.locator(".assistant .versions").inner_text() == "\u20392/2\u203a"

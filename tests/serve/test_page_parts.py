@@ -150,6 +150,7 @@ def test_settings_are_sent_and_stay_with_the_conversation(page):
     page.wait_for_selector("#messages li.assistant")
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
     page.click("#open-settings")
+    page.wait_for_selector("#settings[open]")
     assert page.get_by_label("System prompt").input_value() == "Be brief."
     page.get_by_label("Title").fill("A title")
     page.click("#close-settings")

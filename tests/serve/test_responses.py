@@ -5,6 +5,7 @@ import json
 import pytest
 from fake_model import Replies, fake_model
 from local_server import demo, events_of, serving
+from test_serve_clients import endless, served
 from test_served_thinking import CALL, thinker
 
 from tinychat.serve.api_error import ApiError
@@ -29,6 +30,7 @@ CLOCK = {"type": "function", "name": "clock", "parameters": {"type": "object", "
 PARTS = [{"type": "input_text", "text": "Hi"}]
 MESSAGES = [{"role": "developer", "content": "B."}, {"role": "user", "content": PARTS}]
 LOOK = [{"type": "output_text", "text": "I look."}]
+ALLOWED = {"type": "allowed_tools", "mode": "auto"}
 PLACE = {"format": {"type": "json_schema", "name": "place", "schema": CITY}}
 
 
@@ -137,6 +139,8 @@ def test_the_client_goes_on_with_a_stored_response(client):
     assert client.responses.retrieve(first.id).output_text == first.output_text
     items = client.responses.input_items.list(second.id, order="asc").data
     assert [item.type for item in items] == ["message"] * 3
+    paged = list(client.responses.input_items.list(second.id, limit=2))
+    assert [item.id for item in paged] == [item.id for item in reversed(items)]
     assert client.responses.input_tokens.count(model="demo", input="Hello").input_tokens > 0
     client.responses.delete(first.id)
     with pytest.raises(openai.NotFoundError):
@@ -171,6 +175,39 @@ def test_thoughts_a_call_and_its_result():
         assert second["output"][1]["content"][0]["text"].strip() == "Sunny."
 
 
+def test_a_response_that_the_server_cannot_end_has_failed():
+    with served(endless()) as server, client_of(server) as client:
+        stream = client.responses.create(model="endless", input="Hello", stream=True)
+        events = []
+        for event in stream:
+            EVENT.validate_python(event.to_dict(), strict=True)
+            events.append(event)
+            if event.type == "response.output_text.delta":
+                server.state.end_replies()
+        last = events[-1]
+        assert [event.sequence_number for event in events] == list(range(len(events)))
+        assert (last.type, last.response.status) == ("response.failed", "failed")
+        assert last.response.error.code == "server_error" and "ended" in last.response.error.message
+        assert last.response.output[0].content[0].text.startswith("a")
+        with pytest.raises(openai.NotFoundError):
+            client.responses.retrieve(last.response.id)
+
+
+def test_a_reference_is_the_stored_item(server):
+    body = {"tools": [CLOCK], "tool_choice": "required", "parallel_tool_calls": False, "max_output_tokens": 90}
+    question = {"role": "user", "content": "What time is it?"}
+    (call,) = server.post("/v1/responses", {"input": [question], **body})[1]["output"]
+    result = {"type": "function_call_output", "call_id": call["call_id"], "output": "12:30"}
+    found = []
+    for item in (call, {"type": "item_reference", "id": call["id"]}):
+        _, answer = server.post("/v1/responses", {"input": [question, item, result], "max_output_tokens": 12})
+        found.append((said(answer), answer["usage"]["input_tokens"]))
+    assert found[0] == found[1]
+    # The item itself is stored, not the reference.
+    listed = json.loads(server.raw("GET", f"/v1/responses/{answer['id']}/input_items?order=asc")[1])["data"]
+    assert listed[1] == call
+
+
 def test_old_exchanges_make_room():
     model = fake_model(Replies("Yes."), context_size=400)
     turns = [{"role": role, "content": "word " * 20} for role in ("user", "assistant") * 4]
@@ -180,6 +217,18 @@ def test_old_exchanges_make_room():
         assert status == 400 and answer["error"]["code"] == "context_length_exceeded"
         status, answer = server.post("/v1/responses", body | {"truncation": "auto"})
         assert status == 200 and 200 < answer["usage"]["input_tokens"] <= 300
+
+
+def test_few_trials_find_how_many_exchanges_fit():
+    model, trials = fake_model(Replies("Yes."), context_size=400), []
+    render = model.template.render_ids
+    model.template.render_ids = lambda *given, **named: trials.append(1) or render(*given, **named)
+    body = {"input": [{"role": "user", "content": "x"}] * 1000, "truncation": "auto"}
+    with serving(model) as server:
+        status, answer = server.post("/v1/responses", body)
+    # 149 exchanges of a mark and a letter, with a mark before and one behind them.
+    assert (status, answer["usage"]["input_tokens"]) == (200, 300)
+    assert len(trials) <= 12
 
 
 def test_items_are_translated():
@@ -215,7 +264,9 @@ def test_items_are_translated():
     ("fields", "named"),
     [
         ({"input": 3}, "input"),
-        ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].id"),
+        ({"input": [{"type": "item_reference", "id": []}]}, "input[0].id"),
+        ({"input": [{"type": "web_search_call", "id": "x"}]}, "input[0].type"),
         ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input[0].content[0]"),
         ({"tools": [{"type": "web_search"}]}, "tools[0]"),
         ({"background": True}, "background"),
@@ -223,12 +274,81 @@ def test_items_are_translated():
         ({"conversation": "c"}, "conversation"),
         ({"include": ["message.output_text.logprobs"]}, "include"),
         ({"text": {"format": {"type": "json_schema"}}}, "text.format"),
+        ({"text": {"format": {"type": "json_object"}}, "tools": [WEATHER]}, "text.format"),
+        ({"reasoning": {"effort": "huge"}}, "reasoning.effort"),
+        ({"max_output_tokens": 0}, "max_output_tokens"),
+        ({"input": []}, "input"),
+        ({"input": [{"type": "function_call_output", "call_id": "c", "output": "12"}]}, "input[0].call_id"),
+        ({"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": ""}, *MESSAGES]}, "input"),
+        ({"tools": [{"type": "function", "name": ""}]}, "tools[0].name"),
+        ({"tools": [CLOCK], "tool_choice": ALLOWED | {"tools": [CLOCK, WEATHER]}}, "tool_choice.tools"),
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"store": "no"}, "store"),
+        ({"metadata": {"a": 5}}, "metadata"),
+        ({"messages": [{"role": "user", "content": "Not this"}]}, "messages"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"n": 2}, "n"),
+        ({"logprobs": True}, "logprobs"),
+        ({"prompt": {"id": "p"}}, "prompt"),
     ],
 )
 def test_errors_name_the_field(client, fields, named):
     with pytest.raises(openai.BadRequestError) as error:
         client.post("/responses", body={"input": "Hi", **fields}, cast_to=dict)
-    assert named in error.value.message
+    assert error.value.param == named
+    assert error.value.message.count("\n") == 0
+
+
+def test_errors_count_the_items_that_were_sent(client):
+    first = client.responses.create(model="demo", input=MESSAGES, max_output_tokens=2)
+    wrong = [{"role": "user", "content": "Hi"}, {"type": "web_search_call", "id": "x"}]
+    with pytest.raises(openai.BadRequestError) as error:
+        client.post("/responses", body={"input": wrong, "previous_response_id": first.id}, cast_to=dict)
+    assert error.value.param == "input[1].type"
+
+
+@pytest.mark.parametrize("fields", [{"top_logprobs": 0}, {"metadata": {"a": "b"}}, {"reasoning": {"effort": "max"}}])
+def test_fields_that_change_nothing_here_are_taken(server, fields):
+    body = {"input": "Hello", "max_output_tokens": 4}
+    status, found = server.post("/v1/responses", {**body, **fields})
+    assert status == 200
+    assert said(found) == said(server.post("/v1/responses", body)[1])
+
+
+def test_only_allowed_tools_are_called(server):
+    body = {"input": "Hello", "tools": [WEATHER, CLOCK], "max_output_tokens": 90, "temperature": 1.0}
+    for seed in range(4):
+        for name in ("weather", "clock"):
+            choice = ALLOWED | {"mode": "required", "tools": [{"type": "function", "name": name}]}
+            _, found = server.post("/v1/responses", {**body, "tool_choice": choice, "seed": seed})
+            types.Response.model_validate(found)
+            assert {item["name"] for item in found["output"]} == {name}
+
+
+def test_items_are_listed_in_the_form_of_the_api(server):
+    items = [
+        *({"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes?", "id": "msg_1"}),
+        {"role": "user", "content": PARTS},
+        {"type": "reasoning", "id": "rs_1", "content": [{"type": "reasoning_text", "text": "Hm"}]},
+        {"type": "function_call", "id": None, "call_id": "call_1", "name": "clock", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "call_1", "output": "12"},
+    ]
+    _, made = server.post("/v1/responses", {"input": items, "max_output_tokens": 4})
+    path = f"/v1/responses/{made['id']}"
+    status, data = server.raw("GET", f"{path}/input_items?order=asc")
+    assert status == 200
+    listed = types.ResponseItemList.model_validate(json.loads(data)).data
+    assert [type(item).__name__ for item in listed] == [
+        *("ResponseInputMessageItem", "ResponseOutputMessage", "ResponseInputMessageItem"),
+        *("ResponseReasoningItem", "ResponseFunctionToolCallItem", "ResponseFunctionToolCallOutputItem"),
+    ]
+    assert (listed[1].id, listed[1].content[0].text) == ("msg_1", "Yes?")
+    page = json.loads(server.raw("GET", f"{path}/input_items?order=asc&limit=2&after=msg_1")[1])
+    assert ([item["id"] for item in page["data"]][1:], page["has_more"]) == (["rs_1"], True)
+    for query in ("input_items?limit=0", "input_items?limit=x", "input_items?order=up", "input_items?after=no"):
+        assert server.raw("GET", f"{path}/{query}")[0] == 400
+    status, data = server.raw("GET", f"{path}?stream=true")
+    assert (status, json.loads(data)["error"]["param"]) == (400, "stream")
 
 
 def stored(name, size=0):
@@ -247,3 +367,12 @@ def test_the_store_is_bounded():
     store.add(stored("e", 500))
     store.delete("e")
     assert store._bytes == 0
+
+
+def test_a_stored_conversation_counts_as_a_whole():
+    store, items = ResponseStore(most=100, most_bytes=10_000), []
+    for number in range(20):
+        store.add(StoredResponse(items, [{"text": "x" * 1000}], {"id": str(number), "output": []}))
+        items = store.before(str(number)) if str(number) in store._stored else items
+    held = [one for one, _ in store._stored.values()]
+    assert sum(len(json.dumps([one.earlier, one.given, one.response])) for one in held) == store._bytes <= 10_000

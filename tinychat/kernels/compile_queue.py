@@ -28,6 +28,7 @@ SECONDS = {
     "short_convolution": 1.1,
     "quantize_normed": 0.7,
     "embed": 0.4,
+    "quantize_gated": 0.4,
 }
 OTHER_SECONDS = 0.1
 # Longest wait for another process, which may have been stopped. After it two compile the same function.
@@ -97,31 +98,45 @@ class CompileQueue:
             yield
 
     def compile_before(self, own: CompileTask) -> None:
-        """Compile the tasks that take longer than `own`, which is needed now: a long task must not begin last."""
-        while not self._held and self.compile_next(own.seconds):
+        """Compile the tasks that are better done before `own`, which is needed now."""
+        while not self._held and self.compile_next(own):
             pass
 
-    def compile_next(self, seconds: float = 0.0) -> bool:
-        """Compile the longest task that takes longer than `seconds`; return whether there was one.
+    def compile_next(self, own: CompileTask | None = None) -> bool:
+        """Compile the first task in order, if it comes before `own`; return whether there was one.
 
         What another process has locked stays in the queue: it is loaded once that process is done.
         """
-        for task in sorted(self.waiting, key=lambda task: task.seconds, reverse=True):
-            if task.seconds <= seconds:
+        for task in self._in_order(own):
+            if task == own:
                 break
             function = DEFERRED.get(task.name)
             if function is None or task.types in function.overloads:
                 self.remove(task)
+            elif self._held and function.is_by_type:
+                # It may need what is locked by a process that waits for a function locked here.
+                continue
             elif not is_claimed(function, task.types):
                 self.remove(task)
                 function.compile(task.types)
                 return True
         return False
 
+    def _in_order(self, own: CompileTask | None) -> list[CompileTask]:
+        """Return the tasks and `own`: the longest first, since a long one must not begin last.
+
+        Those that only call others come last, the newest of them first: the oldest is that of the mixer, which would
+        wait for attention, the longest of all.
+        """
+        tasks = [*self.waiting, own] if own is not None and own not in self.waiting else self.waiting
+        callers = [task for task in tasks if task.name in DEFERRED and DEFERRED[task.name].is_by_type]
+        others = [task for task in tasks if task not in callers]
+        return [*sorted(others, key=lambda task: task.seconds, reverse=True), *reversed(callers)]
+
     def _wait(self) -> None:
         self.pause()
-        # A process that waits for a function locked here may hold the lock of one that this task needs: no task then.
-        if self._held or not self.compile_next():
+        # A second task during the wait of a first one could wait for that.
+        if self._held > 1 or not self.compile_next():
             time.sleep(_PAUSE)
 
 
@@ -140,7 +155,7 @@ class DeferredDispatcher(DeviceDispatcher):
 
     def _queue_callees(self, argument_types: tuple[Any, ...]) -> None:
         """Queue the functions that one by type calls: it does nothing else, and the longest may be among them."""
-        if isinstance(self._compiler, _GeneratedFunctionCompiler):
+        if self.is_by_type:
             infer_types(self._compiler, self._compiler._get_implementation(argument_types, {}), argument_types)
 
     def get_overload(self, sig: Any) -> Any:
@@ -160,6 +175,11 @@ class DeferredDispatcher(DeviceDispatcher):
             if self.overloads[arguments].signature.return_type != types.none:
                 raise TypeError(f"{self.full_name}: a deferred function returns nothing; use @noinline")
         return self.overloads[arguments].entry_point
+
+    @property
+    def is_by_type(self) -> bool:
+        """Whether it is one of `deferred_by_type`."""
+        return isinstance(self._compiler, _GeneratedFunctionCompiler)
 
     @property
     def full_name(self) -> str:

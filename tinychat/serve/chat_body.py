@@ -18,7 +18,7 @@ from tinychat.serve.model_pool import ServedModel
 from tinychat.serve.wire import Payload
 from tinychat.tools.definitions import ToolChoice, tool_choice
 
-_EFFORTS = {"none": False, "minimal": False, "low": True, "medium": True, "high": True, "xhigh": True}
+_EFFORTS = {"none": False, "minimal": False, "low": True, "medium": True, "high": True, "xhigh": True, "max": True}
 
 
 class ChatBody(NamedTuple):

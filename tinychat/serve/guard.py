@@ -113,7 +113,7 @@ class Guard:
 
 def _preflight(headers: Headers) -> dict[str, str]:
     return {
-        "Access-Control-Allow-Methods": "GET, POST, OPTIONS",
+        "Access-Control-Allow-Methods": "GET, POST, DELETE, OPTIONS",
         "Access-Control-Allow-Headers": headers.get("access-control-request-headers", "*"),
         "Access-Control-Max-Age": _PREFLIGHT_SECONDS,
     }

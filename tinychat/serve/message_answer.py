@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from tinychat.generate.reply import Delta, Summary
 from tinychat.generate.run import Prefill
@@ -34,7 +34,7 @@ class MessageAnswer(Answer):
         if isinstance(event, Prefill):
             return []
         pieces = self._choice.finish() if event is None else (piece for piece, _ in self._choice.add(event))
-        sent = [payload for piece in pieces for payload in self.add(piece)]
+        sent = [payload for piece in pieces for payload in self._add(piece)]
         if event is None:
             sent += self.finish(self._choice.finish_reason(self.streams[0].reply.finish_reason))
         return sent
@@ -44,9 +44,30 @@ class MessageAnswer(Answer):
         """The counts and times of the reply."""
         return self.streams[0].summary
 
+    def _add(self, piece: Payload) -> Iterator[Payload]:
+        """Take a delta of the message, as ``chat.completion.chunk`` has it; yield what is sent of it."""
+        if thoughts := piece.get("reasoning_content"):
+            yield from self.add_text(thoughts, is_thought=True)
+        if text := piece.get("content"):
+            yield from self.add_text(text)
+        for call in piece.get("tool_calls", ()):
+            function = call["function"]
+            if "id" in call:
+                yield from self.begin_call(call["id"], function["name"])
+            if function["arguments"]:
+                yield from self.add_arguments(function["arguments"])
+
     @abstractmethod
-    def add(self, piece: Payload) -> Iterable[Payload]:
-        """Take a delta of the message, as ``chat.completion.chunk`` has it; return what is sent of it."""
+    def add_text(self, text: str, *, is_thought: bool = False) -> Iterable[Payload]:
+        """Take text of the message, or of the thoughts before it; return what is sent of it."""
+
+    @abstractmethod
+    def begin_call(self, call_id: str, name: str) -> Iterable[Payload]:
+        """Take the beginning of a call; return what is sent of it."""
+
+    @abstractmethod
+    def add_arguments(self, text: str) -> Iterable[Payload]:
+        """Take a part of the arguments of the last call; return what is sent of it."""
 
     @abstractmethod
     def finish(self, reason: str) -> Iterable[Payload]:

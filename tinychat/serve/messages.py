@@ -50,19 +50,22 @@ class MessagesAnswer(MessageAnswer):
         usage = _usage(len(self.asked.prompt.ids), 0, 0)
         yield {"type": "message_start", "message": self._head | {"content": [], **self._end, "usage": usage}}
 
-    def add(self, piece: Payload) -> Iterator[Payload]:
-        """Yield the events of a piece of the message."""
-        if piece.get("reasoning_content"):
-            yield from self._add_text("thinking", piece["reasoning_content"])
-        if piece.get("content"):
-            yield from self._add_text("text", piece["content"])
-        for call in piece.get("tool_calls", ()):
-            if "id" in call:
-                block = {"type": "tool_use", "id": call["id"], "name": call["function"]["name"], "input": {}}
-                yield from self._begin(block)
-            if arguments := call["function"]["arguments"]:
-                self._arguments += arguments
-                yield self._delta({"type": "input_json_delta", "partial_json": arguments})
+    def add_text(self, text: str, *, is_thought: bool = False) -> Iterator[Payload]:
+        """Yield the events of text or thoughts."""
+        kind = "thinking" if is_thought else "text"
+        if not self._is_open or self._blocks[-1]["type"] != kind:
+            yield from self._begin({"type": kind, kind: ""} | ({"signature": ""} if is_thought else {}))
+        self._blocks[-1][kind] += text
+        yield self._delta({"type": f"{kind}_delta", kind: text})
+
+    def begin_call(self, call_id: str, name: str) -> Iterator[Payload]:
+        """Yield the events of a call's beginning."""
+        yield from self._begin({"type": "tool_use", "id": call_id, "name": name, "input": {}})
+
+    def add_arguments(self, text: str) -> Iterator[Payload]:
+        """Yield the event of a part of a call's arguments."""
+        self._arguments += text
+        yield self._delta({"type": "input_json_delta", "partial_json": text})
 
     def finish(self, reason: str) -> Iterator[Payload]:
         """Yield the events that end the message."""
@@ -74,12 +77,6 @@ class MessagesAnswer(MessageAnswer):
     def whole(self) -> Payload:
         """Return the message."""
         return self._head | {"content": self._blocks, **self._end, "usage": self._usage()}
-
-    def _add_text(self, kind: str, text: str) -> Iterator[Payload]:
-        if not self._is_open or self._blocks[-1]["type"] != kind:
-            yield from self._begin({"type": kind, kind: ""} | ({"signature": ""} if kind == "thinking" else {}))
-        self._blocks[-1][kind] += text
-        yield self._delta({"type": f"{kind}_delta", kind: text})
 
     def _begin(self, block: Payload) -> Iterator[Payload]:
         yield from self._close()

@@ -99,21 +99,27 @@ class OllamaAnswer(MessageAnswer):
         if not isinstance(event, Delta):
             return super().take(index, event)
         self._logprobs += chat_logprobs(event.logprobs, self._tokenizer)["content"]
-        return [*self.add({"content": event.text})] if self._body.is_raw else super().take(index, event)
+        if not self._body.is_raw:
+            return super().take(index, event)
+        return [*self.add_text(event.text)] if event.text else []
 
-    def add(self, piece: Payload) -> Iterator[Payload]:
-        """Take a delta of the message; yield the lines that it completes: those of calls when they are whole."""
-        for call in piece.get("tool_calls", ()):
-            if "id" in call:
-                yield from self._end_call()
-                self._call = {"id": call["id"], "index": call["index"], "name": call["function"]["name"], "text": ""}
-            elif self._call is not None:
-                self._call["text"] += call["function"]["arguments"]
-        for theirs, ours in (("reasoning_content", "thinking"), ("content", "content")):
-            if text := piece.get(theirs):
-                yield from self._end_call()
-                self._message[ours] = self._message.get(ours, "") + text
-                yield self._line({ours: text})
+    def add_text(self, text: str, *, is_thought: bool = False) -> Iterator[Payload]:
+        """Yield the lines of text or thoughts, and of the call before them."""
+        name = "thinking" if is_thought else "content"
+        yield from self._end_call()
+        self._message[name] = self._message.get(name, "") + text
+        yield self._line({name: text})
+
+    def begin_call(self, call_id: str, name: str) -> Iterator[Payload]:
+        """Yield the line of the call before this one: a call is sent when it is whole."""
+        yield from self._end_call()
+        self._call = {"id": call_id, "name": name, "text": ""}
+
+    def add_arguments(self, text: str) -> tuple[Payload, ...]:
+        """Take a part of a call's arguments; return no lines."""
+        if self._call is not None:
+            self._call["text"] += text
+        return ()
 
     def finish(self, reason: str) -> Iterator[Payload]:
         """Take the finish reason; yield the last lines."""
@@ -135,7 +141,7 @@ class OllamaAnswer(MessageAnswer):
         arguments = None if call is None else _object(call["text"])
         if call is None or arguments is None:
             return
-        function = {"index": call["index"], "name": call["name"], "arguments": arguments}
+        function = {"index": len(self._message.get("tool_calls", ())), "name": call["name"], "arguments": arguments}
         calls = [{"id": call["id"], "function": function}]
         self._message["tool_calls"] = [*self._message.get("tool_calls", ()), *calls]
         yield self._line({"tool_calls": calls})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from time import time
 from typing import ClassVar
@@ -14,8 +15,8 @@ from tinychat.serve.api_error import ApiError
 from tinychat.serve.chat_body import ChatBody, read_chat
 from tinychat.serve.message_answer import MessageAnswer
 from tinychat.serve.model_pool import ServedModel
-from tinychat.serve.response_store import ResponseStore, StoredResponse, with_ids
-from tinychat.serve.responses_body import as_chat_body, input_items
+from tinychat.serve.response_store import ResponseStore, StoredResponse, as_listed
+from tinychat.serve.responses_body import as_chat_body, input_items, own_error
 from tinychat.serve.wire import RESPONSES, Payload, Wire
 
 # Tokens that the reply may have at least where the conversation is cut to make room.
@@ -46,28 +47,35 @@ def read_response(body: Payload, served: ServedModel, store: ResponseStore) -> t
     TinychatError
         If the body cannot be answered.
     """
-    given, earlier = input_items(body), store.before(body.get("previous_response_id"))
+    given, earlier = store.resolved(input_items(body)), store.before(body.get("previous_response_id"))
     truncation = body.get("truncation", "disabled")
     if truncation not in ("auto", "disabled"):
         raise FieldError("truncation", 'must be "auto" or "disabled"')
-    chat = as_chat_body(body, [*earlier, *given])
-    asked = read_chat(chat, served)
+    chat = as_chat_body(body, [*earlier, *given], len(earlier))
+    try:
+        asked = read_chat(chat, served)
+    except FieldError as error:
+        raise own_error(error) from None
     if truncation == "auto":
         asked = _fitted(asked, chat, served)
-    return asked, StoredResponse(earlier, with_ids(given), {})
+    return asked, StoredResponse(earlier, as_listed(given), {})
 
 
 def _fitted(asked: ChatBody, chat: Payload, served: ServedModel) -> ChatBody:
-    """Leave out the oldest exchanges until the prompt fits and leaves room for a reply."""
-    context = served.model.context_size
-    most, messages = context - min(_ROOM, context // 4), list(chat["messages"])
-    while len(asked.prompt.ids) > most:
-        turns = [index for index, message in enumerate(messages) if message["role"] == "user"]
-        if len(turns) < 2:
-            break
-        del messages[turns[0] : turns[1]]
-        asked = read_chat(chat | {"messages": messages}, served)
-    return asked
+    """Leave out as many of the oldest exchanges as it takes for the prompt to fit, with room for a reply."""
+    context, messages = served.model.context_size, chat["messages"]
+    most = context - min(_ROOM, context // 4)
+    begins = [index for index, message in enumerate(messages) if message["role"] == "user"]
+    if len(asked.prompt.ids) <= most or len(begins) < 2:
+        return asked
+
+    def without(exchanges: int) -> ChatBody:
+        left = [*messages[: begins[0]], *messages[begins[exchanges] :]]
+        return read_chat(chat | {"messages": left}, served)
+
+    # By halves: each trial renders all that is left.
+    found = bisect_left(range(len(begins) - 1), True, lo=1, key=lambda count: len(without(count).prompt.ids) <= most)
+    return without(found)
 
 
 class ResponsesAnswer(MessageAnswer):
@@ -125,19 +133,24 @@ class ResponsesAnswer(MessageAnswer):
             self._thought_tokens += len(event.ids)
         return sent
 
-    def add(self, piece: Payload) -> Iterator[Payload]:
-        """Yield the events of a piece of the message."""
-        if piece.get("reasoning_content"):
-            yield from self._add_text("reasoning", piece["reasoning_content"])
-        if piece.get("content"):
-            yield from self._add_text("message", piece["content"])
-        for call in piece.get("tool_calls", ()):
-            if "id" in call:
-                names = {"call_id": call["id"], "name": call["function"]["name"], "arguments": ""}
-                yield from self._begin({"id": _id("fc"), "type": "function_call", **names})
-            if arguments := call["function"]["arguments"]:
-                self._item["arguments"] += arguments
-                yield self._of_item("response.function_call_arguments.delta", delta=arguments)
+    def add_text(self, text: str, *, is_thought: bool = False) -> Iterator[Payload]:
+        """Yield the events of text or thoughts."""
+        kind = "reasoning" if is_thought else "message"
+        if not self._is_open or self._item["type"] != kind:
+            yield from self._begin_text(kind)
+        part = self._item["content"][0]
+        part["text"] += text
+        yield self._of_part(f"response.{part['type']}.delta", delta=text, **_logprobs(kind))
+
+    def begin_call(self, call_id: str, name: str) -> Iterator[Payload]:
+        """Yield the event of a call's beginning."""
+        names = {"call_id": call_id, "name": name, "arguments": ""}
+        yield from self._begin({"id": _id("fc"), "type": "function_call", **names})
+
+    def add_arguments(self, text: str) -> Iterator[Payload]:
+        """Yield the event of a part of a call's arguments."""
+        self._item["arguments"] += text
+        yield self._of_item("response.function_call_arguments.delta", delta=text)
 
     def finish(self, reason: str) -> Iterator[Payload]:
         """Yield the events that end the response."""
@@ -186,19 +199,15 @@ class ResponsesAnswer(MessageAnswer):
         """Return an event of the one part that a text has."""
         return self._of_item(kind, content_index=0, **fields)
 
-    def _add_text(self, kind: str, text: str) -> Iterator[Payload]:
-        """Add to the message, or to the thoughts before it."""
-        if not self._is_open or self._item["type"] != kind:
-            part = _part(kind)
-            if kind == "message":
-                yield from self._begin({"id": _id("msg"), "type": kind, "role": "assistant", "content": []})
-            else:
-                yield from self._begin({"id": _id("rs"), "type": kind, "summary": [], "content": []})
-            self._item["content"].append(part)
-            yield self._of_part("response.content_part.added", part=dict(part))
-        part = self._item["content"][0]
-        part["text"] += text
-        yield self._of_part(f"response.{part['type']}.delta", delta=text, **_logprobs(kind))
+    def _begin_text(self, kind: str) -> Iterator[Payload]:
+        """Yield the events of the beginning of a message, or of thoughts."""
+        if kind == "message":
+            yield from self._begin({"id": _id("msg"), "type": kind, "role": "assistant", "content": []})
+        else:
+            yield from self._begin({"id": _id("rs"), "type": kind, "summary": [], "content": []})
+        part = _part(kind)
+        self._item["content"].append(part)
+        yield self._of_part("response.content_part.added", part=dict(part))
 
     def _begin(self, item: Payload) -> Iterator[Payload]:
         yield from self._close("completed")

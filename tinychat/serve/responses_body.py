@@ -14,9 +14,13 @@ from tinychat.serve.wire import Payload
 
 # For accounts, for tools of OpenAI's servers, or for other models.
 _IGNORED = frozenset(
-    "client_metadata context_management max_tool_calls metadata prompt_cache_key prompt_cache_options "
-    "prompt_cache_retention safety_identifier service_tier store stream_options user".split()
+    "client_metadata context_management max_tool_calls prompt_cache_key prompt_cache_options "
+    "prompt_cache_retention safety_identifier service_tier stream_options user".split()
 )
+# Fields of chat completions that have another form here, or whose answer a response has no field for.
+_OF_CHATS = frozenset("logprobs messages n reasoning_effort response_format return_progress".split())
+# Fields by those of chat completions to which they are translated.
+_OWN_NAMES = {"response_format": "text.format", "reasoning_effort": "reasoning.effort"}
 _MOST_TOKENS = 1 << 31
 _MOST_ITEMS = 100_000
 _ROLES = ("user", "assistant", "system", "developer")
@@ -40,8 +44,15 @@ def input_items(body: Payload) -> list[Payload]:
     return given
 
 
-def as_chat_body(body: Payload, items: Sequence[Payload]) -> Payload:
+def as_chat_body(body: Payload, items: Sequence[Payload], earlier: int = 0) -> Payload:
     """Return the body of a chat completion that asks for the reply to items; fields of settings are taken over.
+
+    Parameters
+    ----------
+    body : dict
+    items : sequence of dict
+    earlier : int
+        How many of the items belong to responses before this body.
 
     Raises
     ------
@@ -50,17 +61,39 @@ def as_chat_body(body: Payload, items: Sequence[Payload]) -> Payload:
     """
     taken = {"input", "previous_response_id", "truncation"}
     fields = {name: value for name, value in body.items() if name not in _IGNORED | taken}
+    _take_checked(fields)
+    most = body_fields.take_integer(fields, "max_output_tokens", 1, _MOST_TOKENS)
+    own: Payload = {"messages": [*_instructions(fields.pop("instructions", None)), *_messages(items, -earlier)]}
+    own |= _tools(fields.pop("tools", []), fields.pop("tool_choice", "auto"))
+    own |= _format(fields.pop("text", {}))
+    own |= _effort(fields.pop("reasoning", {}))
+    return fields | own | ({} if most is None else {"max_tokens": most})
+
+
+def own_error(error: FieldError) -> FieldError:
+    """Return the error about a field of a chat completion as one about the field that the client has sent."""
+    name = error.field.split("[", 1)[0]
+    if name == "messages":
+        return FieldError("input", f"makes a conversation that is wrong: {error}")
+    if name == "tools":
+        return FieldError(error.field.replace(".function", ""), error.problem)
+    return FieldError(_OWN_NAMES.get(error.field, error.field), error.problem)
+
+
+def _take_checked(fields: Payload) -> None:
+    """Take out what changes nothing in the prompt, and refuse what is not here."""
+    for name in fields:
+        if name in _OF_CHATS:
+            raise FieldError(name, "is no field of a response")
     if body_fields.take_bool(fields, "background"):
         raise FieldError("background", "must be false: a reply ends with its connection")
+    if body_fields.take_integer(fields, "top_logprobs", 0, 20):
+        raise FieldError("top_logprobs", "must be 0: a response has no log-probabilities here")
+    body_fields.take_bool(fields, "store", default=True)
+    metadata = fields.pop("metadata", {})
+    if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
+        raise FieldError("metadata", "must be an object of texts")
     _check_included(fields.pop("include", []))
-    most = body_fields.take_integer(fields, "max_output_tokens", 1, _MOST_TOKENS)
-    messages = [*_instructions(fields.pop("instructions", None)), *_messages(items)]
-    chat: Payload = {"messages": messages} | ({} if most is None else {"max_tokens": most})
-    if "tools" in fields:
-        chat["tools"] = _tools(fields.pop("tools"))
-    if "tool_choice" in fields:
-        chat["tool_choice"] = _choice(fields.pop("tool_choice"))
-    return chat | _format(fields.pop("text", {})) | _effort(fields.pop("reasoning", {})) | fields
 
 
 def _check_included(names: object) -> None:
@@ -79,12 +112,13 @@ def _instructions(text: object) -> list[Payload]:
     return [{"role": "system", "content": text}]
 
 
-def _messages(items: Iterable[Payload]) -> list[Payload]:
-    """Return the messages of items; thoughts, text and calls of one reply are one message."""
+def _messages(items: Iterable[Payload], first: int) -> list[Payload]:
+    """Return the messages of items, of which the first has this number; those of one reply are one message."""
     messages: list[Payload] = []
+    called: set[str] = set()
     # That of the reply whose items these are.
     reply: Payload | None = None
-    for index, item in enumerate(items):
+    for index, item in enumerate(items, first):
         path = f"input[{index}]"
         match item.get("type", "message"):
             case "message":
@@ -96,7 +130,9 @@ def _messages(items: Iterable[Payload]) -> list[Payload]:
                 message = {"role": "assistant", "content": "", "reasoning_content": _thoughts(item, path)}
             case "function_call":
                 function = {"name": _text(item, "name", path), "arguments": _text(item, "arguments", path)}
-                call = {"id": _text(item, "call_id", path), "type": "function", "function": function}
+                call_id = _text(item, "call_id", path)
+                call = {"id": call_id, "type": "function", "function": function}
+                called.add(call_id)
                 if reply is not None:
                     reply.setdefault("tool_calls", []).append(call)
                     continue
@@ -104,6 +140,8 @@ def _messages(items: Iterable[Payload]) -> list[Payload]:
             case "function_call_output":
                 output = _content(item.get("output"), f"{path}.output")
                 message = {"role": "tool", "tool_call_id": _text(item, "call_id", path), "content": output}
+                if message["tool_call_id"] not in called:
+                    raise FieldError(f"{path}.call_id", "must be that of a function_call before it")
             case kind:
                 raise FieldError(f"{path}.type", f"is {str(kind)[:40]!r}, which is not supported")
         messages.append(message)
@@ -149,10 +187,26 @@ def _text(fields: Mapping[str, object], name: str, path: str) -> str:
     return value
 
 
-def _tools(tools: object) -> list[Payload]:
+def _tools(tools: object, choice: Any) -> Payload:
+    """Return the fields of the tools that the reply may call."""
     if not isinstance(tools, list):
         raise FieldError("tools", "must be a list")
-    return [_tool(tool, f"tools[{index}]") for index, tool in enumerate(tools)]
+    functions = [_tool(tool, f"tools[{index}]") for index, tool in enumerate(tools)]
+    match choice:
+        case {"type": "function", "name": str() as name}:
+            choice = {"type": "function", "function": {"name": name}}
+        case {"type": "allowed_tools", "mode": "auto" | "required" as choice, "tools": list() as allowed}:
+            functions = _allowed(functions, allowed)
+    return {"tools": functions, "tool_choice": choice}
+
+
+def _allowed(functions: Sequence[Payload], allowed: Sequence[object]) -> list[Payload]:
+    """Return the functions that are allowed, by their names."""
+    names = [one.get("name") for one in allowed if isinstance(one, dict)]
+    found = [one for one in functions if one["function"].get("name") in names]
+    if not found or len(found) < len(allowed):
+        raise FieldError("tool_choice.tools", "must name functions that are in tools, each once")
+    return found
 
 
 def _tool(tool: object, path: str) -> Payload:
@@ -162,13 +216,6 @@ def _tool(tool: object, path: str) -> Payload:
         )
     names = ("name", "description", "parameters", "strict")
     return {"type": "function", "function": {name: tool[name] for name in names if tool.get(name) is not None}}
-
-
-def _choice(choice: Any) -> Any:
-    match choice:
-        case {"type": "function", "name": str() as name}:
-            return {"type": "function", "function": {"name": name}}
-    return choice
 
 
 def _format(text: object) -> Payload:

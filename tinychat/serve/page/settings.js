@@ -4,6 +4,8 @@ import { byId } from "./dom.js";
 
 const TEXTS = ["system", "reasoning_effort", "extra", "model"];
 const NUMBERS = ["temperature", "top_p", "top_k", "min_p", "repeat_penalty", "max_tokens", "seed"];
+// As llama-server writes that there is none.
+const RANDOM_SEED = 0xffffffff;
 const THEME = "tinychat.theme";
 
 /** Return the settings among the fields of any value. */
@@ -98,6 +100,7 @@ export class SettingsDialog {
 }
 
 function defaultOf(value) {
+  if (value === RANDOM_SEED) return "random";
   return Number.isFinite(value) && value >= 0 ? String(Math.round(value * 1000) / 1000) : "";
 }
 
