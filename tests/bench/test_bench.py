@@ -160,6 +160,14 @@ def test_work_counts_what_one_token_needs():
     assert work.file_bytes == work.weight_bytes + head
     tied = work_of(parse_config(TINY, "test"), int4, cache_bytes=7)
     assert tied.weight_bytes == tied.file_bytes
+    assert tied.state_bytes == 0
+
+
+def test_states_are_read_and_written():
+    config = parse_config(config_of("qwen3.5-0.8b"), "test")
+    matrices, taps, channels = 16 * 128 * 128, 3, 3 * 16 * 128
+    work = work_of(config, Quantization("int4", 32), cache_bytes=7)
+    assert work.state_bytes == 2 * 4 * 18 * (matrices + taps * channels)
 
 
 def test_processes_of_their_own(folder, tmp_path):

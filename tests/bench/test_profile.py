@@ -1,5 +1,7 @@
 """The profile of a tiny model: what it lists, never how fast that was."""
 
+import json
+
 import engines
 import pytest
 
@@ -52,6 +54,16 @@ def test_convolutions_have_their_share(tmp_path):
     assert rows["short convolution"]["multiply_adds"] == 17 * convolutions * 5 * D
     assert rows["o_proj"]["multiply_adds"] == 17 * attentions * D * D
     assert all(row["bytes"] > 0 for row in rows.values())
+
+
+def test_states_have_their_share(tmp_path):
+    folder = engines.convert_variant("qwen3.5", "int4", tmp_path / "model")
+    sequence = engines.open_sequence(folder, context_size=256, threads=2)
+    rows = {row["kernel"]: row for row in json.loads(json.dumps(profile(sequence, 17, 100)))}
+    assert rows.keys() >= KERNELS | {"delta_in_proj", "convolution", "delta rule", "gated norm", "delta_out_proj"}
+    net = sequence.engine.config.delta_net
+    state = len(net.layers) * net.value_size * net.key_dim
+    assert rows["delta rule"]["multiply_adds"] == 17 * 3 * state
 
 
 @pytest.mark.parametrize(("T", "start"), [(1, 400), (17, 384), (257, 0)])

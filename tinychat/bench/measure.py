@@ -102,7 +102,7 @@ def measure(sequence: Sequence, work: Work, ceilings: Ceilings, plan: Plan, prog
             report()
         for depth in plan.depths:
             rate, bandwidth = decode_rate(sequence, ids, depth, plan.new_tokens, ceilings.bandwidth)
-            read = work.weight_bytes + work.cache_bytes * (depth + plan.new_tokens // 2)
+            read = work.weight_bytes + work.state_bytes + work.cache_bytes * (depth + plan.new_tokens // 2)
             rates.bandwidth_gb_s.append(bandwidth)
             rates.decode_tok_s[depth].append(rate)
             rates.decode_bandwidth_share[depth].append(rate * read / 1e9 / bandwidth)

@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tinychat.models.architectures import linears, parse_config
-from tinychat.models.experts import ROUTER
 from tinychat.models.folder import DESCRIPTION, WEIGHTS, description_of, header_of
-from tinychat.models.layout import Quantization, tensor_specs
+from tinychat.models.layout import UNQUANTIZED, Quantization, tensor_specs
 
 _PIECE_BYTES = 16 << 20
 # Codes are drawn from 1..15, zero being 8: no bias, and this standard deviation.
@@ -48,8 +47,8 @@ def write_random_model(shape: Mapping[str, object], folder: Path) -> Path:
                 stream.write(np.broadcast_to(_TABLE, spec.shape).tobytes())
             elif spec.dtype == "I8":
                 stream.write(np.full(spec.shape, _SCALE, np.int8).tobytes())
-            elif name == f"{ROUTER}.values":
-                # Of tokens that differ, so do the experts.
+            elif name.removesuffix(".values") in UNQUANTIZED:
+                # Of tokens that differ, so do the experts, or what a state forgets.
                 values = random.standard_normal(spec.shape, np.float32) / np.float32(np.sqrt(config.hidden_size))
                 stream.write(values.tobytes())
             else:

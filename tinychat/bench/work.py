@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tinychat.engine.states import state_bytes
 from tinychat.models.architectures import linears
 from tinychat.models.config import ModelConfig
 from tinychat.models.layout import FREQUENT, Quantization, TensorSpec, tensor_specs
@@ -17,6 +18,7 @@ class Work:
 
     weight_bytes: int  # read by decoding: without the embedding, and of experts the chosen ones
     cache_bytes: int  # read by decoding for each token before
+    state_bytes: int  # of recurrent layers, read and written by decoding
     multiply_adds: int  # of the linears inside the layers, which prefill runs for every token; without attention
     file_bytes: int  # of all weights
 
@@ -30,6 +32,7 @@ def work_of(config: ModelConfig, quantization: Quantization, cache_bytes: int) -
     return Work(
         weight_bytes=total - _bytes_not_chosen(config, specs) - (0 if config.tie_word_embeddings else embedding),
         cache_bytes=cache_bytes,
+        state_bytes=2 * state_bytes(config),
         multiply_adds=sum(linear.weights // (linear.experts or 1) * _used(linear, config) for linear in inside),
         file_bytes=total,
     )

@@ -63,7 +63,7 @@ class Counter:
 
     def note(self, kind: str, bytes: int, multiply_adds: int = 0) -> None:
         """Note a cost."""
-        self.costs.append(Cost(kind, bytes, multiply_adds))
+        self.costs.append(Cost(kind, int(bytes), int(multiply_adds)))
 
     def columns(self, weight: NamedWeight) -> int:
         """Return the columns of a weight's input, padding included."""

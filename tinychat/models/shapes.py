@@ -41,6 +41,15 @@ _QWEN3_MOE = {
     "head_dim": 128,
     "rms_norm_eps": 1e-6,
 }
+_QWEN3_5 = {
+    "architectures": ["Qwen3_5ForCausalLM"],
+    "model_type": "qwen3_5_text",
+    "head_dim": 256,
+    "partial_rotary_factor": 0.25,
+    "linear_num_key_heads": 16,
+    "linear_num_value_heads": 16,
+    "rms_norm_eps": 1e-6,
+}
 
 
 def _shape(*values: object, **others: object) -> dict[str, object]:
@@ -52,6 +61,7 @@ SHAPES = {
     "smollm2-135m": _shape(576, 1536, 30, 9, 3, 49152, 8192, 1e5, True),
     "tinyllama-1.1b": _shape(2048, 5632, 22, 32, 4, 32000, 2048, 1e4, False),
     "llama-3.2-1b": _shape(2048, 8192, 16, 32, 8, 128256, 131072, 5e5, True, rope_scaling=_LLAMA3_SCALING),
+    "qwen3.5-0.8b": _shape(1024, 3584, 24, 8, 2, 248320, 262144, 1e7, True, **_QWEN3_5),
     # Four of its 48 layers: all of them would take 17 GB.
     "qwen3-30b-a3b-4-layers": _shape(2048, 6144, 4, 32, 4, 151936, 40960, 1e6, False, **_QWEN3_MOE),
     "llama-2-7b": _shape(4096, 11008, 32, 32, 32, 32000, 4096, 1e4, False),
