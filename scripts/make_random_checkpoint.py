@@ -35,9 +35,9 @@ def tensor_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     """Return the shape of every weight, by the checkpoint's own names."""
     shapes: dict[str, tuple[int, ...]] = {}
     for linear in linears(config):
-        for layer in range(linear.layers or 1):
-            for source, rows in zip(linear.sources, linear.rows, strict=True):
-                shapes[f"{source.format(layer)}.weight"] = rows, linear.columns
+        for shard in range(linear.shards):
+            for source, rows in zip(linear.names(shard), linear.rows, strict=True):
+                shapes[f"{source}.weight"] = rows, linear.columns
     for norm in norms(config):
         for source in norm.sources:
             shapes[f"{source}.weight"] = (norm.size,)

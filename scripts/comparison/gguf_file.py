@@ -17,6 +17,7 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 
+from comparison import gguf_qwen3_5
 from tinychat.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from tinychat.checkpoint.gguf_checkpoint import tensor_names
 from tinychat.checkpoint.gguf_families import FAMILIES
@@ -75,6 +76,10 @@ class Tensor:
 def tensors_of(checkpoint: Checkpoint, row_multiple: int = 1) -> Iterator[Tensor]:
     """Yield all tensors; the big ones are views of mapped files, read when they are written."""
     config = checkpoint.config
+    if config.delta_net is not None:
+        for name, values in gguf_qwen3_5.tensors_of(checkpoint):
+            yield Tensor(name, values, row_multiple=row_multiple)
+        return
     heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
     if config.rope_scaling is not None:
         yield Tensor("rope_freqs.weight", rope_factors(config))
@@ -91,11 +96,15 @@ def check_supported(config: ModelConfig) -> None:
     Raises
     ------
     UnsupportedModelError
-        If the model is more than a plain Llama.
+        If the model is neither a plain Llama nor a Qwen3.5.
     """
+    if config.architecture == "Qwen3_5ForCausalLM":
+        gguf_qwen3_5.delta_net_of(config)
+        return
     scaling = config.rope_scaling
     if config.architecture != "LlamaForCausalLM" or config.qkv_bias or config.o_bias or config.mlp_bias:
-        raise UnsupportedModelError(f"{config.architecture} with these biases cannot be compared: take a plain Llama")
+        what = f"{config.architecture} with these biases cannot be compared: take a plain Llama or a Qwen3.5"
+        raise UnsupportedModelError(what)
     if scaling is not None and scaling.rope_type not in ("linear", "llama3"):
         raise UnsupportedModelError(f"rope type {scaling.rope_type!r} cannot be compared: take default or llama3")
 
@@ -110,10 +119,12 @@ def describe(writer: gguf.GGUFWriter, config: ModelConfig) -> None:
     writer.add_head_count_kv(config.num_key_value_heads)
     writer.add_key_length(config.head_dim)
     writer.add_value_length(config.head_dim)
-    writer.add_rope_dimension_count(config.head_dim)
+    writer.add_rope_dimension_count(config.rotary_dim)
     writer.add_rope_freq_base(config.rope_theta)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_vocab_size(config.vocab_size)
+    if config.delta_net is not None:
+        gguf_qwen3_5.describe(writer, config)
 
 
 def add_vocabulary(writer: gguf.GGUFWriter, checkpoint: Checkpoint) -> None:
@@ -156,11 +167,12 @@ def write_gguf(src: Path, dst: Path, row_multiple: int = 1) -> None:
     Raises
     ------
     TinychatError
-        If the checkpoint is damaged, or is not a plain Llama.
+        If the checkpoint is damaged, or is neither a plain Llama nor a Qwen3.5.
     """
     checkpoint = open_checkpoint(src)
     check_supported(checkpoint.config)
-    writer = gguf.GGUFWriter(dst, ARCHITECTURE)
+    architecture = ARCHITECTURE if checkpoint.config.delta_net is None else gguf_qwen3_5.ARCHITECTURE
+    writer = gguf.GGUFWriter(dst, architecture)
     describe(writer, checkpoint.config)
     add_vocabulary(writer, checkpoint)
     for tensor in tensors_of(checkpoint, row_multiple):

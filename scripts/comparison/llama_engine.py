@@ -35,9 +35,11 @@ class Context:
         self.length = 0
 
     def rewind(self, length: int) -> None:
-        """Keep only the first positions."""
-        self.llama.llama_memory_seq_rm(self.memory, SEQUENCE, length, -1)
-        self.length = length
+        """Keep only the first positions; none, where llama.cpp cannot take a state back."""
+        if self.llama.llama_memory_seq_rm(self.memory, SEQUENCE, length, -1):
+            self.length = min(self.length, length)
+        else:
+            self.clear()
 
     def append(self, ids: list[int]) -> None:
         """Run token ids in batches and wait for the logits after the last, the only ones to be computed."""
@@ -124,9 +126,8 @@ class LlamaEngine:
         """See `serving.Engine`."""
         context = self.context("decode", depth + tokens)
         ids = token_ids(depth + tokens, self.vocab_size)
-        if context.length < depth:
-            context.append(ids[:depth])
         context.rewind(depth)
+        context.append(ids[context.length : depth])
         start = time.perf_counter()
         for token in ids[depth:]:
             context.append([token])

@@ -2,9 +2,11 @@
 
 import dataclasses
 
+import families
 import make_random_checkpoint
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from tinychat.checkpoint.checkpoint import open_checkpoint
 from tinychat.errors import UnsupportedModelError
@@ -78,3 +80,26 @@ def test_other_architectures_are_refused():
     config = parse_config(config_of("tiny"), "tiny")
     with pytest.raises(UnsupportedModelError, match="plain Llama"):
         gguf_file.check_supported(dataclasses.replace(config, qkv_bias=True))
+
+
+def test_qwen3_5_is_written_as_its_converter_would(tmp_path):
+    checkpoint = families.write_checkpoint(families.BY_NAME["qwen3.5"], tmp_path / "checkpoint")
+    with pytest.raises(UnsupportedModelError, match="with these layers cannot be compared"):
+        gguf_file.write_gguf(checkpoint, tmp_path / "biases.gguf")
+    alike = {"attention_bias": False, "linear_num_key_heads": 2, "linear_num_value_heads": 2}
+    variant = dataclasses.replace(families.BY_NAME["qwen3.5"], config=families.BY_NAME["qwen3.5"].config | alike)
+    found = open_checkpoint(families.write_checkpoint(variant, tmp_path / "alike"))
+    gguf_file.write_gguf(found.path, tmp_path / "alike.gguf")
+    reader = gguf.GGUFReader(tmp_path / "alike.gguf")
+    tensors = {tensor.name: tensor.data for tensor in reader.tensors}
+    raw = load_file(found.path / "model.safetensors")
+    assert len(tensors) == len(raw)
+    delta, attention = "model.layers.0.linear_attn.", "model.layers.1.self_attn."
+    assert np.array_equal(tensors["blk.0.ssm_conv1d.weight"], raw[f"{delta}conv1d.weight"][:, 0])
+    assert np.array_equal(tensors["blk.0.ssm_a"], -np.exp(raw[f"{delta}A_log"]))
+    assert np.array_equal(tensors["blk.0.ssm_dt.bias"], raw[f"{delta}dt_bias"])
+    assert np.array_equal(tensors["blk.1.attn_q.weight"], raw[f"{attention}q_proj.weight"])
+    assert np.allclose(tensors["blk.1.attn_q_norm.weight"], 1 + raw[f"{attention}q_norm.weight"])
+    assert reader.fields["general.architecture"].contents() == "qwen35"
+    assert reader.fields["qwen35.ssm.inner_size"].contents() == 2 * 48
+    assert reader.fields["qwen35.full_attention_interval"].contents() == 2

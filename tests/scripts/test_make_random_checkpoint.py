@@ -20,6 +20,14 @@ def test_every_tensor_is_there(checkpoint):
     check_tensors(checkpoint)
 
 
+def test_layers_of_two_kinds(tmp_path, monkeypatch):
+    smaller = {"hidden_size": 32, "intermediate_size": 32, "vocab_size": 64, "num_hidden_layers": 4}
+    shape = make_random_checkpoint.config_of("qwen3.5-0.8b") | smaller
+    monkeypatch.setattr(make_random_checkpoint, "config_of", lambda name: shape)
+    make_random_checkpoint.write_checkpoint("qwen3.5-0.8b", tmp_path / "model", tokenizer=tmp_path / "missing")
+    check_tensors(open_checkpoint(tmp_path / "model"))
+
+
 @pytest.mark.parametrize(
     ("name", "mean", "deviation"),
     [
