@@ -20,7 +20,7 @@ SHORT, LONG = 40, 200  # prompt lengths that are compared
 SHORT_ROWS, LONG_ROWS = [39], [120, 199]  # the positions whose logits the goldens keep
 NEW_TOKENS = 16
 CONTEXT_SIZE = 256
-DELTA_NETS, TAPS = ("qwen3_next", "qwen3_5_text"), 4
+DELTA_NETS, TAPS = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"), 4
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 
 
@@ -193,16 +193,17 @@ def write_tokenizer(folder, vocab_size):
 def stored(variant, weights):
     """Return a variant's weights as a checkpoint has them.
 
-    gpt-oss stacks those of experts, transposed; LFM2 has an axis more in those of convolutions, and so has Gated
-    DeltaNet, whose other vectors have names of their own.
+    gpt-oss stacks those of experts, transposed, Qwen3.5 as they are. LFM2 has an axis more in those of convolutions, and so
+    has Gated DeltaNet, whose other vectors have names of their own.
     """
     if variant.config["model_type"] in DELTA_NETS:
         taps = {name: values.reshape(-1, 1, TAPS) for name, values in weights.items() if ".conv1d." in name}
         ends = (".A_log.weight", ".dt_bias.weight")
-        return {
+        found = {
             name.removesuffix(".weight") if name.endswith(ends) else name: values
             for name, values in (weights | taps).items()
         }
+        return _with_stacked_experts(found) if variant.config["model_type"] == "qwen3_5_moe_text" else found
     if variant.config["model_type"] == "lfm2":
         channels = variant.config["hidden_size"], 1, -1
         return {name: values.reshape(channels) if ".conv.conv." in name else values for name, values in weights.items()}
@@ -221,6 +222,23 @@ def stored(variant, weights):
     return found | {
         name: np.ascontiguousarray(np.stack([parts[i] for i in range(len(parts))])) for name, parts in stacks.items()
     }
+
+
+def _with_stacked_experts(weights):
+    """Return weights with one tensor for all experts of a layer; rows of gates stand before those of their inputs."""
+    found, stacks = {}, {}
+    for name, values in weights.items():
+        stem, _, rest = name.partition(".experts.")
+        if rest:
+            expert, part, _ = rest.split(".")
+            stacks.setdefault(f"{stem}.experts.", {}).setdefault(int(expert), {})[part] = values
+        else:
+            found[name] = values
+    for stem, experts in stacks.items():
+        parts = [experts[i] for i in range(len(experts))]
+        found[f"{stem}gate_up_proj"] = np.stack([np.concatenate((p["gate_proj"], p["up_proj"])) for p in parts])
+        found[f"{stem}down_proj"] = np.stack([p["down_proj"] for p in parts])
+    return found
 
 
 def write_checkpoint(variant, folder):

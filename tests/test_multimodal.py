@@ -47,6 +47,12 @@ QWEN3_5 = DELTA_NET | {
     "layer_types": ["linear_attention", "full_attention"],
     "rope_parameters": MROPE | {"mrope_section": [2, 1, 1], "partial_rotary_factor": 0.25},
 }
+QWEN3_5_MOE = QWEN3_5 | {
+    "num_experts": 5,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 48,
+}
 # Of each wrapper: its model_type, what its text model has besides sizes, and what sees images.
 CASES = {
     "Gemma3ForConditionalGeneration": ("gemma3", {"sliding_window": 40, "rope_local_base_freq": 5e3}, VISION),
@@ -69,6 +75,7 @@ CASES = {
         QWEN_VISION | {"deepstack_visual_indexes": [0]},
     ),
     "Qwen3_5ForConditionalGeneration": ("qwen3_5", QWEN3_5, QWEN_VISION),
+    "Qwen3_5MoeForConditionalGeneration": ("qwen3_5_moe", QWEN3_5_MOE, QWEN_VISION),
 }
 
 

@@ -121,6 +121,7 @@ def test_biases_and_norms_of_each_family():
         "Lfm2ForCausalLM": (False, False, False, "head"),
         "Qwen3NextForCausalLM": (True, True, False, "head"),
         "Qwen3_5ForCausalLM": (True, True, False, "head"),
+        "Qwen3_5MoeForCausalLM": (True, True, False, "head"),
     }
 
 

@@ -62,6 +62,11 @@ QWEN3_NEXT = (
         "pad_token_id": 0,
     }
 )
+QWEN3_5_MOE = QWEN3_NEXT | {
+    "architectures": ["Qwen3_5MoeForCausalLM"],
+    "model_type": "qwen3_5_moe_text",
+    "layer_types": ["linear_attention", "full_attention", "linear_attention", "linear_attention"],
+}
 
 VARIANTS = [
     Variant("mixtral", MIXTRAL | {"sliding_window": 27}, "bfloat16", "safetensors-sharded"),
@@ -72,6 +77,8 @@ VARIANTS = [
     Variant("olmoe", OLMOE, "float16"),
     # Columns of a state in whole tiles; the last layer has an MLP.
     Variant("qwen3-next", QWEN3_NEXT | {"mlp_only_layers": [3]}, "bfloat16", "safetensors-sharded"),
+    # Experts stacked, rows of gates before those of their inputs.
+    Variant("qwen3.5-moe", QWEN3_5_MOE, "bfloat16"),
     # Gates and what they let through beyond the limit.
     Variant("gpt-oss", GPT_OSS, "bfloat16", "safetensors-sharded"),
 ]

@@ -1,6 +1,7 @@
 """Weights of experts that a checkpoint has in one tensor for all, each under a name of its own.
 
-gpt-oss stacks them as [E, K, N], biases as [E, N]; or has them in MXFP4, where 32 columns share a power of two:
+Qwen3.5 stacks them as [E, N, K], the rows of gates before those of their inputs in one tensor. gpt-oss stacks them as
+[E, K, N], biases as [E, N]; or has them in MXFP4, where 32 columns share a power of two:
 ``_blocks`` uint8 [E, N, K/32, 16], two codes to a byte, the lower one first, and ``_scales`` uint8 [E, N, K/32], the
 exponent and 127 (Open Compute Project, 2023,
 https://www.opencompute.org/documents/ocp-microscaling-formats-mx-v1-0-spec-final-pdf). An expert is read only when it
@@ -10,6 +11,7 @@ is asked for, one at a time.
 import numpy as np
 from numpy.typing import NDArray
 
+from tinychat.checkpoint.adjusted import other_names
 from tinychat.checkpoint.mapping import FloatArray
 from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.errors import CheckpointError
@@ -21,13 +23,20 @@ E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
 VALUES = np.concatenate([E2M1, -E2M1])
 EXPONENT_BIAS = 127
 BLOCK = 32
+HALVES = ".gate_proj", ".up_proj"
 
 
 class StackedTensor(Tensor):
-    """One expert's weight or bias, of a tensor of all; `stem` is its name, for errors."""
+    """One expert's weight or bias, of a tensor of all; `stem` is its name, for errors.
 
-    def __init__(self, tensor: Tensor, stem: str, expert: int) -> None:
+    `half` : which half of its rows, if two weights share a tensor; transposed : whether the tensor has columns first.
+    """
+
+    def __init__(
+        self, tensor: Tensor, stem: str, expert: int, half: int | None = None, transposed: bool = False
+    ) -> None:
         self.path, self._tensor, self._stem, self._expert = tensor.path, tensor, stem, expert
+        self._half, self._transposed = half, transposed
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -35,12 +44,14 @@ class StackedTensor(Tensor):
         experts, *axes = self._tensor.shape or (0,)
         if self._expert >= experts:
             raise CheckpointError(f"{self.path}: {self._stem} has {experts} experts: download the checkpoint again")
-        return tuple(axes[::-1])
+        rows, *columns = axes[::-1] if self._transposed else axes or [0]
+        return rows if self._half is None else rows // 2, *columns
 
     def read(self, start: int, stop: int) -> FloatArray:
         """Return rows ``start..stop-1``."""
-        _ = self.shape
-        return np.ascontiguousarray(self._tensor.read(self._expert, self._expert + 1)[0].T[start:stop])
+        first = (self._half or 0) * self.shape[0]
+        values = self._tensor.read(self._expert, self._expert + 1)[0]
+        return np.ascontiguousarray((values.T if self._transposed else values)[first + start : first + stop])
 
 
 class Mxfp4Tensor(Tensor):
@@ -84,10 +95,24 @@ def unstacked(tensors: Tensors, config: ModelConfig) -> Tensors:
             expert = shard % linear.experts
             for name in linear.names(shard):
                 stem = name.replace(f".experts.{expert}.", ".experts.")
-                if stem in tensors.by_name:
-                    found.setdefault(f"{name}.weight", StackedTensor(tensors[stem], stem, expert))
-                elif {f"{stem}_blocks", f"{stem}_scales"} <= tensors.by_name.keys():
-                    found.setdefault(f"{name}.weight", Mxfp4Tensor(tensors, stem, expert))
-                if (bias := f"{stem}_bias") in tensors.by_name:
-                    found.setdefault(f"{name}.bias", StackedTensor(tensors[bias], bias, expert))
+                for part, tensor in _parts(tensors, stem, expert, config).items():
+                    found.setdefault(f"{name}.{part}", tensor)
     return Tensors(tensors.folder, found)
+
+
+def _parts(tensors: Tensors, stem: str, expert: int, config: ModelConfig) -> dict[str, Tensor]:
+    """Return weight and bias of one expert, as far as they are stacked; `stem` is the weights' name."""
+    is_gpt_oss = config.swiglu_limit is not None
+
+    def stacked(name: str, half: int | None = None) -> Tensor | None:
+        known = next((each for each in (name, *other_names(name)) if each in tensors.by_name), None)
+        return None if known is None else StackedTensor(tensors[known], known, expert, half, transposed=is_gpt_oss)
+
+    weight = stacked(stem)
+    if {f"{stem}_blocks", f"{stem}_scales"} <= tensors.by_name.keys():
+        weight = Mxfp4Tensor(tensors, stem, expert)
+    for half, ending in enumerate(HALVES):
+        if stem.endswith(ending):
+            weight = weight or stacked(f"{stem.removesuffix(ending)}.gate_up_proj", half)
+    found = {"weight": weight, "bias": stacked(f"{stem}_bias")}
+    return {part: tensor for part, tensor in found.items() if tensor is not None}

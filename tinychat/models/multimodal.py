@@ -22,6 +22,7 @@ WRAPPERS: Mapping[str, Mapping[str, object]] = {
     "Qwen2_5_VLForConditionalGeneration": {"model_type": "qwen2"},
     "Qwen3VLForConditionalGeneration": {"model_type": "qwen3"},
     "Qwen3_5ForConditionalGeneration": {"model_type": "qwen3_5_text"},
+    "Qwen3_5MoeForConditionalGeneration": {"model_type": "qwen3_5_moe_text"},
 }
 # Names of text models that compute the same as another one.
 _SAME_AS = {"qwen2_5_vl_text": "qwen2", "qwen3_vl_text": "qwen3"}

@@ -1,15 +1,29 @@
-"""Qwen3.5 and later: Qwen3-Next's layers with dense MLPs; Gated DeltaNet's linears have a tensor for each part.
+"""Qwen3.5 and later: Qwen3-Next's layers, whose Gated DeltaNet has a tensor for each part; MLPs are dense or experts.
 
-(Qwen Team, 2026; github.com/huggingface/transformers, models/qwen3_5.)
+The router makes the probabilities of the chosen experts sum up to 1; every layer has experts, or none.
+
+(Qwen Team, 2026; github.com/huggingface/transformers, models/qwen3_5 and qwen3_5_moe.)
 """
 
+from dataclasses import replace
+
 from tinychat.models.config import ModelConfig
+from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import TensorNames
 from tinychat.models.delta_net import GATES
+from tinychat.models.experts import read_experts, with_num_experts
 from tinychat.models.families import qwen3_next
 from tinychat.models.families.qwen3_next import DELTA, gated_queries
 from tinychat.models.family import Family
 from tinychat.models.tensors import Linear
+
+
+def read_moe(values: ConfigValues, config: ModelConfig) -> ModelConfig:
+    """Every layer has experts, and one that all tokens pass."""
+    shared = values.integer("shared_expert_intermediate_size", 1, 1 << 22)
+    experts = read_experts(values, "moe_intermediate_size", range(config.num_hidden_layers))
+    hybrid = qwen3_next.read_hybrid(values, config)
+    return replace(hybrid, experts=replace(experts, shared_intermediate_size=shared))
 
 
 def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
@@ -38,6 +52,13 @@ DEFAULTS = {
     "linear_num_key_heads": 16,
     "linear_num_value_heads": 32,
 }
+_MOE = {
+    "num_key_value_heads": 2,
+    "moe_intermediate_size": 512,
+    "shared_expert_intermediate_size": 512,
+    "num_experts": 256,
+    "num_experts_per_tok": 8,
+}
 
 QWEN3_5 = Family(
     "Qwen3_5ForCausalLM",
@@ -50,4 +71,17 @@ QWEN3_5 = Family(
     linears,
     qwen3_next.norms,
     partial_rotary=True,
+)
+QWEN3_5_MOE = Family(
+    "Qwen3_5MoeForCausalLM",
+    "qwen3_5_moe_text",
+    "Qwen3.5, Qwen3.6 (mixtures: 35B-A3B and larger)",
+    "Gated DeltaNet in most layers, gated attention in the others, experts, a shared expert",
+    DEFAULTS | _MOE,
+    read_moe,
+    qwen3_next.TENSORS,
+    linears,
+    qwen3_next.norms,
+    partial_rotary=True,
+    prepared=with_num_experts,
 )
