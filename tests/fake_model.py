@@ -189,6 +189,11 @@ class FakeSequence:
         other.steps = self.steps
         return other
 
+    has_state = False
+
+    def cut(self, length):
+        self.rewind(length)
+
     def rewind(self, length):
         assert 0 <= length <= len(self.ids)
         del self.ids[length:]

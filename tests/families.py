@@ -193,8 +193,8 @@ def write_tokenizer(folder, vocab_size):
 def stored(variant, weights):
     """Return a variant's weights as a checkpoint has them.
 
-    gpt-oss stacks those of experts, transposed, Qwen3.5 as they are. LFM2 has an axis more in those of convolutions, and so
-    has Gated DeltaNet, whose other vectors have names of their own.
+    gpt-oss stacks those of experts, transposed; Qwen3.5 does as they are. LFM2 has an axis more in those of
+    convolutions, and so has Gated DeltaNet, whose other vectors have names of their own.
     """
     if variant.config["model_type"] in DELTA_NETS:
         taps = {name: values.reshape(-1, 1, TAPS) for name, values in weights.items() if ".conv1d." in name}

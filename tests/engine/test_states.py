@@ -179,6 +179,41 @@ def test_a_message_s_end_is_gone_back_to(folder, texts):
     assert other.reuse([*ids[:131], 8]) == 131
 
 
+def test_undo_in_a_long_conversation_runs_little_again(folder):
+    """Of 8,000 tokens, whichever turns are taken back, and with or without the snapshots at ends of messages."""
+    turn, turns = 731, 11
+    ids = np.random.default_rng(6).integers(0, 517, turn * turns).tolist()
+    engine = open_engine(folder, positions=14 * turn)
+    sequence = new_sequence(engine, 12 * turn)
+    for end in range(turn, len(ids) + 1, turn):
+        sequence.reuse(ids[:end])
+        run_to(sequence, ids, end)
+    for end in (len(ids) - turn, len(ids) - turn - 100, len(ids) - 3 * turn):
+        found = sequence.reuse([*ids[:end], 7])
+        assert 0 <= end - found <= SNAPSHOT
+        run_to(sequence, ids, end + turn)
+    fresh = new_sequence(open_engine(folder, positions=14 * turn), 12 * turn)
+    assert run_to(sequence, ids, len(ids)) == run_to(fresh, ids, len(ids))
+
+
+def test_sixteen_sequences_in_one_step(folder, texts):
+    """Each has its own length, some share their past, and two texts take turns."""
+    engine = open_engine(folder)
+    sequences = [new_sequence(engine, CONTEXT) for _ in range(15)]
+    for i, sequence in enumerate(sequences):
+        run_to(sequence, texts[0][i % 2], 40 + 81 * i)
+    sequences.append(sequences[3].fork())
+    for count in (1, 2, 15, 1):
+        ends = [len(sequence.ids) for sequence in sequences]
+        text_of = [*(i % 2 for i in range(15)), 1]
+        spans = [
+            sequence.span(texts[0][text][end : end + count], end + count)
+            for sequence, text, end in zip(sequences, text_of, ends)
+        ]
+        for logits, text, end in zip(engine.run(spans), text_of, ends):
+            assert logits.tobytes() == texts[1][text][end + count - 1 : end + count].tobytes()
+
+
 def run_to(sequence, text, *lengths):
     for length in lengths:
         for start in range(len(sequence.ids), length, 256):
@@ -237,7 +272,7 @@ def test_memory_of_states_is_counted(folder):
     # Two layers of 192 channels with three earlier inputs, and six heads of 16 x 48.
     assert engine.config.delta_net.channels == 352
     assert one == 2 * 4 * (3 * 352 + 6 * 16 * 48)
-    assert sequence_bytes(engine.config, "f32", 1024) == 1024 * by_position + 4 * one
+    assert sequence_bytes(engine.config, "f32", 1024) == 1024 * by_position + 5 * one
     pool = open_engine(folder, positions=100 * BLOCK).pool
     assert pool._limit < 100, "a part of the memory is for snapshots"
 

@@ -298,10 +298,10 @@ def test_room_is_made_after_a_draft_that_fills_the_context():
 # On a real engine.
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    # Its cache keeps two positions in a word: a draft may be refused between them.
-    return engines.convert_variant("qwen3-window", "f32", tmp_path_factory.mktemp("models") / "model")
+# The first one's cache has two positions in a word: a draft may be refused between them. The other has a state.
+@pytest.fixture(scope="module", params=["qwen3-window", "qwen3.5"])
+def folder(tmp_path_factory, request):
+    return engines.convert_variant(request.param, "f32", tmp_path_factory.mktemp("models") / "model")
 
 
 def model_of(engine, drafts=None):
@@ -322,22 +322,24 @@ def test_ids_and_logits_are_those_of_a_fresh_run_after_any_drafts(folder, data):
     wanted = model_of(fresh).stream(prompt, **fields).to_end()
     right = wanted.token_ids
 
-    class Guesses(Drafts):
+    class Guesses(Proposals):
         """Proposes some of what will be chosen, and something else after that."""
 
-        def propose(self, most):
+        proposed = 0
+
+        def next_draft(self, most):
             done = len(run.token_ids)
             good = data.draw(st.integers(0, 12))
-            bad = data.draw(st.integers(0, 12))
-            return [*right[done : done + good], *[data.draw(st.integers(0, 516))] * bad][: max(most, 0)]
+            bad = data.draw(st.integers(1, 12))
+            found = [*right[done : done + good], *[data.draw(st.integers(0, 516))] * bad][: max(most, 0)]
+            self.proposed += len(found)
+            return found
 
-        def note(self, chosen, seconds):
-            pass
-
-    model = model_of(engine, Guesses())
+    guesses = Guesses()
+    model = model_of(engine, guesses)
     run = model.stream(prompt, **fields)
     run.to_end()
-    assert run.token_ids == right
+    assert run.token_ids == right and guesses.proposed
     assert [p.logprobs for p in wanted._deltas] == [(t,) for p in run.reply._deltas for t in p.logprobs]
     after = new_sequence(fresh, CONTEXT)
     ids = [*prompt, *right]

@@ -65,6 +65,8 @@ class Inputs:
         at = np.concatenate([np.arange(first, last) for first, last, *_ in parts])
         ends = np.cumsum([0, *(last - first for first, last, *_ in parts)])
         states = np.array([[state.address if state else 0 for state in held] for _, _, *held in parts], np.int64).T
+        wanted = [(first // SNAPSHOT + 1) * SNAPSHOT if held[2] else 0 for first, _, *held in parts]
+        states = np.vstack([states, wanted])
         batch = Rows(np.array([len(at), 0, len(parts)]), at, ends, np.ascontiguousarray(states))
         x, T = self.x[at].copy(), len(at)
         factors = np.full((T, 2 * (HEADS + GROUPS) + 1), UNTOUCHED, np.float32)

@@ -203,7 +203,8 @@ class Engine:
         held: list[object] = []
         for i, span in enumerate(spans):
             if (states := span.cache.states) is not None:
-                self._batch.states[:, i] = states.begin(len(span.ids))
+                certain = len(span.ids) - max(span.outputs - 1, 0)
+                self._batch.states[:, i] = states.begin(len(span.ids), certain)
                 held.append(states.memory)
         return tuple(held)
 

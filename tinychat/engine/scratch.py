@@ -108,5 +108,5 @@ def allocate_batch(config: ModelConfig, chunk_size: int, stages: int) -> Batch:
         clocks=np.zeros(2 + stages, np.int64),
         cos_sin=np.zeros((1 + max(config.angle_sets), chunk_size, config.rotary_dim), np.float32),
         query_factors=np.zeros(chunk_size, np.float32),
-        states=np.zeros((3, chunk_size if config.state_layers else 0), np.int64),
+        states=np.zeros((4, chunk_size if config.state_layers else 0), np.int64),
     )

@@ -91,12 +91,12 @@ class Sequence:
     def rows_at_once(self, most: int) -> int:
         """Return how many of up to `most` ids one step may take with the result of as many steps.
 
-        Fewer than a step holds where the angles of keys depend on how many follow, and one where a state goes on with
-        each: rows that turn out wrong would cost the others a second run.
+        Fewer than a step holds where the angles of keys depend on how many follow: rows that turn out wrong would cost
+        the others a second run. A state can be taken back to the next snapshot's position at most.
         """
         length = self.cache.length
         if self.cache.states is not None:
-            most = min(most, 1)
+            most = min(most, self.cache.states.until_snapshot)
         most = min(most, self.context_size - length, self.chunk_size)
         first = angle_set(self.engine.config, length + 1)
         if first is None:
@@ -125,6 +125,15 @@ class Sequence:
             self.cache.rewind(resumable)
         else:
             self._run_again(kept, self.cache.angles_of, resumable)
+
+    def cut(self, length: int) -> None:
+        """Cut the cache to `length` positions, or to fewer where a state cannot be taken back so far."""
+        self.cache.rewind(self.cache.resumable(length))
+
+    @property
+    def has_state(self) -> bool:
+        """Whether layers have a state: what is left of a draft is run again together with the next token."""
+        return self.cache.states is not None
 
     def drop(self, start: int, stop: int) -> None:
         """Drop positions ``start..stop``: later keys are re-rotated.

@@ -19,6 +19,8 @@ from tinychat.models.config import ModelConfig
 LINE = 64  # bytes
 # Snapshots that a pool has room for, at least.
 FEWEST = 4
+# States of a sequence besides that after its last position: one that a step writes, and one between.
+SPARE = 2
 
 
 class State:
@@ -47,8 +49,8 @@ def state_bytes(config: ModelConfig) -> int:
 
 
 def sequence_state_bytes(config: ModelConfig, positions: int) -> int:
-    """Return the bytes of a sequence's states: two that take turns, and snapshots."""
-    return state_bytes(config) * (2 + positions // SNAPSHOT) if config.delta_net else 0
+    """Return the bytes of a sequence's states: three that take turns, and snapshots."""
+    return state_bytes(config) * (1 + SPARE + positions // SNAPSHOT)
 
 
 class Snapshots:
@@ -114,9 +116,9 @@ class Snapshots:
 
 
 class StateTrack:
-    """The states of one sequence: that after its last position, and that before its last step.
+    """The states of one sequence: that after its last position, and an earlier one, to which a draft can be taken back.
 
-    Two take turns, so a step that fails leaves the state that it began with.
+    A step writes other memory than it reads, so one that fails leaves the state that it began with.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -125,25 +127,36 @@ class StateTrack:
         self.last: State | None = None  # None: no position yet
         self._before: tuple[int, State | None] = (0, None)
         self._next: State | None = None
-        self._between: State | None = None
+        self._between: tuple[int, State | None] = (0, None)
+        self._spare: list[State] = []
 
-    def begin(self, count: int) -> tuple[int, int, int]:
-        """Begin a step of `count` positions; return the addresses that `Batch.states` wants."""
-        spare = self._before[1]
-        self._before = (self.length, self.last)
-        self._next = State(self._count) if spare is None or spare.is_shared or spare is self.last else spare
-        boundary = self._boundary
-        self._between = State(self._count) if self.length < boundary < self.length + count else None
-        return self.last.address if self.last else 0, self._next.address, self._between.address if self._between else 0
+    def begin(self, count: int, certain: int) -> tuple[int, int, int, int]:
+        """Begin a step of `count` positions, the last of which may be taken back, but not the first `certain`.
+
+        Returns the column of `Batch.states`.
+        """
+        self._discard(self._before[1])
+        self._before = self.length, self.last
+        self._next = self._memory_for_one()
+        # The next multiple of 512 goes first; a draft ends there at the latest (`Sequence.rows_at_once`).
+        wanted = self.length + min(certain, self.until_snapshot)
+        self._between = (wanted, self._memory_for_one()) if wanted < self.length + count else (0, None)
+        wanted, between = self._between
+        last = self.last.address if self.last else 0
+        return last, self._next.address, between.address if between else 0, wanted
 
     def commit(self, count: int, snapshots: Snapshots, table: Sequence[int]) -> None:
         """End a step; cache the snapshot of a multiple of 512 positions, if it reached one."""
-        boundary, length = self._boundary, self.length + count
-        self.length, self.last = length, self._next
-        reached = self._between if boundary < length else self.last
-        if boundary <= length and reached is not None:
+        boundary = self.length + self.until_snapshot
+        self.length, self.last = self.length + count, self._next
+        wanted, between = self._between
+        if between is not None:
+            self._discard(self._before[1])
+            self._before = wanted, between
+        reached = between if wanted == boundary else self.last
+        if boundary <= self.length and reached is not None:
             snapshots.put(table, boundary, reached)
-        self._next = self._between = None
+        self._next, self._between = None, (0, None)
 
     def nearest(self, length: int, snapshots: Snapshots, table: Sequence[int]) -> tuple[int, State | None]:
         """Return the last state within the first `length` positions that is still there, and its position."""
@@ -154,7 +167,8 @@ class StateTrack:
 
     def set(self, length: int, state: State | None) -> None:
         """Go on from another state."""
-        self.length, self.last, self._before = length, state, (0, None)
+        last, self.length, self.last, self._before = self.last, length, state, (0, None)
+        self._discard(last)
 
     def share(self) -> State | None:
         """Return the last state, for another holder."""
@@ -163,11 +177,21 @@ class StateTrack:
         return self.last
 
     @property
-    def memory(self) -> tuple[object, ...]:
-        """The arrays that a step works on."""
-        return self.last, self._next, self._between
+    def until_snapshot(self) -> int:
+        """Number of positions up to the next multiple of 512, of which a step reaches one at most."""
+        return SNAPSHOT - self.length % SNAPSHOT
 
     @property
-    def _boundary(self) -> int:
-        """Return the next multiple of 512 positions, of which a step reaches one at most."""
-        return (self.length // SNAPSHOT + 1) * SNAPSHOT
+    def memory(self) -> tuple[object, ...]:
+        """The arrays that a step works on."""
+        return self.last, self._next, self._between[1]
+
+    def _memory_for_one(self) -> State:
+        """Return memory for a state: fresh pages cost time."""
+        return self._spare.pop() if self._spare else State(self._count)
+
+    def _discard(self, state: State | None) -> None:
+        """Let later steps use a state's memory, unless somebody holds it."""
+        is_held = state is None or state.is_shared or state is self.last
+        if state is not None and not is_held and len(self._spare) < SPARE and state not in self._spare:
+            self._spare.append(state)

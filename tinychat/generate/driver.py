@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import accumulate
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -298,11 +299,12 @@ class Driver:
         for run in self._running:
             if run.has_begun and run.wants_more:
                 (writing if self._is_decoding(run) else reading).append(run)
-        del writing[self.engine.chunk_size :]
+        rows = accumulate(run.missing for run in writing)
+        del writing[sum(count <= self.engine.chunk_size for count in rows) :]
         parts = []
         for run, draft in zip(writing, self._drafts_of(writing)):
-            ids = [run.reply.token_ids[-1], *draft]
-            parts.append(ScheduledRun(run, run.sequence.span(ids, run.length + len(draft), len(ids)), draft))
+            ids = [*run.reply.token_ids[-run.missing :], *draft]
+            parts.append(ScheduledRun(run, run.sequence.span(ids, run.length + len(draft), 1 + len(draft)), draft))
         if not reading:
             return parts
         left = self.engine.chunk_size - sum(len(part.span.ids) for part in parts)
@@ -315,14 +317,18 @@ class Driver:
         return parts
 
     def _is_decoding(self, run: Run) -> bool:
-        """Return whether a run's next row is the last token of its reply, after its cache is brought in order."""
+        """Return whether a run's next rows are the last tokens of its reply, after its cache is brought in order.
+
+        That is one, and before it those of a draft that a state does not contain any more.
+        """
         sequence = run.sequence
         done, length = len(sequence.ids), run.length
         if done >= length:
             # An error of another run's listener came before its logits were accepted.
             done = length - 1
             sequence.rewind(done)
-        if done + 1 < length or not run.reply.token_ids:
+        most = 1 + LONGEST if sequence.has_state else 1
+        if length - done > min(most, len(run.reply.token_ids)):
             return False
         if self.engine.config.rope_scaling is not None:
             now, then = (angle_set(self.engine.config, count) for count in (done, length))
@@ -342,10 +348,11 @@ class Driver:
                 run.text = drafts.new_text()
             limit = run.reply.request.max_tokens
             most = LONGEST if limit is None else limit - len(run.reply.token_ids) - 1
-            run.text.suggest(run.sequence.rows_at_once(most + 1) - 1)
+            run.text.suggest(run.sequence.rows_at_once(most + run.missing) - run.missing)
             texts.append(run.text)
-        counts = drafts.share(texts, len(writing))
-        room = self.engine.chunk_size - len(writing)
+        rows = sum(run.missing for run in writing)
+        counts = drafts.share(texts, rows)
+        room = self.engine.chunk_size - rows
         proposed = []
         for text, count in zip(texts, counts):
             proposed.append(text.suggestion[: min(count, room)])
@@ -394,14 +401,14 @@ class Driver:
             delta = reply.accept_draft(logits, part.draft or (), seconds)
             if part.draft:
                 # Rejected drafts leave the cache.
-                sequence.rewind(len(sequence.ids) - len(part.draft) + common_length(part.draft, delta.ids))
+                sequence.cut(len(sequence.ids) - len(part.draft) + common_length(part.draft, delta.ids))
             if self.drafts is not None:
                 if run.text is not None and part.draft is not None:
                     self.drafts.learn(run.text, len(part.draft), delta.ids)
                 else:
                     run.text = run.text or self.drafts.new_text()
                     run.text.begin(run.ids)
-            is_full = reply.finish_reason is None and len(sequence.ids) >= sequence.context_size
+            is_full = reply.finish_reason is None and run.length > sequence.context_size
             if is_full and not self._make_room(run):
                 delta = replace(delta, text=delta.text + reply.finish("context"))
         except TinychatError as error:

@@ -81,6 +81,11 @@ class Run:
         return len(self.base) + len(self.reply.token_ids)
 
     @property
+    def missing(self) -> int:
+        """Number of the last `ids` that are not in the cache."""
+        return self.length - len(self.sequence.ids)
+
+    @property
     def wants_more(self) -> bool:
         """Whether a reader waits for the next event, or there is room for it."""
         return self.listener is not None or self._ahead is None or len(self.events) < self._ahead

@@ -21,14 +21,15 @@ from tinychat.kernels.jit import always_inline, noinline
 from tinychat.kernels.memory import floats_at, load_f32, load_one, store_f32, store_one
 from tinychat.kernels.norms import inverse_rms
 from tinychat.kernels.simd import exp2, fma, max_lanes, maximum, splat_f32, sum_lanes
-from tinychat.kernels.sizes import LANES, ONE_TOKEN, SNAPSHOT
+from tinychat.kernels.sizes import LANES, ONE_TOKEN
 from tinychat.kernels.team import share_of, stage
 from tinychat.kernels.tile import add_outer, corrected, load_rows, scaled, store_tokens, zero_tile
 
 LOG2_E = 1.4426950408889634
 TINY = np.float32(1e-6)  # added to the squared length of queries and keys
 FLOAT = 4  # bytes
-BEFORE, AFTER, BETWEEN = 0, 1, 2  # addresses of `Batch.states`
+# Rows of `Batch.states`: addresses, and the number of positions after which the one between is wanted.
+BEFORE, AFTER, BETWEEN, WANTED = 0, 1, 2, 3
 # Columns of a state that a thread scans at once, in vectors: as many as hide the latency of a multiply-add.
 WIDE, NARROW = (0,) * 4, (0,)
 
@@ -49,7 +50,7 @@ def layer_offset(layer, sizes):
 @always_inline
 def is_snapshot(batch, i, t):
     """Return whether the state of sequence `i` after row `t` is wanted."""
-    return batch.states[BETWEEN, i] != 0 and (batch.positions[t] + 1) % SNAPSHOT == 0
+    return batch.states[WANTED, i] == batch.positions[t] + 1
 
 
 @always_inline

@@ -77,7 +77,7 @@ QWEN3_5_MOE = Family(
     "qwen3_5_moe_text",
     "Qwen3.5, Qwen3.6 (mixtures: 35B-A3B and larger)",
     "Gated DeltaNet in most layers, gated attention in the others, experts, a shared expert",
-    DEFAULTS | _MOE,
+    {**DEFAULTS, **_MOE},
     read_moe,
     qwen3_next.TENSORS,
     linears,
