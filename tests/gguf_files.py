@@ -22,7 +22,10 @@ ARCHITECTURES = {
     "qwen2_moe": "qwen2moe",
     "qwen3_moe": "qwen3moe",
     "gpt_oss": "gpt-oss",
+    "qwen3_5_text": "qwen35",
+    "qwen3_5_moe_text": "qwen35moe",
 }
+DELTA_NETS = ("qwen35", "qwen35moe")
 # Whose queries and keys llama.cpp rotates in neighbouring pairs, and transformers in halves.
 PERMUTED = ("llama", "smollm3", "granite", "minicpm", "mistral3", "internlm2", "baichuan")
 
@@ -54,6 +57,11 @@ VARIANTS = [
     # Gates are clamped at the usual bound, which no key says.
     like("gpt-oss", swiglu_limit="none"),
     like("lfm2"),
+    # Heads of values are as wide as those of keys.
+    *(
+        like(name, attention_bias=False, layer_types="none", full_attention_interval=2, linear_value_head_dim=16)
+        for name in ("qwen3.5", "qwen3.5-moe")
+    ),
 ]
 BY_NAME = {variant.name: variant for variant in VARIANTS}
 
@@ -186,7 +194,20 @@ def add_particulars(writer, architecture, raw, config):
         writer.add_expert_used_count(config.experts.num_experts_per_tok)
     if architecture in ("qwen2moe", "qwen3moe", "gpt-oss"):
         writer.add_expert_feed_forward_length(config.experts.intermediate_size)
-    if architecture == "qwen2moe":
+    if architecture in DELTA_NETS:
+        net = config.delta_net
+        writer.add_ssm_conv_kernel(net.taps)
+        writer.add_ssm_state_size(net.key_dim)
+        writer.add_ssm_group_count(net.key_heads)
+        writer.add_ssm_time_step_rank(net.value_heads)
+        writer.add_ssm_inner_size(net.value_size)
+        writer.add_full_attention_interval(raw["full_attention_interval"])
+        # Three axes of positions, which are the same in text.
+        pairs = config.rotary_dim // 2
+        writer.add_rope_dimension_sections([pairs - 2 * (pairs // 3), pairs // 3, pairs // 3, 0])
+    if architecture == "qwen35moe":
+        writer.add_expert_feed_forward_length(config.experts.intermediate_size)
+    if architecture in ("qwen2moe", "qwen35moe"):
         writer.add_expert_shared_feed_forward_length(config.experts.shared_intermediate_size)
     if architecture == "mpt":
         writer.add_max_alibi_bias(8.0)
@@ -219,6 +240,8 @@ def converted(architecture, config, weights):
             values = values + 1
         if architecture == "gpt2" and values.ndim == 2 and ".c_" in name:
             values = np.ascontiguousarray(values.T)
+        if architecture in DELTA_NETS:
+            name, values = of_delta_net(name, values, config.delta_net)
         if architecture == "lfm2" and ".conv.conv." in name:
             values = values.reshape(config.hidden_size, -1)
         if architecture in ("bloom", "gptneox", "falcon") and "query_key_value" in name:
@@ -241,6 +264,35 @@ def converted(architecture, config, weights):
             heads = H if "q_proj" in name else G if "k_proj" in name else 0
             found[name] = interleaved(values, heads) if heads else values
     return stacked(found)
+
+
+def of_delta_net(name, values, net):
+    """Return the name and values of a tensor: gains with their 1, decays, and heads of values by number in a group."""
+    group = net.value_heads // net.key_heads
+
+    def tiled(part, size=1):
+        heads = part.reshape(net.key_heads, group, size, *part.shape[1:])
+        return heads.swapaxes(0, 1).reshape(part.shape)
+
+    kind = name.partition("linear_attn.")[2]
+    if name.endswith("norm.weight") and not kind:
+        values = values + 1
+    if kind == "A_log.weight":
+        return name.removesuffix(".weight"), -np.exp(tiled(values))
+    if kind == "dt_bias.weight":
+        return name.replace("dt_bias.weight", "dt_proj.bias"), tiled(values)
+    if kind.startswith(("in_proj_a.", "in_proj_b.")):
+        values = tiled(values)
+    if kind.startswith("in_proj_z."):
+        values = tiled(values, net.value_dim)
+    if kind.startswith("conv1d."):
+        values = values.reshape(net.channels, net.taps)
+    if kind.startswith(("in_proj_qkv.", "conv1d.")):
+        keys, own = np.split(values, [2 * net.key_size])
+        values = np.concatenate([keys, tiled(own, net.value_dim)])
+    if kind.startswith("out_proj."):
+        values = np.ascontiguousarray(tiled(values.T, net.value_dim).T)
+    return name, values
 
 
 def stacked(weights):

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from tinychat.checkpoint.adjusted import AdjustedTensor, adjusted
 from tinychat.checkpoint.gguf import ENDING, first_parts
+from tinychat.checkpoint.gguf_delta_net import VECTORS, restored
 from tinychat.checkpoint.gguf_families import FAMILIES as GGUF_FAMILIES
 from tinychat.checkpoint.gguf_families import NORMS, GgufFamily, GgufValues, positive
 from tinychat.checkpoint.gguf_file import GgufFile, GgufTensor, open_gguf
@@ -30,6 +31,7 @@ from tinychat.errors import CheckpointError
 from tinychat.json_file import one_line
 from tinychat.models.architectures import family_of, linears, norms, parse_config, tables, unsupported
 from tinychat.models.config import ModelConfig
+from tinychat.models.delta_net import GATES
 from tinychat.models.embedder import embedder_files
 from tinychat.models.passthrough import Form
 from tinychat.models.tensors import Linear
@@ -49,6 +51,9 @@ LINEARS: Mapping[str, Mapping[int, tuple[str, ...]]] = {
     "shared_down_proj": {1: ("ffn_down_shexp",)},
     "conv_in_proj": {1: ("shortconv.in_proj",)},
     "conv_out_proj": {1: ("shortconv.out_proj",)},
+    "delta_in_proj": {2: ("attn_qkv", "attn_gate")},
+    GATES: {2: ("ssm_beta", "ssm_alpha")},
+    "delta_out_proj": {1: ("ssm_out",)},
     "lm_head": {1: ("output",)},
 }
 # GGUF's numbers of poolings (llama.cpp, include/llama.h, llama_pooling_type).
@@ -287,8 +292,9 @@ def tensor_names(config: ModelConfig, family: GgufFamily) -> dict[str, str]:
         for layer, source in zip(norm.at or range(norm.layers or 1), norm.sources, strict=True):
             prefix = "" if norm.layers is None else f"blk.{layer}."
             for part in parts_of(norm.bias):
+                theirs = VECTORS.get(norm.name) or f"{known[norm.name]}.{part}"
                 # A norm that attention and MLP share has the first one's name.
-                names.setdefault(f"{source}.{part}", f"{prefix}{known[norm.name]}.{part}")
+                names.setdefault(f"{source}.{part}", f"{prefix}{theirs}")
     for table in tables(config):
         names[f"{table.source}.weight"] = f"{TABLES[table.name]}.weight"
     return names
@@ -339,12 +345,20 @@ def rotated_heads(name: str, config: ModelConfig) -> int:
     return {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}.get(kind, 0)
 
 
+def _is_of_state(theirs: str, config: ModelConfig) -> bool:
+    """Return whether a tensor, by its name in GGUF, is of a layer with a state."""
+    block, _, rest = theirs.removeprefix("blk.").partition(".")
+    return bool(rest) and block.isdigit() and int(block) in config.state_layers
+
+
 def open_gguf_tensors(folder: Path, file: Path, config: ModelConfig) -> Tensors:
     """Open the tensors of a GGUF file, by the checkpoint's names."""
     files = open_gguf(file)
     stored = {name: tensor for part in files for name, tensor in part.tensors.items()}
     family = GGUF_FAMILIES[check_architecture(files[0].metadata, file)]
-    fused = fused_rows(config) if "blk.0.attn_qkv.weight" in stored else {}
+    # Of Gated DeltaNet, it is another tensor.
+    is_fused = "blk.0.attn_qkv.weight" in stored and config.delta_net is None
+    fused = fused_rows(config) if is_fused else {}
     found: dict[str, Tensor] = {}
     for name, theirs in tensor_names(config, family).items():
         *block, kind, part = theirs.split(".")
@@ -367,5 +381,7 @@ def open_gguf_tensors(folder: Path, file: Path, config: ModelConfig) -> Tensors:
             if tensor.shape[0] % (2 * heads):
                 raise CheckpointError(f"{file}: the rows of {name} make no {heads} heads: download the file again")
             found[name] = AdjustedTensor(tensor, order=halves_order(tensor.shape[0], heads))
+        elif config.delta_net is not None and _is_of_state(theirs, config):
+            found[name] = restored(tensor, theirs, config.delta_net)
     join_halves(found, config)
     return adjusted(Tensors(folder, found), config, family.done)

@@ -32,6 +32,8 @@ NORMS = {
     "k_norm": "attn_k_norm",
     "sinks": "attn_sinks",
     "conv_taps": "shortconv.conv",
+    "delta_taps": "ssm_conv1d",
+    "delta_norm": "ssm_norm",
     "post_self_attn_layernorm": "post_attention_norm",
     "post_attention_layernorm": "ffn_norm",
     "post_mlp_layernorm": "post_ffw_norm",
@@ -240,6 +242,26 @@ def _qwen_moe(values: GgufValues) -> Config:
     return {**_experts(values), **known, "qkv_bias": values.config["attention_bias"]}
 
 
+def _qwen3_5(values: GgufValues) -> Config:
+    heads = values.get("ssm.time_step_rank")
+    inner = values.number("ssm.inner_size", 0)
+    found = {
+        # Blocks of multi-token prediction are counted as layers.
+        "num_hidden_layers": values.number("block_count", 0) - values.number("nextn_predict_layers", 0),
+        "full_attention_interval": values.get("full_attention_interval", 4),
+        "linear_conv_kernel_dim": values.get("ssm.conv_kernel"),
+        "linear_key_head_dim": values.get("ssm.state_size"),
+        "linear_num_key_heads": values.get("ssm.group_count"),
+        "linear_num_value_heads": heads,
+        "linear_value_head_dim": int(inner / positive(heads, 1)),
+    }
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _qwen3_5_moe(values: GgufValues) -> Config:
+    return {**_qwen3_5(values), **_qwen_moe(values)}
+
+
 def _gpt_oss(values: GgufValues) -> Config:
     found = {**_experts(values), "intermediate_size": values.get("expert_feed_forward_length")}
     scaling = values.config.get("rope_scaling")
@@ -257,6 +279,7 @@ def _lfm2(values: GgufValues) -> Config:
     return found
 
 
+_AFTER_ATTENTION = {"post_attention_layernorm": "post_attention_norm"}
 _ORDERED, _GAINS = frozenset(["order"]), frozenset(["offset"])
 FAMILIES: Mapping[str, GgufFamily] = {
     "llama": GgufFamily(
@@ -269,13 +292,17 @@ FAMILIES: Mapping[str, GgufFamily] = {
     "qwen3": GgufFamily("Qwen3ForCausalLM"),
     "qwen2moe": GgufFamily("Qwen2MoeForCausalLM", extra=_qwen_moe, experts=True),
     "qwen3moe": GgufFamily("Qwen3MoeForCausalLM", extra=_qwen_moe, experts=True),
+    "qwen35": GgufFamily("Qwen3_5ForCausalLM", done=_GAINS, extra=_qwen3_5, norms=_AFTER_ATTENTION),
+    "qwen35moe": GgufFamily(
+        "Qwen3_5MoeForCausalLM", done=_GAINS, extra=_qwen3_5_moe, experts=True, norms=_AFTER_ATTENTION
+    ),
     "olmoe": GgufFamily("OlmoeForCausalLM", extra=_experts, experts=True),
     "gpt-oss": GgufFamily(
         "GptOssForCausalLM",
         done=_ORDERED,
         extra=_gpt_oss,
         experts=True,
-        norms={"post_attention_layernorm": "post_attention_norm"},
+        norms=_AFTER_ATTENTION,
     ),
     "lfm2": GgufFamily("Lfm2ForCausalLM", extra=_lfm2, norms={"norm": "token_embd_norm"}),
     "phi3": GgufFamily("Phi3ForCausalLM"),

@@ -1,0 +1,72 @@
+"""Gated DeltaNet in GGUF files: the changes that llama.cpp's converter makes to its tensors, undone.
+
+Heads of values that read one head of keys stand apart in a file, those of a checkpoint side by side: the rows of what
+makes them are reordered, and the columns of what reads them. Decays are stored as -exp(A).
+(github.com/ggml-org/llama.cpp: conversion/qwen.py.)
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tinychat.checkpoint.adjusted import AdjustedTensor
+from tinychat.checkpoint.mapping import FloatArray
+from tinychat.checkpoint.tensors import Tensor
+from tinychat.models.delta_net import DeltaNet
+
+# Names of vectors that do not end in ".weight".
+VECTORS: Mapping[str, str] = {"delta_A_log": "ssm_a", "delta_dt_bias": "ssm_dt.bias"}
+DECAYS, OUTPUT = "ssm_a", "ssm_out"
+# Of these, every row belongs to a head of values, or to a channel of one.
+BY_HEAD = ("ssm_a", "ssm_dt", "ssm_beta", "ssm_alpha")
+
+
+class Logarithms(Tensor):
+    """The A of decays that a file has as -exp(A), float32; NaN, which conversion refuses, where there is none."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.path, self._tensor = tensor.path, tensor
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the vector."""
+        return self._tensor.shape
+
+    def read(self, start: int, stop: int) -> FloatArray:
+        """Return elements ``start..stop-1``."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            found: NDArray[np.float32] = np.log(-self._tensor.read(start, stop).astype(np.float32))
+        return found
+
+
+class ReorderedColumns(Tensor):
+    """A matrix with its columns in another order."""
+
+    def __init__(self, tensor: Tensor, order: NDArray[np.intp]) -> None:
+        self.path, self._tensor, self._order = tensor.path, tensor, order
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the matrix."""
+        return self._tensor.shape
+
+    def read(self, start: int, stop: int) -> FloatArray:
+        """Return rows ``start..stop-1``; those of another length are refused later, by their shape."""
+        rows = self._tensor.read(start, stop)
+        return rows[:, self._order] if rows.shape[1:] == self._order.shape else rows
+
+
+def restored(tensor: Tensor, theirs: str, net: DeltaNet) -> Tensor:
+    """Return a tensor as the checkpoint has it; `theirs` is its name in the file."""
+    kind = theirs.split(".")[2] if theirs.startswith("blk.") else ""
+    heads = np.arange(net.value_heads).reshape(-1, net.key_heads).T.reshape(-1)
+    values = (heads[:, None] * net.value_dim + np.arange(net.value_dim)).reshape(-1)
+    channels = np.concatenate([np.arange(2 * net.key_size), 2 * net.key_size + values])
+    orders = {"attn_qkv": channels, "ssm_conv1d": channels, "attn_gate": values} | dict.fromkeys(BY_HEAD, heads)
+    found = Logarithms(tensor) if kind == DECAYS else tensor
+    if net.value_heads == net.key_heads:
+        return found
+    if kind == OUTPUT:
+        return ReorderedColumns(found, values)
+    return AdjustedTensor(found, order=orders[kind]) if kind in orders else found
