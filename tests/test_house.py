@@ -38,6 +38,7 @@ ARROWS = {
         "json_file",
         "models.architectures",
         "models.config",
+        "models.delta_net",
         "models.embedder",
         "models.passthrough",
         "models.tensors",

@@ -27,7 +27,7 @@ from tinychat.generate.drafts import LONGEST, Drafts
 from tinychat.generate.idle_sequences import IdleSequences, cut_cache
 from tinychat.generate.prefix_miss import explain_miss
 from tinychat.generate.reply import Delta
-from tinychat.generate.run import Run, ScheduledRun
+from tinychat.generate.run import Run, ScheduledRun, row_shares
 from tinychat.generate.sequence import Logits
 from tinychat.held_signals import held_signals
 from tinychat.models.rope import angle_set
@@ -309,7 +309,7 @@ class Driver:
             return parts
         left = self.engine.chunk_size - sum(len(part.span.ids) for part in parts)
         left = min(left, self._prompt_budget) if parts else left
-        for run, count in zip(reading, _shares([run.length - len(run.sequence.ids) for run in reading], left)):
+        for run, count in zip(reading, row_shares([run.missing for run in reading], left)):
             if count > 0:
                 done, length = len(run.sequence.ids), run.length
                 ids = run.ids[done : done + count]
@@ -443,15 +443,3 @@ class Driver:
                 if run in self._listened:
                     self._listened.remove(run)
             listener(None)
-
-
-def _shares(left: list[int], rows: int) -> list[int]:
-    """Return how many rows of a step each prompt gets by how many it has left, the oldest first."""
-    shares = [0] * len(left)
-    shares[0] = min(left[0], -(-rows // 2))
-    rows -= shares[0]
-    for place in sorted(range(len(left)), key=left.__getitem__):
-        more = min(left[place] - shares[place], rows)
-        shares[place] += more
-        rows -= more
-    return shares

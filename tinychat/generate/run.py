@@ -1,4 +1,4 @@
-"""A run: one reply that the driver writes, and its events."""
+"""A run: one reply that the driver writes, its events, and its share of a step."""
 
 from __future__ import annotations
 
@@ -113,3 +113,15 @@ class ScheduledRun(NamedTuple):
     run: Run
     span: ScheduledChunk
     draft: list[int] | None
+
+
+def row_shares(left: list[int], rows: int) -> list[int]:
+    """Return how many rows of a step each prompt gets by how many it has left, the oldest first."""
+    shares = [0] * len(left)
+    shares[0] = min(left[0], -(-rows // 2))
+    rows -= shares[0]
+    for place in sorted(range(len(left)), key=left.__getitem__):
+        more = min(left[place] - shares[place], rows)
+        shares[place] += more
+        rows -= more
+    return shares
