@@ -252,6 +252,9 @@ class FakeEngine:
     def new_logits(self, rows):
         return np.empty((rows, self.vocab_size), np.float32)
 
+    def rest(self):
+        pass
+
     def run(self, spans, out=None):
         rows = [span.sequence.step(span.ids, span.sequence_length, outputs=max(span.outputs, 1)) for span in spans]
         return [found[len(found) - span.outputs :] for found, span in zip(rows, spans)]

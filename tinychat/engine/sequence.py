@@ -80,6 +80,10 @@ class Sequence:
         self.cache.insert_snapshot()
         self.cache.insert_prefix(self.cache.length)
 
+    def insert_snapshot(self) -> None:
+        """Cache the states of the layers that have one, so that `cut` can come back to here."""
+        self.cache.insert_snapshot()
+
     def release(self) -> None:
         """Free all blocks; later sequences can use them until their memory is needed."""
         self.cache.clear()
