@@ -27,7 +27,7 @@ ARCHITECTURES = {
 }
 DELTA_NETS = ("qwen35", "qwen35moe")
 # Whose queries and keys llama.cpp rotates in neighbouring pairs, and transformers in halves.
-PERMUTED = ("llama", "smollm3", "granite", "minicpm", "mistral3", "internlm2", "baichuan")
+PERMUTED = ("llama", "arcee", "smollm3", "granite", "minicpm", "mistral3", "internlm2", "baichuan")
 
 
 def like(name, **changes):
@@ -57,6 +57,9 @@ VARIANTS = [
     # Gates are clamped at the usual bound, which no key says.
     like("gpt-oss", swiglu_limit="none"),
     like("lfm2"),
+    like("arcee", rope_scaling=None),
+    like("ernie4.5", use_bias=False),
+    like("seed-oss"),
     # Heads of values are as wide as those of keys.
     *(
         like(name, attention_bias=False, layer_types="none", full_attention_interval=2, linear_value_head_dim=16)

@@ -1,4 +1,5 @@
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,11 @@ def test_biases_and_norms_of_each_family():
         "Qwen3ForCausalLM": (True, True, False, "head"),
         "Phi3ForCausalLM": (False, False, False, None),
         "SmolLM3ForCausalLM": (True, True, True, None),
+        "SeedOssForCausalLM": (True, False, True, None),
+        "ArceeForCausalLM": (True, True, True, None),
+        "HeliumForCausalLM": (True, False, True, None),
+        "MinistralForCausalLM": (False, False, False, None),
+        "Ernie4_5ForCausalLM": (False, False, False, None),
         "Lfm2ForCausalLM": (False, False, False, "head"),
         "Qwen3NextForCausalLM": (True, True, False, "head"),
         "Qwen3_5ForCausalLM": (True, True, False, "head"),
@@ -475,7 +481,8 @@ def test_defaults_equal_transformers(architecture, tmp_path):
     transformers = pytest.importorskip("transformers")
     family = FAMILIES[architecture]
     # Heads enough for any number of key/value heads, and wide enough for what is rotated of each.
-    sizes = {**ESSENTIALS, "num_attention_heads": 32, "hidden_size": 32 * 64}
+    heads = math.lcm(32, family.defaults.get("num_key_value_heads", 1))
+    sizes = {**ESSENTIALS, "num_attention_heads": heads, "hidden_size": heads * 64}
     sizes |= SOME_ATTENTION if SOME_ATTENTION.keys() <= family.defaults.keys() else {}
     raw = {"architectures": [architecture], **{family.names.get(key, key): value for key, value in sizes.items()}}
     transformers.AutoConfig.for_model(family.model_type, **raw).save_pretrained(tmp_path)
@@ -497,6 +504,8 @@ def test_parameters_equal_transformers(architecture, switches):
     transformers = pytest.importorskip("transformers")
     torch = pytest.importorskip("torch")
     raw = raw_config(architecture, pad_token_id=0, rotary_dim=8, **SOME_ATTENTION, **switches)
+    # transformers derives it of every other family.
+    raw |= {"head_dim": 16} if architecture == "MinistralForCausalLM" else {}
     their_config = transformers.AutoConfig.for_model(FAMILIES[architecture].model_type, **raw)
     with torch.device("meta"):
         names = {name for name, _ in transformers.AutoModelForCausalLM.from_config(their_config).named_parameters()}

@@ -315,6 +315,9 @@ FAMILIES: Mapping[str, GgufFamily] = {
     "olmo2": GgufFamily(
         lambda values: f"Olmo{3 if values.get('attention.sliding_window') else 2}ForCausalLM", extra=_exaone4
     ),
+    "arcee": GgufFamily("ArceeForCausalLM", True),
+    "ernie4_5": GgufFamily("Ernie4_5ForCausalLM", extra=lambda values: {"use_bias": values.has("attn_output.bias")}),
+    "seed_oss": GgufFamily("SeedOssForCausalLM", norms=_AFTER_ATTENTION),
     "exaone4": GgufFamily("Exaone4ForCausalLM", extra=_exaone4),
     "mistral3": GgufFamily(
         lambda values: "Ministral3ForCausalLM" if values.get("attention.temperature_scale") else "LlamaForCausalLM",
