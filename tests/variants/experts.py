@@ -51,6 +51,17 @@ GPT_OSS = COMMON | {
     "rope_scaling": YARN | {"truncate": False},
     "pad_token_id": 0,
 }
+MELLUM = QWEN3_MOE | {
+    "architectures": ["MellumForCausalLM"],
+    "model_type": "mellum",
+    "sliding_window": 24,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    "mlp_layer_types": ["sparse", "dense", "sparse"],
+    "rope_parameters": {
+        "full_attention": {"rope_theta": 5e4, **YARN},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 5e3},
+    },
+}
 
 QWEN3_NEXT = (
     QWEN2_MOE
@@ -79,6 +90,7 @@ VARIANTS = [
     Variant("qwen3-next", QWEN3_NEXT | {"mlp_only_layers": [3]}, "bfloat16", "safetensors-sharded"),
     # Experts stacked, rows of gates before those of their inputs.
     Variant("qwen3.5-moe", QWEN3_5_MOE, "bfloat16"),
+    Variant("mellum", MELLUM, "bfloat16"),
     # Gates and what they let through beyond the limit.
     Variant("gpt-oss", GPT_OSS, "bfloat16", "safetensors-sharded"),
 ]
