@@ -26,7 +26,7 @@ ESSENTIALS = {
 REMOTE = {"minicpm", "baichuan", "internlm2", "qwen", "chatglm"}
 OF_TRANSFORMERS = [name for name, family in FAMILIES.items() if family.model_type not in REMOTE]
 # Of those, whose parameters have the names of the checkpoint's tensors: transformers stacks the weights of experts.
-OF_DENSE = [name for name in OF_TRANSFORMERS if "num_experts" not in FAMILIES[name].defaults]
+OF_DENSE = [name for name in OF_TRANSFORMERS if "num_experts_per_tok" not in FAMILIES[name].defaults]
 # Keys of older files: transformers 5 writes elsewhere what they say, or takes it as given.
 OLDER = {
     "hidden_act",
@@ -121,6 +121,8 @@ def test_biases_and_norms_of_each_family():
         "Phi3ForCausalLM": (False, False, False, None),
         "SmolLM3ForCausalLM": (True, True, True, None),
         "MellumForCausalLM": (True, True, False, "head"),
+        "Glm4MoeForCausalLM": (True, False, False, None),
+        "Lfm2MoeForCausalLM": (False, False, False, "head"),
         "SeedOssForCausalLM": (True, False, True, None),
         "ArceeForCausalLM": (True, True, True, None),
         "HeliumForCausalLM": (True, False, True, None),

@@ -62,6 +62,29 @@ MELLUM = QWEN3_MOE | {
         "sliding_attention": {"rope_type": "default", "rope_theta": 5e3},
     },
 }
+SIGMOIDS = COMMON | {
+    "num_key_value_heads": 2,
+    "num_experts_per_tok": 4,
+    "moe_intermediate_size": 52,
+    "routed_scaling_factor": 1.7,
+    "pad_token_id": 0,
+}
+GLM4_MOE = SIGMOIDS | {
+    "architectures": ["Glm4MoeForCausalLM"],
+    "model_type": "glm4_moe",
+    "head_dim": 40,
+    "n_routed_experts": 19,
+    "n_shared_experts": 2,
+    "attention_bias": True,
+    "use_qk_norm": True,
+}
+LFM2_MOE = SIGMOIDS | {
+    "architectures": ["Lfm2MoeForCausalLM"],
+    "model_type": "lfm2_moe",
+    "num_hidden_layers": 4,
+    "num_experts": 9,
+    "layer_types": ["conv", "full_attention", "conv", "full_attention"],
+}
 
 QWEN3_NEXT = (
     QWEN2_MOE
@@ -91,6 +114,9 @@ VARIANTS = [
     # Experts stacked, rows of gates before those of their inputs.
     Variant("qwen3.5-moe", QWEN3_5_MOE, "bfloat16"),
     Variant("mellum", MELLUM, "bfloat16"),
+    Variant("glm4-moe", GLM4_MOE, "bfloat16"),
+    # Some convolutions have experts behind them.
+    Variant("lfm2-moe", LFM2_MOE, "bfloat16"),
     # Gates and what they let through beyond the limit.
     Variant("gpt-oss", GPT_OSS, "bfloat16", "safetensors-sharded"),
 ]

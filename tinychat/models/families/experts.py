@@ -1,8 +1,8 @@
 """Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE and Mellum: layers of Mistral, Qwen2, Qwen3 and OLMo, with experts as MLPs.
 
 Mixtral makes the probabilities of the chosen experts sum up to 1, the others as the file sets. Qwen2-MoE adds an expert
-that all tokens pass, behind a gate. OLMoE norms queries and keys over all heads. Mellum 2 is Qwen3-MoE with a window and a
-rotation by layer (Jiang et al., 2024,
+that all tokens pass, behind a gate. OLMoE norms queries and keys over all heads. Mellum 2 is Qwen3-MoE with a window
+and a rotation by layer (Jiang et al., 2024,
 https://arxiv.org/abs/2401.04088; Qwen Team, 2024 and 2025; Muennighoff et al., 2024, https://arxiv.org/abs/2409.02060;
 github.com/huggingface/transformers, models/mixtral, qwen2_moe, qwen3_moe, olmoe and mellum).
 """
