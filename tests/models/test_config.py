@@ -123,6 +123,7 @@ def test_biases_and_norms_of_each_family():
         "MellumForCausalLM": (True, True, False, "head"),
         "Glm4MoeForCausalLM": (True, False, False, None),
         "Lfm2MoeForCausalLM": (False, False, False, "head"),
+        "MiniMaxM2ForCausalLM": (False, False, False, "width"),
         "SeedOssForCausalLM": (True, False, True, None),
         "ArceeForCausalLM": (True, True, True, None),
         "HeliumForCausalLM": (True, False, True, None),

@@ -78,6 +78,14 @@ GLM4_MOE = SIGMOIDS | {
     "attention_bias": True,
     "use_qk_norm": True,
 }
+MINIMAX_M2 = {key: value for key, value in SIGMOIDS.items() if key[:3] not in ("moe", "rou")} | {
+    "architectures": ["MiniMaxM2ForCausalLM"],
+    "model_type": "minimax_m2",
+    "intermediate_size": 52,
+    "num_local_experts": 11,
+    "head_dim": 40,
+    "rotary_dim": 20,
+}
 LFM2_MOE = SIGMOIDS | {
     "architectures": ["Lfm2MoeForCausalLM"],
     "model_type": "lfm2_moe",
@@ -115,6 +123,7 @@ VARIANTS = [
     Variant("qwen3.5-moe", QWEN3_5_MOE, "bfloat16"),
     Variant("mellum", MELLUM, "bfloat16"),
     Variant("glm4-moe", GLM4_MOE, "bfloat16"),
+    Variant("minimax-m2", MINIMAX_M2, "bfloat16"),
     # Some convolutions have experts behind them.
     Variant("lfm2-moe", LFM2_MOE, "bfloat16"),
     # Gates and what they let through beyond the limit.

@@ -50,13 +50,13 @@ def read_experts(values: ConfigValues, size: str, layers: Sequence[int]) -> Expe
     )
 
 
-def read_sigmoid_experts(values: ConfigValues, layers: Sequence[int]) -> Experts:
+def read_sigmoid_experts(values: ConfigValues, layers: Sequence[int], size: str = "moe_intermediate_size") -> Experts:
     """Read experts of sigmoid routers; those in several groups, of which only some are looked at, are refused."""
     if (values.optional_integer("n_group", 1, MOST) or 1) > 1:
         raise UnsupportedModelError(f"{values.source}: n_group above 1 is not supported")
     return replace(
-        read_experts(values, "moe_intermediate_size", layers),
+        read_experts(values, size, layers),
         norm_topk_prob=values.flag("norm_topk_prob", True),
         sigmoid=True,
-        scale=values.number("routed_scaling_factor", 1e-6, 1e6),
+        scale=values.optional_number("routed_scaling_factor", 1e-6, 1e6) or 1.0,
     )
