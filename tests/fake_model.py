@@ -140,6 +140,7 @@ class FakeSequence:
         return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(ids), len(self.ids)))
 
     threads = 2
+    cache_bytes, state_bytes = 1_250_000, 0
 
     @property
     def engine(self):
