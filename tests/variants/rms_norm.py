@@ -1,6 +1,6 @@
 """Variants of the families with RMS norms that go further from Llama."""
 
-from variants.common import COMMON, DELTA_NET, YARN, Variant
+from variants.common import COMMON, DELTA_NET, MAMBA, YARN, Variant
 from variants.llama import LLAMA
 
 GEMMA = COMMON | {
@@ -103,6 +103,19 @@ QWEN3_5 = (
     }
 )
 
+GRANITE_HYBRID = (
+    GRANITE
+    | MAMBA
+    | {
+        "architectures": ["GraniteMoeHybridForCausalLM"],
+        "model_type": "granitemoehybrid",
+        "num_local_experts": 0,
+        "shared_intermediate_size": 172,
+        "layer_types": ["mamba", "attention", "mamba", "mamba"],
+        "time_step_limit": [0.3, 1.5],
+    }
+)
+
 VARIANTS = [
     Variant("gemma", GEMMA, "bfloat16"),
     # Scores beyond the cap, and layers with and without a window.
@@ -155,4 +168,6 @@ VARIANTS = [
     # Here it takes two layers.
     Variant("lfm2", LFM2),
     Variant("qwen3.5", QWEN3_5 | {"tie_word_embeddings": True, "attention_bias": True}),
+    # Steps beyond the limits.
+    Variant("granite-hybrid", GRANITE_HYBRID, "bfloat16"),
 ]
