@@ -13,6 +13,7 @@ from variants.llama import LISTED
 from tinychat.conversion.convert import expected_shapes
 from tinychat.models import architectures
 from tinychat.models.architectures import linears, norms, parse_config
+from tinychat.models.tensors import whole_and_rows
 
 __all__ = ["BY_NAME", "NEWER", "VARIANTS", "Variant"]
 
@@ -22,6 +23,7 @@ NEW_TOKENS = 16
 CONTEXT_SIZE = 256
 DELTA_NETS, TAPS = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"), 4
 SIGMOIDS = ("glm4_moe", "lfm2_moe", "minimax_m2")
+MAMBAS = ("granitemoehybrid",)
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 
 
@@ -44,7 +46,7 @@ def kind_of(variant):
         len(experts.layers) < config.num_hidden_layers,
         experts.sigmoid,
     )
-    hybrid = bool(config.conv_layers), bool(config.state_layers), config.gated_attention
+    hybrid = bool(config.conv_layers), bool(config.delta_net), bool(config.mamba), config.gated_attention
     return *(name in found for name in names), *flags, *scores, config.qk_norm == "width", mixture, hybrid
 
 
@@ -138,7 +140,9 @@ def _deviation(config, linear, name, shape):
     if linear == "router":
         return 2 / np.sqrt(shape[1])
     makes_scores = any(part in name for part in ("q_proj", "k_proj", "qkv_proj"))
-    size = np.sqrt(shape[1]) * (config.residual_multiplier if linear in ("o_proj", "down_proj") else 1)
+    size = np.sqrt(shape[1]) * (
+        config.residual_multiplier if linear in ("o_proj", "down_proj", "mamba_out_proj") else 1
+    )
     return (1.4 if makes_scores else 1.0) / size
 
 
@@ -199,7 +203,8 @@ def stored(variant, weights):
     """Return a variant's weights as a checkpoint has them.
 
     gpt-oss stacks those of experts, transposed; Qwen3.5 does as they are. LFM2 has an axis more in those of
-    convolutions, and so has Gated DeltaNet, whose other vectors have names of their own.
+    convolutions, and so have Gated DeltaNet, whose other vectors have names of their own, and Mamba-2, some of whose
+    linears share a tensor.
     """
     if variant.config["model_type"] in DELTA_NETS:
         taps = {name: values.reshape(-1, 1, TAPS) for name, values in weights.items() if ".conv1d." in name}
@@ -209,6 +214,8 @@ def stored(variant, weights):
             for name, values in (weights | taps).items()
         }
         return _with_stacked_experts(found) if variant.config["model_type"] == "qwen3_5_moe_text" else found
+    if variant.config["model_type"] in MAMBAS:
+        return _with_whole_tensors(weights)
     if variant.config["model_type"] in SIGMOIDS:
         ends = tuple(f"{end}.weight" for end in ("expert_bias", "correction_bias"))
         weights = {name.removesuffix(".weight") if name.endswith(ends) else name: v for name, v in weights.items()}
@@ -230,6 +237,20 @@ def stored(variant, weights):
     return found | {
         name: np.ascontiguousarray(np.stack([parts[i] for i in range(len(parts))])) for name, parts in stacks.items()
     }
+
+
+def _with_whole_tensors(weights):
+    """Return weights with the parts of each tensor in one, as Mamba-2 has them."""
+    found, parts = {}, {}
+    for name, values in weights.items():
+        whole, rows = whole_and_rows(name)
+        if rows:
+            parts.setdefault(whole, {})[rows[0]] = values
+        elif name.endswith((".A_log.weight", ".dt_bias.weight", ".D.weight", ".conv1d.bias.weight")):
+            found[name.removesuffix(".weight")] = values
+        else:
+            found[name] = values.reshape(-1, 1, TAPS) if ".conv1d." in name else values
+    return found | {name: np.concatenate([rows[i] for i in sorted(rows)]) for name, rows in parts.items()}
 
 
 def _with_stacked_experts(weights):

@@ -17,10 +17,10 @@ import numpy as np
 from kernels import (
     test_affine,
     test_attention,
-    test_delta_net,
     test_experts,
     test_inputs,
     test_linear,
+    test_recurrence,
     test_rope_append,
     test_short_convolution,
 )
@@ -119,9 +119,9 @@ def convolved():
     return test_short_convolution.run(test_short_convolution.new_cache("bf16", 2, 80), bcx, taps, 0)
 
 
-def scanned():
-    """Return the results of Gated DeltaNet, and the state behind them."""
-    inputs = test_delta_net.Inputs(np.random.default_rng(SEED), 80, 64)
+def scanned(kind):
+    """Return the results of a kind of layer with a state, and the state behind them."""
+    inputs = kind(np.random.default_rng(SEED), 80, 64)
     state = inputs.new_state()
     return np.concatenate([inputs.run([(0, 80, None, state, None)]).reshape(-1), state.numbers])
 
@@ -152,7 +152,7 @@ def results(folders):
     found = of_generic() | {folder.name: engines.fresh_logits(folder) for folder in folders}
     found |= {f"f32: {name}": array for name, array in unquantized()}
     found |= {f"experts: {name}": array for name, array in routed()} | {"short convolution": convolved()}
-    found["delta net"] = scanned()
+    found["delta net"], found["mamba"] = scanned(test_recurrence.Inputs), scanned(test_recurrence.MambaInputs)
     return found | {f"{kv}: {name}": array for kv in OTHER_KVS for name, array in cached(kv)}
 
 

@@ -458,7 +458,9 @@ def decoder_states(config, weights, ids):
 def _mixer_of(config, layer):
     if layer in config.conv_layers:
         return _convolution_block
-    return _delta_block if layer in config.state_layers else _attention_block
+    if layer in config.state_layers:
+        return _mamba_block if config.mamba else _delta_block
+    return _attention_block
 
 
 def causal_convolution(x, taps):
@@ -516,6 +518,55 @@ def _delta_block(config, parts, layer, x):
     out, _ = delta_rule(q, k, v.reshape(heads), decays, 1 / (1 + np.exp(-rates)))
     normed = rms_norm(out, part["norm"], config.rms_norm_eps) * silu(z.reshape(heads))
     return parts.apply("delta_out_proj", layer, normed.reshape(len(x), -1))
+
+
+def state_space(x, b, c, decays, steps, state=None):
+    """State-space duality: a state that forgets, and adds the product of key and value.
+
+    Parameters
+    ----------
+    x : [T, H, P]
+    b, c : [T, G, N]
+        Keys and queries; head h reads those of ``h // (H // G)``.
+    decays, steps : [T, H]
+    state : [H, N, P], optional
+        Zeros when omitted.
+
+    Returns
+    -------
+    float64 [T, H, P], and the state after the last position
+    """
+    x, b, c = (np.asarray(each, np.float64) for each in (x, b, c))
+    (T, heads, size), (_, groups, d) = x.shape, b.shape
+    state = np.zeros((heads, d, size)) if state is None else np.array(state, np.float64)
+    out = np.empty((T, heads, size))
+    for t, h in np.ndindex(T, heads):
+        g = h // (heads // groups)
+        state[h] = decays[t, h] * state[h] + steps[t, h] * np.outer(b[t, g], x[t, h])
+        out[t, h] = c[t, g] @ state[h]
+    return out, state
+
+
+def _mamba_block(config, parts, layer, x):
+    net, x = config.mamba, parts.norm("input_layernorm", layer, x)
+    part = {
+        name.removeprefix("mamba_"): np.asarray(parts.tensors[f"{norm.source.format(layer)}.weight"], np.float64)
+        for name, norm in parts.norms.items()
+        if name.startswith("mamba_")
+    }
+    steps = np.logaddexp(0, parts.apply("mamba_steps_proj", layer, x) + part["dt_bias"]).clip(*net.step_limits)
+    mixed, z = np.split(parts.apply("mamba_in_proj", layer, x), [net.channels], axis=1)
+    taps = part["taps"].reshape(net.channels, net.taps)
+    mixed = silu(causal_convolution(mixed, taps) + part["taps_bias"])
+    v, b, c = np.split(mixed, [net.value_size, net.value_size + net.key_size], axis=1)
+    v = v.reshape(len(x), net.value_heads, net.value_dim)
+    b, c = (each.reshape(len(x), net.key_heads, net.key_dim) for each in (b, c))
+    out, _ = state_space(v, b, c, np.exp(-np.exp(part["A_log"]) * steps), steps)
+    out = (out + part["D"][:, None] * v).reshape(len(x), net.key_heads, -1)
+    out = out * silu(z).reshape(out.shape)
+    if net.normed:
+        out = rms_norm(out, part["norm"].reshape(net.key_heads, -1), config.rms_norm_eps)
+    return parts.apply("mamba_out_proj", layer, out.reshape(len(x), -1))
 
 
 def short_convolution(bcx, taps):

@@ -18,9 +18,10 @@ CONTEXT, LENGTH, SHARED = 1300, 1280, 700
 SEQUENCES, POSITIONS = st.integers(0, 2), st.integers(0, LENGTH - 1)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return engines.convert_variant("qwen3.5", "f32", tmp_path_factory.mktemp("models") / "model")
+# Gated DeltaNet, Mamba-2.
+@pytest.fixture(scope="module", params=["qwen3.5", "granite-hybrid"])
+def folder(request, tmp_path_factory):
+    return engines.convert_variant(request.param, "f32", tmp_path_factory.mktemp("models") / "model")
 
 
 def open_engine(folder, threads=2, positions=None):
@@ -183,7 +184,7 @@ def test_undo_in_a_long_conversation_runs_little_again(folder):
     """Of 8,000 tokens, whichever turns are taken back, and with or without the snapshots at ends of messages."""
     turn, turns = 731, 11
     ids = np.random.default_rng(6).integers(0, 517, turn * turns).tolist()
-    engine = open_engine(folder, positions=14 * turn)
+    engine = open_engine(folder, positions=20 * turn)
     sequence = new_sequence(engine, 12 * turn)
     for end in range(turn, len(ids) + 1, turn):
         sequence.reuse(ids[:end])
@@ -192,7 +193,7 @@ def test_undo_in_a_long_conversation_runs_little_again(folder):
         found = sequence.reuse([*ids[:end], 7])
         assert 0 <= end - found <= SNAPSHOT
         run_to(sequence, ids, end + turn)
-    fresh = new_sequence(open_engine(folder, positions=14 * turn), 12 * turn)
+    fresh = new_sequence(open_engine(folder, positions=20 * turn), 12 * turn)
     assert run_to(sequence, ids, len(ids)) == run_to(fresh, ids, len(ids))
 
 
@@ -269,9 +270,9 @@ def test_a_step_that_fails_leaves_the_state_before_it(folder, texts, monkeypatch
 def test_memory_of_states_is_counted(folder):
     engine = open_engine(folder)
     one, by_position = state_bytes(engine.config), engine.pool.position_bytes
-    # Two layers of 192 channels with three earlier inputs, and six heads of 16 x 48.
-    assert engine.config.delta_net.channels == 352
-    assert one == 2 * 4 * (3 * 352 + 6 * 16 * 48)
+    # Layers of 352 channels with three earlier inputs, and six heads of 16 x 48.
+    assert engine.config.recurrence.channels == 352
+    assert one == len(engine.config.state_layers) * 4 * (3 * 352 + 6 * 16 * 48)
     assert sequence_bytes(engine.config, "f32", 1024) == 1024 * by_position + 5 * one
     pool = open_engine(folder, positions=100 * BLOCK).pool
     assert pool._limit < 100, "a part of the memory is for snapshots"

@@ -23,6 +23,16 @@ DELTA_NET = {
     "linear_key_head_dim": 16,
     "linear_value_head_dim": 48,
 }
+MAMBA = {
+    "num_hidden_layers": 4,
+    "num_key_value_heads": 2,
+    "mamba_n_heads": 6,
+    "mamba_n_groups": 2,
+    "mamba_d_head": 48,
+    "mamba_d_state": 16,
+    "mamba_expand": 3,
+    "pad_token_id": 0,
+}
 LLAMA3_ROPE = {
     "rope_type": "llama3",
     "factor": 8.0,

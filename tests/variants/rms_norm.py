@@ -1,6 +1,6 @@
 """Variants of the families with RMS norms that go further from Llama."""
 
-from variants.common import COMMON, DELTA_NET, YARN, Variant
+from variants.common import COMMON, DELTA_NET, MAMBA, YARN, Variant
 from variants.llama import LLAMA
 
 GEMMA = COMMON | {
@@ -117,6 +117,18 @@ MINISTRAL = (
     GROUPED | {"architectures": ["MinistralForCausalLM"], "model_type": "ministral", "sliding_window": 25} | TYPES
 )
 ERNIE4_5 = GROUPED | {"architectures": ["Ernie4_5ForCausalLM"], "model_type": "ernie4_5", "use_bias": True}
+GRANITE_HYBRID = (
+    GRANITE
+    | MAMBA
+    | {
+        "architectures": ["GraniteMoeHybridForCausalLM"],
+        "model_type": "granitemoehybrid",
+        "num_local_experts": 0,
+        "shared_intermediate_size": 172,
+        "layer_types": ["mamba", "attention", "mamba", "mamba"],
+        "time_step_limit": [0.3, 1.5],
+    }
+)
 
 VARIANTS = [
     Variant("gemma", GEMMA, "bfloat16"),
@@ -175,4 +187,6 @@ VARIANTS = [
     Variant("helium", HELIUM | {"mlp_bias": True, "attention_bias": True}),
     Variant("ministral", MINISTRAL, "bfloat16"),
     Variant("ernie4.5", ERNIE4_5, "bfloat16"),
+    # Steps beyond the limits.
+    Variant("granite-hybrid", GRANITE_HYBRID, "bfloat16"),
 ]

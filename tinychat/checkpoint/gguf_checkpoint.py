@@ -26,6 +26,7 @@ from tinychat.checkpoint.gguf_file import GgufFile, GgufTensor, open_gguf
 from tinychat.checkpoint.gguf_tokenizer import tokenizer_files
 from tinychat.checkpoint.group_codes import GroupCodes, concatenate
 from tinychat.checkpoint.mapping import FloatArray
+from tinychat.checkpoint.tensor_part import TensorPart
 from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.errors import CheckpointError
 from tinychat.json_file import one_line
@@ -186,40 +187,6 @@ def _vector(files: Sequence[GgufFile], name: str) -> list[float] | None:
         raise CheckpointError(f"{tensor.path}: tensor {name} has shape {tensor.shape}: download the file again")
     numbers: list[float] = tensor.read(0, tensor.shape[0]).astype(np.float64).tolist()
     return numbers
-
-
-class TensorPart(Tensor):
-    """Rows of a tensor from one on, as a tensor of its own shape."""
-
-    def __init__(self, tensor: GgufTensor, first: int, shape: tuple[int, ...]) -> None:
-        self.path, self._tensor, self._first, self._shape = tensor.path, tensor, first, shape
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of these rows."""
-        return self._shape
-
-    def read(self, start: int, stop: int) -> FloatArray:
-        """Return rows ``start..stop-1``."""
-        if len(self._shape) == 1 < len(self._tensor.shape):
-            return self._tensor.read(self._first, self._first + 1)[0, start:stop]
-        if len(self._shape) > len(self._tensor.shape):
-            return self._tensor.read(0, self._shape[1])[None][start:stop]
-        return self._tensor.read(self._first + start, self._first + stop)
-
-    @property
-    def kind(self) -> str:
-        """Name of the tensor's type."""
-        return self._tensor.kind
-
-    @property
-    def form(self) -> Form | None:
-        """Form of the tensor's codes."""
-        return self._tensor.form
-
-    def read_codes(self, start: int, stop: int) -> GroupCodes:
-        """Return rows ``start..stop-1`` as codes."""
-        return self._tensor.read_codes(self._first + start, self._first + stop)
 
 
 class JoinedTensor(Tensor):

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.conversion.cores import on_each
-from tinychat.conversion.delta_rule import delta_outputs, gated_norm, sigmoid
+from tinychat.conversion.recurrence import delta_outputs, gated_norm, group_norm, sigmoid, state_outputs
 from tinychat.conversion.source import Floats, Source
 from tinychat.engine.named_tensors import NamedVector
 from tinychat.kernels.variants import AttentionSink
@@ -125,12 +125,13 @@ class FloatStages:
     def gate_attended(self, T, gates, sizes, attended):
         attended.value *= sigmoid(gates.take())
 
-    def convolve(self, batch, x, taps, layer, sizes):
+    def convolve(self, batch, x, taps, bias, layer, sizes):
         factors = self._source.vector(taps).reshape(-1, sizes.taps)
+        shift = self._source.vector(bias) if isinstance(bias, NamedVector) else np.float32(0)
         C = len(factors)
         for start, stop in pairwise(batch.firsts):
             channels = x.value[start:stop, :C]
-            channels[:] = ACTIVATIONS["silu"](_convolved_channels(factors, channels))
+            channels[:] = ACTIVATIONS["silu"](_convolved_channels(factors, channels) + shift)
 
     def delta_factors(self, T, gates, log_decay, bias, x, sizes, factors):
         rates, steps = np.split(gates.take(), 2, axis=1)
@@ -149,6 +150,24 @@ class FloatStages:
     def norm_gated(self, T, x, gain, sizes, out):
         gates = x.take()[:, self._config.delta_net.channels :]
         out.value = gated_norm(out.take(), gates, self._source.vector(gain), sizes.rms_norm_eps)
+
+    def step_factors(self, T, steps, log_decay, bias, limits, sizes, factors):
+        found = np.logaddexp(np.float32(0), steps.take() + self._source.vector(bias)).clip(*limits)
+        factors.value = np.exp(-np.exp(self._source.vector(log_decay)) * found), found
+
+    def scan_steps(self, batch, x, factors, skip, layer, sizes, out):
+        net, mixed = self._config.mamba, x.take()
+        share = np.repeat(self._source.vector(skip), net.value_dim)
+        by_text = [
+            state_outputs(mixed[start:stop], *(part[start:stop] for part in factors.value), net)
+            for start, stop in pairwise(batch.firsts)
+        ]
+        factors.take()
+        gates = mixed[:, net.channels :]
+        out.value = (np.concatenate(by_text) + share * mixed[:, : net.value_size]) * gates * sigmoid(gates)
+
+    def norm_groups(self, T, gain, sizes, out):
+        out.value = group_norm(out.take(), self._source.vector(gain), sizes.key_heads, sizes.rms_norm_eps)
 
     def choose_experts(self, T, norm_topk, shared, e):
         count = self._config.experts.num_experts

@@ -20,6 +20,7 @@ from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.conversion.float_pass import FloatPass
 from tinychat.conversion.source import Floats, Source
 from tinychat.models.delta_net import GATES
+from tinychat.models.mamba import STEPS
 
 ALPHA = 0.5
 # Added to each column's size, as a share of the mean: the texts may not have used the column.
@@ -31,6 +32,8 @@ BEFORE = {
     "conv_in_proj": "input_layernorm",
     "delta_in_proj": "input_layernorm",
     GATES: "input_layernorm",
+    "mamba_in_proj": "input_layernorm",
+    STEPS: "input_layernorm",
     "gate_up_proj": "post_attention_layernorm",
     "up_proj": "post_attention_layernorm",
 }

@@ -84,9 +84,27 @@ class DeltaLayer(NamedTuple):
     gates_proj: Any  # float32
     in_proj: Any
     taps: Any  # float32 [K * channels]
+    taps_bias: Any  # float32 [0]
     log_decay: Any  # float32 [Hv]
     bias: Any  # float32 [Hv]
     norm: Any  # float32 [dv], gains
+    out_proj: Any
+    layer: np.ndarray  # int64: among those with a state
+
+
+class MambaLayer(NamedTuple):
+    """Mamba-2 in attention's place (`kernels.mamba`)."""
+
+    input_layernorm: Any
+    steps_proj: Any  # float32
+    in_proj: Any
+    taps: Any  # float32 [K * channels]
+    taps_bias: Any  # float32 [channels]
+    log_decay: Any  # float32 [H]
+    bias: Any  # float32 [H]
+    limits: np.ndarray  # float32 [2]: of steps
+    skip: Any  # float32 [H]
+    norm: Any  # float32 [H P], gains, or `NoNorm`
     out_proj: Any
     layer: np.ndarray  # int64: among those with a state
 
@@ -97,7 +115,7 @@ class Layer(NamedTuple):
     Where layers differ in kind, `mixer` or `mlp` is `PerLayer` one of two.
     """
 
-    mixer: Any  # `Attention`, `GatedAttention`, `ShortConvolution` or `DeltaLayer`
+    mixer: Any  # `Attention`, `GatedAttention`, `ShortConvolution`, `DeltaLayer` or `MambaLayer`
     cache_layer: np.ndarray  # int64: the first of its layers in the cache; 0 without any
     mlp: Any  # one of those above
 

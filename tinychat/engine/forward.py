@@ -14,7 +14,15 @@ does its share of each stage; a stage ends when all threads have done theirs, so
 Three kinds of arrays stay apart: parameters (never written), scratch (allocated once), cache.
 """
 
-from tinychat.engine.arguments import DeltaLayer, ExpertMlp, GatedAttention, ParallelMlp, PlainMlp, ShortConvolution
+from tinychat.engine.arguments import (
+    DeltaLayer,
+    ExpertMlp,
+    GatedAttention,
+    MambaLayer,
+    ParallelMlp,
+    PlainMlp,
+    ShortConvolution,
+)
 from tinychat.engine.stages import (
     add_normed,
     add_positions,
@@ -35,6 +43,7 @@ from tinychat.engine.stages import (
     linear,
     linear_routed,
     norm_gated,
+    norm_groups,
     norm_rows,
     norm_width,
     pick_rows,
@@ -45,7 +54,9 @@ from tinychat.engine.stages import (
     quantize_routed,
     quantize_routed_gated,
     rope_append,
+    scan_steps,
     short_convolution,
+    step_factors,
     take_gates,
 )
 from tinychat.engine.wiring import by_kind, unless
@@ -138,10 +149,24 @@ def _(team, T, w, sizes, kv, s, attention, batch):
     linear(team, T, w.gates_proj, s.states.inputs, s.states.gates, STORE)
     quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.in_proj, s)
     linear(team, T, w.in_proj, s, s.qkv, STORE)
-    convolve(team, batch, s.qkv, w.taps, w.layer, sizes)
+    convolve(team, batch, s.qkv, w.taps, w.taps_bias, w.layer, sizes)
     delta_factors(team, T, s.states.gates, w.log_decay, w.bias, s.qkv, sizes, s.states.factors)
     delta_rule(team, batch, s.qkv, s.states.factors, w.layer, sizes, s.states.out)
     norm_gated(team, T, s.qkv, w.norm, sizes, s.states.out)
+    quantize_plain(team, T, s.states.out, w.out_proj, s)
+    linear(team, T, w.out_proj, s, s.hidden, ADD)
+
+
+@run_mixer.where(w=MambaLayer)
+def _(team, T, w, sizes, kv, s, attention, batch):
+    quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.steps_proj, s.states.inputs)
+    linear(team, T, w.steps_proj, s.states.inputs, s.states.gates, STORE)
+    quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.in_proj, s)
+    linear(team, T, w.in_proj, s, s.qkv, STORE)
+    convolve(team, batch, s.qkv, w.taps, w.taps_bias, w.layer, sizes)
+    step_factors(team, T, s.states.gates, w.log_decay, w.bias, w.limits, sizes, s.states.factors)
+    scan_steps(team, batch, s.qkv, s.states.factors, w.skip, w.layer, sizes, s.states.out)
+    norm_groups(team, T, w.norm, sizes, s.states.out)
     quantize_plain(team, T, s.states.out, w.out_proj, s)
     linear(team, T, w.out_proj, s, s.hidden, ADD)
 

@@ -12,6 +12,7 @@ from tinychat.engine.arguments import (
     GatedAttention,
     GatedMlp,
     Layer,
+    MambaLayer,
     ModelDims,
     ParallelMlp,
     Parameters,
@@ -47,6 +48,7 @@ from tinychat.models.delta_net import GATES
 from tinychat.models.experts import ROUTER, Experts
 from tinychat.models.folder import ModelFolder
 from tinychat.models.layout import FREQUENT, stored_linears
+from tinychat.models.mamba import STEPS, Mamba
 from tinychat.models.passthrough import NATIVE
 
 NO_WINDOW = 2**31
@@ -188,14 +190,17 @@ def _scoring(config: ModelConfig, tensors: Tensors) -> Any:
     return Unchanged()
 
 
-def _other_mixer(config: ModelConfig, tensors: Tensors) -> ShortConvolution | DeltaLayer | None:
+def _other_mixer(config: ModelConfig, tensors: Tensors) -> ShortConvolution | DeltaLayer | MambaLayer | None:
     """Return what stands in attention's place, stacked over the layers that have it."""
+    if config.mamba is not None:
+        return _mamba(config.mamba, tensors)
     if (net := config.delta_net) is not None:
         return DeltaLayer(
             tensors.norm("input_layernorm", net.layers),
             tensors.weight(GATES),
             tensors.weight("delta_in_proj"),
             tensors.by_tap("delta_taps", net.channels),
+            np.zeros((len(net.layers), 0), np.float32),
             tensors.vectors("delta_A_log"),
             tensors.vectors("delta_dt_bias"),
             tensors.vectors("delta_norm"),
@@ -209,6 +214,24 @@ def _other_mixer(config: ModelConfig, tensors: Tensors) -> ShortConvolution | De
         tensors.weight("conv_in_proj"),
         tensors.vectors("conv_taps"),
         tensors.weight("conv_out_proj"),
+    )
+
+
+def _mamba(net: Mamba, tensors: Tensors) -> MambaLayer:
+    count = len(net.layers)
+    return MambaLayer(
+        tensors.norm("input_layernorm", net.layers),
+        tensors.weight(STEPS),
+        tensors.weight("mamba_in_proj"),
+        tensors.by_tap("mamba_taps", net.channels),
+        tensors.vectors("mamba_taps_bias"),
+        tensors.vectors("mamba_A_log"),
+        tensors.vectors("mamba_dt_bias"),
+        np.tile(np.array(net.step_limits, np.float32), (count, 1)),
+        tensors.vectors("mamba_D"),
+        tensors.vectors("mamba_norm"),
+        tensors.weight("mamba_out_proj"),
+        np.arange(count),
     )
 
 
@@ -258,7 +281,7 @@ def _activation(config: ModelConfig, layers: Sequence[int]) -> Any:
 
 def dims_of(config: ModelConfig) -> ModelDims:
     """Return the numbers that the compiled forward pass takes."""
-    found, net = config.experts, config.delta_net
+    found, net = config.experts, config.recurrence
     experts = (
         (found.intermediate_size, found.shared_intermediate_size, found.norm_topk_prob) if found else (0, 0, False)
     )

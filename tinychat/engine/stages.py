@@ -17,6 +17,7 @@ PLAIN_INPUTS = {
     "o_proj": "quantize attention",
     "conv_out_proj": "quantize convolution",
     "delta_out_proj": "quantize states",
+    "mamba_out_proj": "quantize states",
 }
 
 
@@ -152,9 +153,9 @@ def gate_attended(counter, T, gates, sizes, attended):
 
 
 @stage("delta_net")
-def convolve(counter, batch, x, taps, layer, sizes):
+def convolve(counter, batch, x, taps, bias, layer, sizes):
     """Convolve queries, keys and values over the last positions, in place; the last inputs are part of the state."""
-    T, C = counter.T, counter.config.delta_net.channels
+    T, C = counter.T, counter.config.recurrence.channels
     counter.note("convolution", (2 * T + 3 * sizes.taps) * C * FLOAT, T * C * sizes.taps)
 
 
@@ -182,6 +183,32 @@ def norm_gated(counter, T, x, gain, sizes, out):
     values = sizes.value_heads * sizes.value_dim
     x.need(padded(counter.config.delta_net.channels + values, LANES))
     counter.note("gated norm", T * values * 3 * FLOAT, T * values * 5)
+
+
+@stage("mamba")
+def step_factors(counter, T, steps, log_decay, bias, limits, sizes, factors):
+    """Write decays and steps."""
+    heads = sizes.value_heads
+    steps.need(padded(heads, LANES))
+    factors.need(2 * heads)
+    counter.note("decays and steps", T * 3 * heads * FLOAT)
+
+
+@stage("mamba")
+def scan_steps(counter, batch, x, factors, skip, layer, sizes, out):
+    """Scan the positions; the state is read once and written once for each sequence."""
+    T, values = counter.T, sizes.value_heads * sizes.value_dim
+    state = values * sizes.key_dim
+    x.need(padded(counter.config.recurrence.channels + values, LANES))
+    out.need(values)
+    counter.note("scan", (2 * state + T * 3 * values) * FLOAT, T * (2 * state + 6 * values))
+
+
+@stage("mamba")
+def norm_groups(counter, T, gain, sizes, out):
+    """Norm groups of channels."""
+    values = sizes.value_heads * sizes.value_dim
+    counter.note("gated norm", T * values * 2 * FLOAT, T * values * 3)
 
 
 @stage("norms")

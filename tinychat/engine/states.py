@@ -45,7 +45,7 @@ class State:
 
 def state_bytes(config: ModelConfig) -> int:
     """Return the bytes of one state of a model, 0 if it has none."""
-    return config.delta_net.state_bytes if config.delta_net else 0
+    return config.recurrence.state_bytes if config.recurrence else 0
 
 
 def sequence_state_bytes(config: ModelConfig, positions: int) -> int:

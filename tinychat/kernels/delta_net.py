@@ -97,11 +97,12 @@ def begin_vectors(batch, i, target, offset, index, stride, count):
 
 
 @stage
-def convolve(team, batch, x, taps, layer, sizes):
+def convolve(team, batch, x, taps, bias, layer, sizes):
     """Convolve the channels of each row with those before it, and apply SiLU, in place; write the last inputs.
 
     batch : the `positions`, the `firsts` of its sequences, and their `states`; x : float32 [>= T, >= channels]; taps :
-    float32 [K * channels], the last row for the position itself; layer : among those with a state.
+    float32 [K * channels], the last row for the position itself; bias : float32 [channels], or none; layer : among
+    those with a state.
     """
     C, back, offset = channels_of(sizes), sizes.taps - 1, layer_offset(layer, sizes)
     first, last = share_of(team, C // LANES)
@@ -109,9 +110,10 @@ def convolve(team, batch, x, taps, layer, sizes):
         after = floats_at(batch.states[AFTER, i] + FLOAT * offset)
         for c in range(first * LANES, last * LANES, LANES):
             begin_vectors(batch, i, after, offset, c, C, back)
+            start = load_f32(bias, c) if bias.shape[0] > 0 else splat_f32(0.0)
             for t in range(batch.firsts[i], batch.firsts[i + 1]):
                 index = t * x.shape[1] + c
-                now, total = load_f32(x, index), splat_f32(0.0)
+                now, total = load_f32(x, index), start
                 for j in range(back):
                     earlier = load_f32(after, j * C + c)
                     total = fma(earlier, load_f32(taps, j * C + c), total)

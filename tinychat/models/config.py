@@ -8,7 +8,9 @@ from tinychat.json_file import one_line
 from tinychat.models.config_values import MAX_VOCAB_SIZE, ConfigValues
 from tinychat.models.delta_net import DeltaNet
 from tinychat.models.experts import Experts
+from tinychat.models.mamba import Mamba
 from tinychat.models.rope_scaling import MAX_POSITIONS, RopeScaling, read_rope, read_rotary_dim, refuse_partial_rotary
+from tinychat.models.state_layers import StateLayers
 
 MAX_HEAD_DIM = 4096
 # Ways of quantization whose checkpoints are read: see `tinychat.checkpoint.packed`.
@@ -75,6 +77,7 @@ class ModelConfig:
     conv_L_cache: int = 0  # positions that a convolution sees, its own included: the window of those layers
     gated_attention: bool = False  # queries come with gates, whose sigmoid multiplies what attention gives
     delta_net: DeltaNet | None = None  # the layers that have a state instead of attention
+    mamba: Mamba | None = None  # the same
     writes: bool = True  # False for a model that gives embeddings: it has no output matrix, or one that means nothing
 
     @property
@@ -100,7 +103,12 @@ class ModelConfig:
     @property
     def state_layers(self) -> tuple[int, ...]:
         """The layers whose past is a state."""
-        return self.delta_net.layers if self.delta_net else ()
+        return self.recurrence.layers if self.recurrence else ()
+
+    @property
+    def recurrence(self) -> StateLayers | None:
+        """The sizes of these layers, None without any."""
+        return self.delta_net or self.mamba
 
     @property
     def cache_layers(self) -> tuple[int, ...]:

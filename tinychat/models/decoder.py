@@ -86,12 +86,13 @@ def decoder_linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
     qkv_rows = (queries, keys, keys) if len(names.qkv) == 3 else (queries + 2 * keys,)
     if config.gated_attention:
         qkv_rows = (2 * queries, keys, keys)
+    A, attention = len(config.attention_layers), _attention_at(config)
     mlp_at = config.experts.dense_layers(L) if config.experts else ()
     mlp_layers = len(mlp_at) if config.experts else L
     found = [
         Linear("embed_tokens", (names.embed,), (V,), D, None),
-        Linear("qkv_proj", names.qkv, qkv_rows, D, L, config.qkv_bias, order=names.qkv_order(config)),
-        Linear("o_proj", (names.o,), (D,), queries, L, config.o_bias),
+        Linear("qkv_proj", names.qkv, qkv_rows, D, A, config.qkv_bias, order=names.qkv_order(config), at=attention),
+        Linear("o_proj", (names.o,), (D,), queries, A, config.o_bias, at=attention),
     ]
     if mlp_layers:
         up = "gate_up_proj" if config.gated else "up_proj"
@@ -102,6 +103,11 @@ def decoder_linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
     if not config.tie_word_embeddings:
         found.append(Linear("lm_head", (names.lm_head,), (V,), D, None, names.lm_head_bias))
     return found
+
+
+def _attention_at(config: ModelConfig) -> tuple[int, ...]:
+    """Return the layers that have attention; none if all do."""
+    return config.attention_layers if len(config.attention_layers) < config.num_hidden_layers else ()
 
 
 def _expert_linears(config: ModelConfig, names: ExpertNames | None) -> list[Linear]:
@@ -134,7 +140,8 @@ def decoder_norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
             found.append(Norm(name, source, config.hidden_size, layers, bias=names.norm_bias))
         elif config.qk_norm is not None:
             size = config.head_dim * (heads[name] if config.qk_norm == "width" else 1)
-            found.append(Norm(name, source, size, layers, padded=False))
+            count, at = len(config.attention_layers), _attention_at(config)
+            found.append(Norm(name, source, size, count, padded=False, at=at))
     if (experts := config.experts) and names.experts and experts.sigmoid:
         bias, L = names.experts.bias, len(experts.layers)
         found.append(Norm("router_bias", bias, experts.num_experts, L, padded=False, at=experts.layers))

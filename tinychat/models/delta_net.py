@@ -6,52 +6,18 @@ https://arxiv.org/abs/2412.06464). Queries, keys and values pass a short convolu
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tinychat.models.config_values import ConfigValues
+from tinychat.models.state_layers import LONGEST, MOST_HEADS, StateLayers, read_dim
 
-LANES = 16
 # Of decays and rates: few weights that decide much, like a router's.
 GATES = "delta_gates_proj"
-MOST_HEADS = 4096
-LONGEST = 64  # positions that a convolution sees, at most
 
 
-@dataclass(frozen=True, slots=True)
-class DeltaNet:
+class DeltaNet(StateLayers):
     """The Gated DeltaNet layers of one model."""
 
-    layers: tuple[int, ...]
-    key_heads: int  # each is read by as many value heads
-    value_heads: int
-    key_dim: int  # of one head
-    value_dim: int
-    taps: int  # positions that the convolution sees, its own included
-
-    @property
-    def key_size(self) -> int:
-        """Channels of all heads' keys, or queries."""
-        return self.key_heads * self.key_dim
-
-    @property
-    def value_size(self) -> int:
-        """Channels of all heads' values."""
-        return self.value_heads * self.value_dim
-
-    @property
-    def channels(self) -> int:
-        """Channels of the convolution: queries, keys and values."""
-        return 2 * self.key_size + self.value_size
-
-    @property
-    def layer_floats(self) -> int:
-        """Numbers of one layer's state: the convolution's last inputs, and the heads' matrices."""
-        return (self.taps - 1) * self.channels + self.value_heads * self.key_dim * self.value_dim
-
-    @property
-    def state_bytes(self) -> int:
-        """Bytes of the state of a sequence, float32, over all layers."""
-        return 4 * len(self.layers) * self.layer_floats
+    __slots__ = ()
 
 
 def read_delta_net(values: ConfigValues, layers: Sequence[int]) -> DeltaNet:
@@ -64,14 +30,7 @@ def read_delta_net(values: ConfigValues, layers: Sequence[int]) -> DeltaNet:
         layers=tuple(layers),
         key_heads=key_heads,
         value_heads=value_heads,
-        key_dim=_read_dim(values, "linear_key_head_dim"),
-        value_dim=_read_dim(values, "linear_value_head_dim"),
+        key_dim=read_dim(values, "linear_key_head_dim"),
+        value_dim=read_dim(values, "linear_value_head_dim"),
         taps=values.integer("linear_conv_kernel_dim", 2, LONGEST),
     )
-
-
-def _read_dim(values: ConfigValues, key: str) -> int:
-    size = values.integer(key, LANES, 1024)
-    if size % LANES:
-        raise values.error(key, f"a multiple of {LANES}")
-    return size

@@ -13,6 +13,7 @@ from tinychat.models.architectures import linears, norms, tables
 from tinychat.models.config import ModelConfig
 from tinychat.models.delta_net import GATES
 from tinychat.models.experts import ROUTER
+from tinychat.models.mamba import STEPS
 from tinychat.models.passthrough import NATIVE, Form, PassthroughLinear
 from tinychat.models.tensors import Linear
 
@@ -34,9 +35,12 @@ LINEARS = (
     "delta_in_proj",
     GATES,
     "delta_out_proj",
+    "mamba_in_proj",
+    STEPS,
+    "mamba_out_proj",
     "lm_head",
 )
-UNQUANTIZED = (ROUTER, GATES)
+UNQUANTIZED = (ROUTER, GATES, STEPS)
 # The first rows of the embedding, where they are stored apart from the others.
 FREQUENT = "frequent_tokens"
 LANES = 16

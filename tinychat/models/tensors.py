@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ class Linear:
     """Linear layers of one kind, and the checkpoint's weights that make up the rows of each, top to bottom."""
 
     name: str  # its field of `engine.forward.Layer` or `Parameters`
-    sources: tuple[str, ...]  # names in the checkpoint without .weight; {} is the layer, a second one the expert
+    sources: tuple[str, ...]  # names in the checkpoint (or `rows_of`) without .weight; {}: the layer, {}: the expert
     rows: tuple[int, ...]  # of each source
     columns: int
     layers: int | None  # number of layers that have it; None outside of the decoder's layers
@@ -96,6 +98,22 @@ class Table:
     rows: int
     columns: int
     first: int = 0
+
+
+def rows_of(source: str, *sizes: int) -> list[str]:
+    """Return the names of parts of a tensor that has the rows of several, by their sizes: ``name[first:stop/rows]``."""
+    whole, stops = sum(sizes), accumulate(sizes)
+    return [f"{source}[{stop - size}:{stop}/{whole}]" for size, stop in zip(sizes, stops)]
+
+
+def whole_and_rows(name: str) -> tuple[str, tuple[int, ...]]:
+    """Return the name of the tensor that a part is of, and the part's first row, its last plus one, and all rows.
+
+    No rows for a tensor of its own.
+    """
+    stem, _, rest = name.partition("[")
+    numbers, _, ending = rest.partition("]")
+    return stem + ending, tuple(int(number) for number in re.split("[:/]", numbers)) if numbers else ()
 
 
 def split_order(groups: int, group: int, head_dim: int) -> NDArray[np.intp]:

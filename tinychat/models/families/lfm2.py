@@ -111,12 +111,9 @@ def _inner_size(values: ConfigValues, size: int) -> int:
 
 
 def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
-    """List the linear layers: attention's and the convolutions' in their own layers."""
-    D, attention, convolution = config.hidden_size, config.attention_layers, config.conv_layers
-    found = [
-        replace(each, layers=len(attention), at=attention) if each.name in ("qkv_proj", "o_proj") else each
-        for each in decoder_linears(config, names)
-    ]
+    """List the linear layers, and those of convolutions."""
+    D, convolution = config.hidden_size, config.conv_layers
+    found = decoder_linears(config, names)
     if convolution:
         count = len(convolution)
         found.append(Linear("conv_in_proj", (f"{CONVOLUTION}in_proj",), (3 * D,), D, count, at=convolution))
@@ -126,11 +123,7 @@ def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
 
 def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
     """List the norms, and the taps of the convolutions."""
-    attention, convolution = config.attention_layers, config.conv_layers
-    found = [
-        replace(each, layers=len(attention), at=attention) if each.name in ("q_norm", "k_norm") else each
-        for each in decoder_norms(config, names)
-    ]
+    convolution, found = config.conv_layers, decoder_norms(config, names)
     if convolution:
         size, count = config.hidden_size * config.conv_L_cache, len(convolution)
         taps = Norm("conv_taps", f"{CONVOLUTION}conv", size, count, padded=False, at=convolution, flattened=True)

@@ -14,10 +14,11 @@ from tinychat.errors import UnsupportedModelError
 from tinychat.models.config import ModelConfig, read_layer_types
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import LAYER, TensorNames, decoder_linears, decoder_norms
-from tinychat.models.delta_net import GATES, LANES, DeltaNet, read_delta_net
+from tinychat.models.delta_net import GATES, DeltaNet, read_delta_net
 from tinychat.models.experts import with_num_experts
 from tinychat.models.families import experts
 from tinychat.models.family import Family
+from tinychat.models.state_layers import LANES
 from tinychat.models.tensors import Linear, Norm, Order
 
 DELTA = f"{LAYER}linear_attn."
@@ -74,11 +75,7 @@ def split_heads(groups: int, *sizes: int) -> NDArray[np.intp]:
 
 def hybrid_linears(config: ModelConfig, names: TensorNames, inputs: list[Linear]) -> list[Linear]:
     """List the linear layers, with the first ones of Gated DeltaNet."""
-    net, attention = _net(config), config.attention_layers
-    found = [
-        replace(each, layers=len(attention), at=attention) if each.name in ("qkv_proj", "o_proj") else each
-        for each in decoder_linears(config, names)
-    ]
+    net, found = _net(config), decoder_linears(config, names)
     output = Linear("delta_out_proj", (f"{DELTA}out_proj",), (config.hidden_size,), net.value_size, None)
     return found + [replace(each, layers=len(net.layers), at=net.layers) for each in (*inputs, output)]
 
@@ -99,12 +96,8 @@ def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
 
 def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
     """List the norms, and the other vectors of Gated DeltaNet; only its own norm has plain gains."""
-    net, attention = _net(config), config.attention_layers
+    net = _net(config)
     found = [replace(each, offset=1.0) for each in decoder_norms(config, names)]
-    found = [
-        replace(each, layers=len(attention), at=attention) if each.name in ("q_norm", "k_norm") else each
-        for each in found
-    ]
     count, at = len(net.layers), net.layers
     sizes = {"A_log": net.value_heads, "dt_bias": net.value_heads, "norm": net.value_dim}
     found += [Norm(f"delta_{name}", f"{DELTA}{name}", size, count, padded=False, at=at) for name, size in sizes.items()]

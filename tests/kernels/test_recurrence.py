@@ -1,4 +1,4 @@
-"""Gated DeltaNet against the formulas; the same bits in any chunks, on any threads, beside other sequences."""
+"""Gated DeltaNet and Mamba-2 against the formulas; the same bits in any chunks, on any threads, beside others."""
 
 from itertools import pairwise
 from typing import NamedTuple
@@ -18,6 +18,7 @@ from tinychat.kernels.delta_net import (
     norm_gated,
     take_gates,
 )
+from tinychat.kernels.mamba import norm_groups, scan_steps, step_factors
 from tinychat.kernels.sizes import SNAPSHOT
 
 GROUPS, HEADS, TAPS, LAYERS = 2, 6, 4, 2
@@ -50,6 +51,7 @@ class Inputs:
         self.log_decay = np.linspace(-8, 4, HEADS).astype(np.float32)
         self.bias, self.gain = (rng.standard_normal(n).astype(np.float32) for n in (HEADS, size))
         self.gates[0, :HEADS], self.gates[0, HEADS : 2 * HEADS] = 90, -90  # rates of 1, and steps of 0
+        self.taps_bias = np.zeros(0, np.float32)
         self.layer_floats = (TAPS - 1) * self.channels + HEADS * 16 * size
 
     def new_state(self):
@@ -71,14 +73,16 @@ class Inputs:
         x, T = self.x[at].copy(), len(at)
         factors = np.full((T, 2 * (HEADS + GROUPS) + 1), UNTOUCHED, np.float32)
         out = np.full((T, HEADS * self.sizes.value_dim + 16), UNTOUCHED, np.float32)
-        layer, taps = np.int64(LAYER), np.ascontiguousarray(self.taps.T).reshape(-1)
-        on_threads(convolve, threads, batch, x, taps, layer, self.sizes)
-        gates = self.gates[at].copy()
-        on_threads(delta_factors, threads, T, gates, self.log_decay, self.bias, x, self.sizes, factors)
-        on_threads(delta_rule, threads, batch, x, factors, layer, self.sizes, out)
-        on_threads(norm_gated, threads, T, x, self.gain, self.sizes, out)
+        taps = np.ascontiguousarray(self.taps.T).reshape(-1)
+        on_threads(convolve, threads, batch, x, taps, self.taps_bias, np.int64(LAYER), self.sizes)
+        self.scan(threads, T, batch, x, self.gates[at].copy(), factors, out)
         assert (out[:, -16:] == UNTOUCHED).all() and (factors[:, -1] == UNTOUCHED).all()
         return out[:, :-16]
+
+    def scan(self, threads, T, batch, x, gates, factors, out):
+        on_threads(delta_factors, threads, T, gates, self.log_decay, self.bias, x, self.sizes, factors)
+        on_threads(delta_rule, threads, batch, x, factors, np.int64(LAYER), self.sizes, out)
+        on_threads(norm_gated, threads, T, x, self.gain, self.sizes, out)
 
     def expected(self):
         """Return the result of the formulas, and the state after the last position."""
@@ -94,6 +98,36 @@ class Inputs:
         return normed.reshape(len(self.x), -1), state
 
 
+class MambaInputs(Inputs):
+    """The same of Mamba-2; steps are bounded."""
+
+    def __init__(self, rng, T, size):
+        super().__init__(rng, T, size)
+        self.gates[0, :HEADS] = 90
+        self.taps_bias, self.skip = (rng.standard_normal(n).astype(np.float32) for n in (self.channels, HEADS))
+        self.gain = rng.standard_normal(HEADS * size).astype(np.float32)
+        self.limits = np.array([0.1, 2], np.float32)
+
+    def scan(self, threads, T, batch, x, gates, factors, out):
+        on_threads(step_factors, threads, T, gates, self.log_decay, self.bias, self.limits, self.sizes, factors)
+        on_threads(scan_steps, threads, batch, x, factors, self.skip, np.int64(LAYER), self.sizes, out)
+        on_threads(norm_groups, threads, T, self.gain, self.sizes, out)
+
+    def expected(self):
+        mixed, z = np.split(self.x.astype(np.float64), [self.channels], axis=1)
+        mixed = reference.silu(reference.causal_convolution(mixed, self.taps) + self.taps_bias)
+        x, keys = np.split(mixed, [HEADS * self.sizes.value_dim], axis=1)
+        x, (b, c) = x.reshape(len(x), HEADS, -1), keys.reshape(len(x), 2, GROUPS, 16).transpose(1, 0, 2, 3)
+        steps = np.logaddexp(0, self.gates[:, :HEADS].astype(np.float64) + self.bias).clip(*self.limits)
+        out, state = reference.state_space(x, b, c, np.exp(-np.exp(self.log_decay.astype(np.float64)) * steps), steps)
+        gated = (out + self.skip[:, None] * x).reshape(z.shape) * reference.silu(z)
+        normed = reference.rms_norm(gated.reshape(len(x), GROUPS, -1), self.gain.reshape(GROUPS, -1), 1e-6)
+        return normed.reshape(z.shape), state
+
+
+KINDS = pytest.mark.parametrize("kind", [Inputs, MambaInputs])
+
+
 def matrices(inputs, state):
     """Return the matrices of the layer [Hv, dk, dv]."""
     whole = state.numbers.reshape(LAYERS, -1)
@@ -105,8 +139,9 @@ def matrices(inputs, state):
 # Columns in whole tiles of four vectors, and not.
 @pytest.mark.parametrize("size", [64, 48])
 @pytest.mark.parametrize("T", [1, 2, 90])
-def test_formulas(size, T, rng):
-    inputs = Inputs(rng, T, size)
+@KINDS
+def test_formulas(kind, size, T, rng):
+    inputs = kind(rng, T, size)
     after = inputs.new_state()
     out = inputs.run([(0, T, None, after, None)], threads=2)
     expected, state = inputs.expected()
@@ -115,9 +150,10 @@ def test_formulas(size, T, rng):
 
 
 @pytest.mark.parametrize("size", [64, 48])
-def test_same_bits_in_any_chunks_on_any_threads_beside_others(size, rng):
+@KINDS
+def test_same_bits_in_any_chunks_on_any_threads_beside_others(kind, size, rng):
     T = SNAPSHOT + 40
-    inputs = Inputs(rng, T, size)
+    inputs = kind(rng, T, size)
     last, between = inputs.new_state(), inputs.new_state()
     together = inputs.run([(0, T, None, last, between)], threads=3)
     states, parts, cuts = [None], [], [0, 1, 3, 90, SNAPSHOT, SNAPSHOT + 1, T]

@@ -1,9 +1,10 @@
-"""Gated DeltaNet of one text in NumPy, float32: see `kernels.delta_net`."""
+"""Gated DeltaNet and Mamba-2 of one text in NumPy, float32: see `kernels.delta_net` and `kernels.mamba`."""
 
 import numpy as np
 
 from tinychat.conversion.source import Floats
 from tinychat.models.delta_net import DeltaNet
+from tinychat.models.mamba import Mamba
 
 
 def sigmoid(x: Floats) -> Floats:
@@ -34,3 +35,25 @@ def gated_norm(x: Floats, gates: Floats, gain: Floats, eps: np.float32) -> Float
     heads = x.reshape(len(x), -1, len(gain))
     normed = heads / np.sqrt(np.square(heads).mean(axis=-1, keepdims=True) + eps) * gain
     return np.asarray(normed.reshape(x.shape) * gates * sigmoid(gates), np.float32)
+
+
+def state_outputs(x: Floats, decays: Floats, steps: Floats, net: Mamba) -> Floats:
+    """Return what states give [T, H P] for convolved values, keys and queries [T, >= channels]."""
+    T, group = len(x), net.value_heads // net.key_heads
+    v, k, q = np.split(x[:, : net.channels], [net.value_size, net.value_size + net.key_size], axis=1)
+    k, q = (np.repeat(each.reshape(T, net.key_heads, 1, net.key_dim), group, axis=1) for each in (k, q))
+    v = v.reshape(T, net.value_heads, 1, net.value_dim) * steps[:, :, None, None]
+    state = np.zeros((net.value_heads, net.key_dim, net.value_dim), np.float32)
+    out = np.empty((T, net.value_heads, net.value_dim), np.float32)
+    for t in range(T):
+        state *= decays[t, :, None, None]
+        state += k[t].transpose(0, 2, 1) * v[t]
+        out[t] = (q[t] @ state)[:, 0]
+    return out.reshape(T, -1)
+
+
+def group_norm(x: Floats, gain: Floats, groups: int, eps: np.float32) -> Floats:
+    """Return each group of the channels of ``x [T, H P]``, normed by itself."""
+    parts = x.reshape(len(x), groups, -1)
+    normed = parts / np.sqrt(np.square(parts).mean(axis=-1, keepdims=True) + eps)
+    return np.asarray(normed.reshape(x.shape) * gain, np.float32)
