@@ -121,12 +121,13 @@ def catalog() -> str:
             each.repository,
             each.licence,
             f"{each.context // 1024}k",
+            each.abilities or "-",
             f"{disk_bytes(each) / 1e9:.2f} GB",
             f"{memory_bytes_needed(each) / 1e9:.1f} GB",
         )
         for name, each in CATALOG.items()
     ]
-    return _markdown("name | repository | licence | context | int4 on disk | memory of a chat", rows)
+    return _markdown("name | repository | licence | context | able to | int4 on disk | memory of a chat", rows)
 
 
 def exit_codes() -> str:

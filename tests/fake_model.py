@@ -140,6 +140,7 @@ class FakeSequence:
         return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(ids), len(self.ids)))
 
     threads = 2
+    cache_bytes, state_bytes = 1_250_000, 0
 
     @property
     def engine(self):
@@ -251,6 +252,9 @@ class FakeEngine:
 
     def new_logits(self, rows):
         return np.empty((rows, self.vocab_size), np.float32)
+
+    def rest(self):
+        pass
 
     def run(self, spans, out=None):
         rows = [span.sequence.step(span.ids, span.sequence_length, outputs=max(span.outputs, 1)) for span in spans]

@@ -23,6 +23,7 @@ NEW_TOKENS = 16
 CONTEXT_SIZE = 256
 DELTA_NETS, TAPS = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"), 4
 MAMBAS = ("granitemoehybrid",)
+SIGMOIDS = ("glm4_moe", "lfm2_moe", "minimax_m2")
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 
 
@@ -40,7 +41,11 @@ def kind_of(variant):
     flags = (config.layer_norm, config.gated, config.parallel, config.learned_positions, config.hidden_act)
     scores = (config.attention_softcap is None, config.logits_softcap is None, bool(config.alibi_slopes), config.sinks)
     experts = config.experts
-    mixture = experts and (bool(experts.shared_intermediate_size), len(experts.layers) < config.num_hidden_layers)
+    mixture = experts and (
+        bool(experts.shared_intermediate_size),
+        len(experts.layers) < config.num_hidden_layers,
+        experts.sigmoid,
+    )
     hybrid = bool(config.conv_layers), bool(config.delta_net), bool(config.mamba), config.gated_attention
     return *(name in found for name in names), *flags, *scores, config.qk_norm == "width", mixture, hybrid
 
@@ -211,7 +216,10 @@ def stored(variant, weights):
         return _with_stacked_experts(found) if variant.config["model_type"] == "qwen3_5_moe_text" else found
     if variant.config["model_type"] in MAMBAS:
         return _with_whole_tensors(weights)
-    if variant.config["model_type"] == "lfm2":
+    if variant.config["model_type"] in SIGMOIDS:
+        ends = tuple(f"{end}.weight" for end in ("expert_bias", "correction_bias"))
+        weights = {name.removesuffix(".weight") if name.endswith(ends) else name: v for name, v in weights.items()}
+    if variant.config["model_type"] in ("lfm2", "lfm2_moe"):
         channels = variant.config["hidden_size"], 1, -1
         return {name: values.reshape(channels) if ".conv.conv." in name else values for name, values in weights.items()}
     if variant.config["model_type"] != "gpt_oss":

@@ -22,12 +22,14 @@ ARCHITECTURES = {
     "qwen2_moe": "qwen2moe",
     "qwen3_moe": "qwen3moe",
     "gpt_oss": "gpt-oss",
+    "glm4_moe": "glm4moe",
+    "lfm2_moe": "lfm2moe",
     "qwen3_5_text": "qwen35",
     "qwen3_5_moe_text": "qwen35moe",
 }
 DELTA_NETS = ("qwen35", "qwen35moe")
 # Whose queries and keys llama.cpp rotates in neighbouring pairs, and transformers in halves.
-PERMUTED = ("llama", "smollm3", "granite", "minicpm", "mistral3", "internlm2", "baichuan")
+PERMUTED = ("llama", "arcee", "smollm3", "granite", "minicpm", "mistral3", "internlm2", "baichuan")
 
 
 def like(name, **changes):
@@ -57,6 +59,12 @@ VARIANTS = [
     # Gates are clamped at the usual bound, which no key says.
     like("gpt-oss", swiglu_limit="none"),
     like("lfm2"),
+    like("glm4-moe"),
+    # llama.cpp takes the factor as given.
+    like("lfm2-moe", routed_scaling_factor=1.0),
+    like("arcee", rope_scaling=None),
+    like("ernie4.5", use_bias=False),
+    like("seed-oss"),
     # Heads of values are as wide as those of keys.
     *(
         like(name, attention_bias=False, layer_types="none", full_attention_interval=2, linear_value_head_dim=16)
@@ -194,6 +202,14 @@ def add_particulars(writer, architecture, raw, config):
         writer.add_expert_used_count(config.experts.num_experts_per_tok)
     if architecture in ("qwen2moe", "qwen3moe", "gpt-oss"):
         writer.add_expert_feed_forward_length(config.experts.intermediate_size)
+    if architecture in ("glm4moe", "lfm2moe"):
+        writer.add_expert_feed_forward_length(config.experts.intermediate_size)
+        writer.add_leading_dense_block_count(config.experts.layers[0])
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+        writer.add_expert_weights_scale(config.experts.scale)
+        writer.add_expert_weights_norm(config.experts.norm_topk_prob)
+    if architecture == "glm4moe":
+        writer.add_expert_shared_count(raw["n_shared_experts"])
     if architecture in DELTA_NETS:
         net = config.delta_net
         writer.add_ssm_conv_kernel(net.taps)
@@ -242,7 +258,13 @@ def converted(architecture, config, weights):
             values = np.ascontiguousarray(values.T)
         if architecture in DELTA_NETS:
             name, values = of_delta_net(name, values, config.delta_net)
-        if architecture == "lfm2" and ".conv.conv." in name:
+        name = name.replace("gate.e_score_correction_bias.weight", "gate.e_score_correction.bias")
+        if architecture == "lfm2moe":
+            name = name.replace("expert_bias.weight", "expert_bias.bias")
+            if ".experts." in name:
+                for theirs, ours in (("w1", "gate_proj"), ("w2", "down_proj"), ("w3", "up_proj")):
+                    name = name.replace(f".{theirs}.", f".{ours}.").replace("feed_forward", "mlp")
+        if architecture in ("lfm2", "lfm2moe") and ".conv.conv." in name:
             values = values.reshape(config.hidden_size, -1)
         if architecture in ("bloom", "gptneox", "falcon") and "query_key_value" in name:
             groups = values.reshape(G, H // G + 2, d, -1)

@@ -28,7 +28,7 @@ from kernels.cache_inputs import KVS, fill_cache
 from kernels.kernel_inputs import decode_floats, on_threads, random_weight
 
 from tinychat.kernels.embedding import embed
-from tinychat.kernels.experts import choose_experts
+from tinychat.kernels.experts import choose_experts, choose_scored
 from tinychat.kernels.inputs import quantize_gated, quantize_normed
 from tinychat.kernels.scores import cap_rows
 from tinychat.kernels.setup import ISA
@@ -87,6 +87,9 @@ def routed():
     for norm_topk in (True, False):
         on_threads(choose_experts, 1, T, norm_topk, True, e)
         yield f"choices, normed: {norm_topk}", e.weights.copy()
+    scored = e._replace(logits=np.tile(rng.standard_normal((T, 16)).astype(np.float32), 2))
+    on_threads(choose_scored, 1, T, np.linspace(0, 1, count, dtype=np.float32), True, True, scored)
+    yield "choices by sigmoids", scored.weights.copy()
     hidden = test_inputs.padded_rows(rng.standard_normal((T, D)).astype(np.float32), D)
     weights = [test_experts.experts_of("f32", rng, count, N, K)[0] for N, K in ((2 * F, D), (D, F))]
     chosen = test_experts.draw_choices(rng, T, used, count)

@@ -659,12 +659,24 @@ def choose_experts(logits, used, norm_topk):
     return chosen, weights / weights.sum(axis=1, keepdims=True) if norm_topk else weights
 
 
+def choose_scored(logits, bias, used, norm_topk):
+    """Return the same of a sigmoid router, whose biases count for the choice alone."""
+    scores = 1 / (1 + np.exp(-logits))
+    chosen = np.array([sorted(range(len(row)), key=lambda e: (-row[e], e))[:used] for row in scores + bias])
+    weights = np.take_along_axis(scores, chosen, axis=1)
+    return chosen, weights / weights.sum(axis=1, keepdims=True) if norm_topk else weights
+
+
 def _mixture(config, parts, layer, x):
     experts = config.experts
     scores = parts.apply("router", layer, x)
-    chosen, weights = choose_experts(
-        scores[:, : experts.num_experts], experts.num_experts_per_tok, experts.norm_topk_prob
-    )
+    logits, shared_gate = np.split(scores, [experts.num_experts], axis=1)
+    attributes = experts.num_experts_per_tok, experts.norm_topk_prob
+    if experts.sigmoid:
+        bias = parts.tensors[f"{parts.norms['router_bias'].source.format(layer)}.weight"].astype(np.float64)
+        chosen, weights = choose_scored(logits, bias, *attributes)
+    else:
+        chosen, weights = choose_experts(logits, *attributes)
     out = np.zeros_like(x)
     for t, rank in np.ndindex(chosen.shape):
         e, row = chosen[t, rank], x[t : t + 1]
@@ -672,7 +684,8 @@ def _mixture(config, parts, layer, x):
         out[t] += weights[t, rank] * parts.apply("expert_down_proj", layer, inner, e)[0]
     if experts.shared_intermediate_size:
         inner = _gated(config, parts.apply("shared_gate_up_proj", layer, x))
-        out += parts.apply("shared_down_proj", layer, inner) / (1 + np.exp(-scores[:, experts.num_experts :]))
+        gate = 1 / (1 + np.exp(-shared_gate)) if shared_gate.size else 1
+        out += parts.apply("shared_down_proj", layer, inner) * gate
     return out
 
 

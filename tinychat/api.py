@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -154,7 +154,7 @@ def load(
     threads: int | None = None,
     kv: str | None = None,
     cache_memory: int | None = None,
-    draft: bool = True,
+    draft: bool | str | os.PathLike[str] = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> Model:
     """Load a model by its folder, its name in the store, or its repo id.
@@ -174,9 +174,9 @@ def load(
     cache_memory : int, optional
         Most bytes for the KV cache of all sequences together; a quarter of the memory that is free when omitted, and
         more where one context needs it.
-    draft : bool
-        Whether tokens that followed the last ones before are proposed and checked several at once. The
-        reply has the same tokens either way.
+    draft : bool, str or path
+        Whether tokens that followed the last ones before are proposed and checked several at once; or a smaller model
+        of the same vocabulary, which proposes tokens, too. The reply has the same tokens either way.
     progress : callable, optional
         Called with (kernels ready, kernels in all) when they have to be compiled first.
 
@@ -188,8 +188,16 @@ def load(
     from tinychat.generate.model import load_folder
 
     # Checked before anything is downloaded.
-    settings = LoadSettings(context=context, threads=threads, kv=kv, cache_memory=cache_memory, draft=draft)
-    return load_folder(locate(os.fspath(path_or_name)), **asdict(settings), progress=progress)
+    wanted = draft if isinstance(draft, bool) else os.fspath(draft)
+    settings = LoadSettings(context=context, threads=threads, kv=kv, cache_memory=cache_memory, draft=wanted)
+    folder = locate(os.fspath(path_or_name))
+    smaller = None
+    if isinstance(settings.draft, str):
+        smaller = load_folder(locate(settings.draft), threads=threads, draft=False, progress=progress)
+    loaded = load_folder(folder, **asdict(replace(settings, draft=bool(settings.draft))), progress=progress)
+    if smaller is not None:
+        loaded.change_drafts(smaller)
+    return loaded
 
 
 def _in_format(

@@ -154,6 +154,21 @@ class Switch(Kind):
         return "on" if value else "off"
 
 
+class SwitchOrName(Switch):
+    """True, false, or the name of a thing; people type on, off or the name."""
+
+    def __init__(self, thing: str) -> None:
+        super().__init__()
+        self.noun, self.typed = f"true, false or the name of a {thing}", f"on, off or the name of a {thing}"
+        self.metavar = f"{thing.upper()}|ON|OFF"
+
+    def has_type(self, value: Any) -> bool:  # noqa: D102
+        return super().has_type(value) or (isinstance(value, str) and bool(value.strip()))
+
+    def write(self, value: Any) -> str:  # noqa: D102
+        return value if isinstance(value, str) else super().write(value)
+
+
 class Choice(Kind):
     """One of several words."""
 

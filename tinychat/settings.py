@@ -13,7 +13,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from tinychat.errors import FieldError
-from tinychat.setting_kinds import Biases, Bytes, Choice, Integer, Kind, Number, Switch, Texts, WordOrTokens, shown
+from tinychat.setting_kinds import (
+    Biases,
+    Bytes,
+    Choice,
+    Integer,
+    Kind,
+    Number,
+    Switch,
+    SwitchOrName,
+    Texts,
+    WordOrTokens,
+    shown,
+)
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -239,8 +251,9 @@ class LoadSettings(_Checked):
         "Number format of the KV cache: bf16 (default), f16 (finer; default of narrow models), int8 (smaller), f32")
     cache_memory: int | None = _load(f"{FLAG} {CONFIG}", None, Bytes(1),
         "Maximum memory for the KV cache of all sequences, such as 2G; default: a quarter of the free memory")
-    draft: bool = _load(f"{FLAG} {CONFIG}", True, Switch(),
-        "Speculative decoding with drafts copied from the prompt and the reply; the tokens stay the same")
+    draft: bool | str = _load(f"{FLAG} {CONFIG} {SET}", True, SwitchOrName("model"),
+        "Speculative decoding with drafts copied from the prompt and the reply, and written by a smaller model of the "
+        "same vocabulary, if one is named; the tokens stay the same")
 
 
 @dataclass(frozen=True, kw_only=True)

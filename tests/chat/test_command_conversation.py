@@ -236,7 +236,7 @@ def test_a_stop_text_that_was_set_ends_replies():
         ("temperature 0,5", "temperature must be a number, not '0,5': did you mean 0.5?"),
         ("max_tokens 8,192", "max_tokens must be a whole number or none, not '8,192': did you mean 8192?"),
         ("colour", "unknown setting 'colour'; expected one of temperature"),
-        ("colour red", "stop, context, threads, kv, system, think, overflow, stats"),
+        ("colour red", "stop, context, threads, kv, draft, system, think, overflow, stats"),
         ("context none", "context must be a whole number of tokens, not 'none'"),
         ("thnk hide", "unknown setting 'thnk': did you mean think?"),
         ('stop "open', 'stop has a quotation mark that is not closed: "open'),

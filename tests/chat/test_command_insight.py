@@ -19,12 +19,13 @@ def test_context_counts_what_the_model_sees():
         "     3  user       two",
         "     1  assistant  2",
         "     5  template   the chat template between messages",
+        "memory: keys and values 1.2 MB",
     ]
 
 
 def tokens_in_rows(loop):
     """Return what the rows of /context add up to, and what its first line says is in use."""
-    first, *rows = [line.split() for line in loop.run("/context").splitlines()]
+    first, *rows, _memory = [line.split() for line in loop.run("/context").splitlines()]
     return sum(int(row[0]) for row in rows), int(first[0])
 
 

@@ -27,7 +27,7 @@ SETTINGS = {
     "kv": ("f64", "", 16),
     "cache_memory": (0, -1, "lots"),
     "cache_disk": (-1, "big", ""),
-    "draft": ("maybe", 2, ""),
+    "draft": (" ", 2, ""),
     "overflow": ("forget", "", 3),
     "system": ("", 5, True),
     "plain": ("maybe", 2, ""),

@@ -1,5 +1,7 @@
 """Conversations with the demo model through a pipe, in a context that they outgrow, under each overflow policy."""
 
+import re
+
 from front.program import Program, indented
 from front.replies import DRAFT, SEEDS, THREADS, digest
 
@@ -42,8 +44,14 @@ def _conversations(program, policy):
         context = CONTEXTS[seed % len(CONTEXTS)]
         given = f"--seed {seed} --context {context} --overflow {policy} --max-tokens 32 --threads {THREADS}".split()
         lines = SHORT if seed % 4 > 1 else LINES
-        ended, other = (program.run("chat", "demo", *given, "--draft", draft, stdin=lines) for draft in DRAFT)
+        ended, other = (_run(program, *given, "--draft", draft, stdin=lines) for draft in DRAFT)
         assert ended == other, f"drafts change the conversation of seed {seed}"
         yield f"seed {seed}: exit code {ended.code}, replies {digest(ended.out)}, notices {digest(ended.err)}\n"
         if seed < WHOLE or seed == len(SEEDS) - 1:
             yield f"{indented(ended.out)}  notices\n{indented(ended.err)}"
+
+
+def _run(program, *flags, stdin):
+    """Chat; return what was written, but for the line of /show that tells of drafts."""
+    ended = program.run("chat", "demo", *flags, stdin=stdin)
+    return ended._replace(err=re.sub(r"^draft  .*\n", "", ended.err, flags=re.MULTILINE))

@@ -11,6 +11,7 @@ from tinychat.kernels.buffers import ExpertScratch, max_slots
 from tinychat.kernels.experts import (
     add_routed,
     choose_experts,
+    choose_scored,
     group_rows,
     linear_routed,
     quantize_routed,
@@ -64,6 +65,24 @@ def test_choices(T, used, count, norm_topk, rng):
     assert_within(e.weights[:, :used], weights, 16 * EPS * weights)
     gate = 1 / (1 + np.exp(-logits[:, count].astype(np.float64)))
     assert_within(e.weights[:, used], gate, 16 * EPS * gate)
+
+
+@pytest.mark.parametrize("norm_topk", [True, False])
+@pytest.mark.parametrize(("T", "used", "count"), [(1, 1, 1), (1, 4, 19), (17, 2, 16), (5, 6, 6)])
+def test_choices_by_sigmoids(T, used, count, norm_topk, rng):
+    logits, bias = (rng.standard_normal(shape).astype(np.float32) for shape in ((T, count), count))
+    chosen, weights = reference.choose_scored(logits.astype(np.float64), bias, used, norm_topk)
+    results = []
+    for threads in (1, 2, 5):
+        e = scratch_for(T, used, count)
+        e = e._replace(logits=np.full((T, 2 * (count + LANES) // LANES * LANES + LANES), np.nan, np.float32))
+        e.logits[:, :count] = logits
+        on_threads(choose_scored, threads, T, bias, norm_topk, True, e)
+        assert (e.chosen == chosen).all()
+        results.append(e.weights.tobytes())
+    assert len(set(results)) == 1
+    assert_within(e.weights[:, :used], weights, 16 * EPS * weights)
+    assert (e.weights[:, used] == 1).all()
 
 
 def test_numbers_that_are_not_finite_choose_experts_that_exist(rng):

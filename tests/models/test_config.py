@@ -27,7 +27,7 @@ ESSENTIALS = {
 REMOTE = {"minicpm", "baichuan", "internlm2", "qwen", "chatglm"}
 OF_TRANSFORMERS = [name for name, family in FAMILIES.items() if family.model_type not in REMOTE]
 # Of those, whose parameters have the names of the checkpoint's tensors: transformers stacks the weights of experts.
-OF_DENSE = [name for name in OF_TRANSFORMERS if "num_experts" not in FAMILIES[name].defaults]
+OF_DENSE = [name for name in OF_TRANSFORMERS if "num_experts_per_tok" not in FAMILIES[name].defaults]
 # Keys of older files: transformers 5 writes elsewhere what they say, or takes it as given.
 OLDER = {
     "hidden_act",
@@ -36,6 +36,7 @@ OLDER = {
     "num_experts",
     "rope_theta",
     "rope_local_base_freq",
+    "sliding_rope_parameters",
     "partial_rotary_factor",
     "rotary_pct",
     "rotary_emb_base",
@@ -129,6 +130,15 @@ def test_biases_and_norms_of_each_family():
         "Qwen3ForCausalLM": (True, True, False, "head"),
         "Phi3ForCausalLM": (False, False, False, None),
         "SmolLM3ForCausalLM": (True, True, True, None),
+        "MellumForCausalLM": (True, True, False, "head"),
+        "Glm4MoeForCausalLM": (True, False, False, None),
+        "Lfm2MoeForCausalLM": (False, False, False, "head"),
+        "MiniMaxM2ForCausalLM": (False, False, False, "width"),
+        "SeedOssForCausalLM": (True, False, True, None),
+        "ArceeForCausalLM": (True, True, True, None),
+        "HeliumForCausalLM": (True, False, True, None),
+        "MinistralForCausalLM": (False, False, False, None),
+        "Ernie4_5ForCausalLM": (False, False, False, None),
         "Lfm2ForCausalLM": (False, False, False, "head"),
         "Qwen3NextForCausalLM": (True, True, False, "head"),
         "Qwen3_5ForCausalLM": (True, True, False, "head"),
@@ -501,7 +511,8 @@ def test_defaults_equal_transformers(architecture, tmp_path):
     transformers = pytest.importorskip("transformers")
     family = FAMILIES[architecture]
     # Heads enough for any number of key/value heads, and wide enough for what is rotated of each.
-    sizes = {**ESSENTIALS, "num_attention_heads": 32, "hidden_size": 32 * 64}
+    heads = math.lcm(32, family.defaults.get("num_key_value_heads", 1))
+    sizes = {**ESSENTIALS, "num_attention_heads": heads, "hidden_size": heads * 64}
     sizes |= SOME_ATTENTION if SOME_ATTENTION.keys() <= family.defaults.keys() else NEEDED.get(architecture, {})
     raw = {"architectures": [architecture], **{family.names.get(key, key): value for key, value in sizes.items()}}
     transformers.AutoConfig.for_model(family.model_type, **raw).save_pretrained(tmp_path)
@@ -526,6 +537,8 @@ def test_parameters_equal_transformers(architecture, switches):
     transformers = pytest.importorskip("transformers")
     torch = pytest.importorskip("torch")
     raw = raw_config(architecture, pad_token_id=0, rotary_dim=8, **SOME_ATTENTION, **switches)
+    # transformers derives it of every other family.
+    raw |= {"head_dim": 16} if architecture == "MinistralForCausalLM" else {}
     their_config = transformers.AutoConfig.for_model(FAMILIES[architecture].model_type, **raw)
     with torch.device("meta"):
         names = {name for name, _ in transformers.AutoModelForCausalLM.from_config(their_config).named_parameters()}

@@ -1,10 +1,13 @@
 """The catalog's shapes against the formulas that real configurations go through, and its names wherever MODEL is."""
 
+from dataclasses import replace
+
 import pytest
 from console import Console
 
 from tinychat.conversion.pipeline import Recipe, fitted, weight_count
 from tinychat.engine.blocks import bytes_per_position
+from tinychat.engine.states import sequence_state_bytes
 from tinychat.models.architectures import parse_config, supported_families
 from tinychat.models.layout import tensor_specs
 from tinychat.models.shapes import config_of
@@ -50,9 +53,20 @@ def test_a_shape_has_the_weights_of_its_configuration(entry):
     assert cache == context * bytes_per_position(config, "bf16")
 
 
-@pytest.mark.parametrize("name", ["smollm2-135m", "tinyllama-1.1b"])
+@pytest.mark.parametrize("name", ["smollm2-135m", "tinyllama-1.1b", "qwen3.5-0.8b"])
 def test_shapes_that_are_known_elsewhere_are_the_same(name):
     assert CATALOG[name].shape.weights == weight_count(parse_config(config_of(name), name))
+
+
+def test_states_count_in_memory_and_rate():
+    entry = CATALOG["qwen3.5-0.8b"]
+    config = parse_config(config_of(entry.name), entry.name)
+    cache = memory_bytes_needed(entry) - disk_bytes(entry) - PROGRAM_BYTES
+    assert cache == 8192 * bytes_per_position(config, "bf16") + sequence_state_bytes(config, 8192)
+    stateless = replace(entry, shape=replace(entry.shape, delta=None))
+    assert tokens_per_second(entry, 40) < tokens_per_second(stateless, 40) * 1.05
+    shapes = [CATALOG[f"qwen3.5-{size}"].shape for size in ("4b", "9b", "35b-a3b")]
+    assert [round(shape.weights / 1e9, 1) for shape in shapes] == [4.2, 9.0, 34.6]
 
 
 def test_the_weights_of_mixtures_are_those_that_they_are_named_for():

@@ -51,6 +51,48 @@ GPT_OSS = COMMON | {
     "rope_scaling": YARN | {"truncate": False},
     "pad_token_id": 0,
 }
+MELLUM = QWEN3_MOE | {
+    "architectures": ["MellumForCausalLM"],
+    "model_type": "mellum",
+    "sliding_window": 24,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    "mlp_layer_types": ["sparse", "dense", "sparse"],
+    "rope_parameters": {
+        "full_attention": {"rope_theta": 5e4, **YARN},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 5e3},
+    },
+}
+SIGMOIDS = COMMON | {
+    "num_key_value_heads": 2,
+    "num_experts_per_tok": 4,
+    "moe_intermediate_size": 52,
+    "routed_scaling_factor": 1.7,
+    "pad_token_id": 0,
+}
+GLM4_MOE = SIGMOIDS | {
+    "architectures": ["Glm4MoeForCausalLM"],
+    "model_type": "glm4_moe",
+    "head_dim": 40,
+    "n_routed_experts": 19,
+    "n_shared_experts": 2,
+    "attention_bias": True,
+    "use_qk_norm": True,
+}
+MINIMAX_M2 = {key: value for key, value in SIGMOIDS.items() if key[:3] not in ("moe", "rou")} | {
+    "architectures": ["MiniMaxM2ForCausalLM"],
+    "model_type": "minimax_m2",
+    "intermediate_size": 52,
+    "num_local_experts": 11,
+    "head_dim": 40,
+    "rotary_dim": 20,
+}
+LFM2_MOE = SIGMOIDS | {
+    "architectures": ["Lfm2MoeForCausalLM"],
+    "model_type": "lfm2_moe",
+    "num_hidden_layers": 4,
+    "num_experts": 9,
+    "layer_types": ["conv", "full_attention", "conv", "full_attention"],
+}
 
 QWEN3_NEXT = (
     QWEN2_MOE
@@ -79,6 +121,11 @@ VARIANTS = [
     Variant("qwen3-next", QWEN3_NEXT | {"mlp_only_layers": [3]}, "bfloat16", "safetensors-sharded"),
     # Experts stacked, rows of gates before those of their inputs.
     Variant("qwen3.5-moe", QWEN3_5_MOE, "bfloat16"),
+    Variant("mellum", MELLUM, "bfloat16"),
+    Variant("glm4-moe", GLM4_MOE, "bfloat16"),
+    Variant("minimax-m2", MINIMAX_M2, "bfloat16"),
+    # Some convolutions have experts behind them.
+    Variant("lfm2-moe", LFM2_MOE, "bfloat16"),
     # Gates and what they let through beyond the limit.
     Variant("gpt-oss", GPT_OSS, "bfloat16", "safetensors-sharded"),
 ]

@@ -115,6 +115,20 @@ GRANITE_HYBRID = (
         "time_step_limit": [0.3, 1.5],
     }
 )
+GROUPED = COMMON | {"num_key_value_heads": 2, "head_dim": 24}
+SEED_OSS = GROUPED | {"architectures": ["SeedOssForCausalLM"], "model_type": "seed_oss", "head_dim": 40}
+ARCEE = COMMON | {
+    "architectures": ["ArceeForCausalLM"],
+    "model_type": "arcee",
+    "num_key_value_heads": 2,
+    "hidden_act": "relu2",
+    "rope_scaling": YARN,
+}
+HELIUM = GROUPED | {"architectures": ["HeliumForCausalLM"], "model_type": "helium"}
+MINISTRAL = (
+    GROUPED | {"architectures": ["MinistralForCausalLM"], "model_type": "ministral", "sliding_window": 25} | TYPES
+)
+ERNIE4_5 = GROUPED | {"architectures": ["Ernie4_5ForCausalLM"], "model_type": "ernie4_5", "use_bias": True}
 
 VARIANTS = [
     Variant("gemma", GEMMA, "bfloat16"),
@@ -170,4 +184,9 @@ VARIANTS = [
     Variant("qwen3.5", QWEN3_5 | {"tie_word_embeddings": True, "attention_bias": True}),
     # Steps beyond the limits.
     Variant("granite-hybrid", GRANITE_HYBRID, "bfloat16"),
+    Variant("seed-oss", SEED_OSS, "bfloat16"),
+    Variant("arcee", ARCEE, "bfloat16"),
+    Variant("helium", HELIUM | {"mlp_bias": True, "attention_bias": True}),
+    Variant("ministral", MINISTRAL, "bfloat16"),
+    Variant("ernie4.5", ERNIE4_5, "bfloat16"),
 ]

@@ -128,6 +128,9 @@ def set_value(loop: ChatLoop, argument: str) -> None:
     elif name == "stats":
         loop.renderer.show_stats = SETTINGS[name].read(value)
         loop.chat.origins[name] = SET_HERE
+    elif name == "draft":
+        loop.workspace.change_draft(SETTINGS[name].read(value))
+        loop.chat.origins[name] = SET_HERE
     else:
         change_setting(loop.chat, name, value, on_progress=loop.renderer.progress(_COMPILING))
         loop.chat.on_change()
@@ -168,7 +171,7 @@ def _settings(loop: ChatLoop) -> dict[str, str]:
     found = settings_of(chat)
     if chat.model.runs_here:
         sequence = chat.model.sequence
-        found |= {"kv": sequence.kv, "threads": sequence.engine.threads}
+        found |= {"kv": sequence.kv, "threads": sequence.engine.threads, "draft": chat.model.draft}
     found |= {"system": chat.system or None, "stop": chat.request.stop, "stats": loop.renderer.show_stats is not False}
     values = {name: SETTINGS[name].write(found[name]) for name in SETTABLE if name in found}
     values["think"] += "" if loop.renderer.show_thinking else ", hidden"

@@ -53,6 +53,10 @@ def context(loop: ChatLoop, _argument: str) -> None:
     if texts:
         rows = _rows(chat, texts, chat.tokens_in_use() - tools)
         lines += [f"{count:>6}  {name:<9}  {shorten(text, 50, placeholder='...')}" for count, name, text in rows]
+    if chat.model.runs_here:
+        sequence = chat.model.sequence
+        states = f", states {sequence.state_bytes / 1e6:.1f} MB" if sequence.state_bytes else ""
+        lines.append(f"memory: keys and values {sequence.cache_bytes / 1e6:.1f} MB{states}")
     loop.notice("\n".join(lines))
 
 

@@ -18,7 +18,7 @@ from tinychat.settings import SET, SETTINGS, names
 
 SETTABLE = names(entry=SET)
 # Saved with the conversation: not those of the model and of the screen, nor stop and system, which have own fields.
-NAMES = tuple(name for name in SETTABLE if name not in ("kv", "threads", "stop", "system", "stats"))
+NAMES = tuple(name for name in SETTABLE if name not in ("kv", "threads", "draft", "stop", "system", "stats"))
 
 
 def settings_of(chat: Chat) -> dict[str, object]:

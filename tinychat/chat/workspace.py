@@ -37,8 +37,8 @@ class Models:
 
     Attributes
     ----------
-    open : callable
-        Loads a model by name.
+    open, open_draft : callable
+        Loads a model by name, for the conversation or for drafts.
     names : callable
         Returns names for completion.
     settings_for : callable, optional
@@ -54,6 +54,7 @@ class Models:
     """
 
     open: Callable[[str], Model] = _no_other_model
+    open_draft: Callable[[str], Model] = _no_other_model
     names: Callable[[], Iterable[str]] = tuple
     settings_for: Callable[[str | None, Model], Resolved] | None = None
     default: Callable[[], str] = lambda: "without a name"
@@ -234,6 +235,12 @@ class Workspace:
         self._model = lasting_name(name)
         self._adopt_settings(name)
         self.chat.on_change()
+
+    def change_draft(self, draft: bool | str) -> None:
+        """Switch drafts on or off, or let the model of this name write them, too; with an error, all stays."""
+        if not self.chat.model.runs_here:
+            raise SettingError("the server chooses the drafts of its models: start it with --draft")
+        self.chat.model.change_drafts(self.models.open_draft(draft) if isinstance(draft, str) else draft)
 
     def change_role(self, name: str | None) -> None:
         """Enter a role, or leave it with None; its settings override those of flags and of this conversation."""

@@ -59,6 +59,8 @@ LINEARS: Mapping[str, Mapping[int, tuple[str, ...]]] = {
 }
 # GGUF's numbers of poolings (llama.cpp, include/llama.h, llama_pooling_type).
 POOLINGS: Mapping[int, str] = {1: "mean", 3: "last"}
+# Whose names have their own endings.
+_VECTORS = {**VECTORS, "router_bias": "exp_probs_b.bias"}
 TABLES = {"embed_positions": "position_embd"}
 # Of channels that are rotated in a head.
 _MAX_PAIRS = 1 << 16
@@ -259,7 +261,7 @@ def tensor_names(config: ModelConfig, family: GgufFamily) -> dict[str, str]:
         for layer, source in zip(norm.at or range(norm.layers or 1), norm.sources, strict=True):
             prefix = "" if norm.layers is None else f"blk.{layer}."
             for part in parts_of(norm.bias):
-                theirs = VECTORS.get(norm.name) or f"{known[norm.name]}.{part}"
+                theirs = _VECTORS.get(norm.name) or f"{known[norm.name]}.{part}"
                 # A norm that attention and MLP share has the first one's name.
                 names.setdefault(f"{source}.{part}", f"{prefix}{theirs}")
     for table in tables(config):

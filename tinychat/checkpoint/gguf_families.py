@@ -262,6 +262,32 @@ def _qwen3_5_moe(values: GgufValues) -> Config:
     return {**_qwen3_5(values), **_qwen_moe(values)}
 
 
+def _sigmoid_experts(values: GgufValues) -> Config:
+    dense = int(values.number("leading_dense_block_count", 0))
+    found = {
+        **_experts(values),
+        "n_routed_experts": values.get("expert_count"),
+        "n_shared_experts": values.get("expert_shared_count"),
+        "moe_intermediate_size": values.get("expert_feed_forward_length"),
+        "first_k_dense_replace": dense,
+        "num_dense_layers": dense,
+        "norm_topk_prob": bool(values.get("expert_weights_norm", True)),
+        "routed_scaling_factor": values.number("expert_weights_scale", 1.0),
+        "n_group": values.get("expert_group_count"),
+    }
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _glm4_moe(values: GgufValues) -> Config:
+    layers = int(values.number("block_count", 0) - values.number("nextn_predict_layers", 0))
+    return {
+        **_sigmoid_experts(values),
+        "use_qk_norm": values.has("attn_q_norm.weight"),
+        # Blocks of multi-token prediction are counted as layers.
+        "num_hidden_layers": layers,
+    }
+
+
 def _gpt_oss(values: GgufValues) -> Config:
     found = {**_experts(values), "intermediate_size": values.get("expert_feed_forward_length")}
     scaling = values.config.get("rope_scaling")
@@ -305,6 +331,13 @@ FAMILIES: Mapping[str, GgufFamily] = {
         norms=_AFTER_ATTENTION,
     ),
     "lfm2": GgufFamily("Lfm2ForCausalLM", extra=_lfm2, norms={"norm": "token_embd_norm"}),
+    "lfm2moe": GgufFamily(
+        "Lfm2MoeForCausalLM",
+        extra=lambda values: {**_sigmoid_experts(values), **_lfm2(values)},
+        experts=True,
+        norms={"norm": "token_embd_norm"},
+    ),
+    "glm4moe": GgufFamily("Glm4MoeForCausalLM", extra=_glm4_moe, experts=True, norms=_AFTER_ATTENTION),
     "phi3": GgufFamily("Phi3ForCausalLM"),
     "smollm3": GgufFamily("SmolLM3ForCausalLM", True),
     "gemma": GgufFamily("GemmaForCausalLM", done=_GAINS),
@@ -315,6 +348,9 @@ FAMILIES: Mapping[str, GgufFamily] = {
     "olmo2": GgufFamily(
         lambda values: f"Olmo{3 if values.get('attention.sliding_window') else 2}ForCausalLM", extra=_exaone4
     ),
+    "arcee": GgufFamily("ArceeForCausalLM", True),
+    "ernie4_5": GgufFamily("Ernie4_5ForCausalLM", extra=lambda values: {"use_bias": values.has("attn_output.bias")}),
+    "seed_oss": GgufFamily("SeedOssForCausalLM", norms=_AFTER_ATTENTION),
     "exaone4": GgufFamily("Exaone4ForCausalLM", extra=_exaone4),
     "mistral3": GgufFamily(
         lambda values: "Ministral3ForCausalLM" if values.get("attention.temperature_scale") else "LlamaForCausalLM",

@@ -67,6 +67,7 @@ _STREAM = Path("-")
 @constraint_flags
 @options.request_flags
 @options.load_flags
+@options.draft_flag
 @click.pass_obj
 def batch(
     load: Loader,

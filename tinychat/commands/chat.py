@@ -13,7 +13,7 @@ import click
 
 from tinychat.commands import options
 from tinychat.commands.first_start import offer_better_model
-from tinychat.commands.loading import Loader, load_or_demo, load_writer
+from tinychat.commands.loading import Loader, load_draft, load_or_demo, load_writer
 from tinychat.commands.remote import remote_chat_models, server_flags, tell_of_server
 from tinychat.generate.precedence import FLAGS, Preferences
 from tinychat.store.default_model import advice, default_model
@@ -192,6 +192,9 @@ def _models(load: Loader, preferences: Preferences) -> Models:
 
     return Models(
         open=lambda name: load_writer(load, current.model(name), current.resolve(name, current.model(name)).loading),
+        open_draft=lambda name: load_draft(
+            load, current.model(name), current.resolve(name, current.model(name)).loading
+        ),
         names=known_names,
         settings_for=settings_for,
         default=lambda: current.model(None) or default_model(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from tinychat.commands.progress import progress_bar
@@ -71,10 +71,19 @@ def _load(name: str | None, options: LoadSettings) -> Model:
         from tinychat.store.default_model import default_model
 
     name = name or default_model()
+    smaller = load_draft(_load, resolve_alias(options.draft), options) if isinstance(options.draft, str) else None
     with progress_bar(f"converting {name} (once)") as converting:
         folder = locate(name, converting)
     with progress_bar("compiling kernels for this CPU (once for models of this kind)") as compiling:
-        return load_folder(folder, **asdict(options), progress=compiling)
+        loaded = load_folder(folder, **asdict(replace(options, draft=bool(options.draft))), progress=compiling)
+    if smaller is not None:
+        loaded.change_drafts(smaller)
+    return loaded
+
+
+def load_draft(load: Loader, name: str | None, options: LoadSettings) -> Model:
+    """Load a smaller model whose drafts a model of `options` checks."""
+    return load(name, replace(options, context=None, kv=None, draft=False))
 
 
 def _print_line(text: str) -> None:

@@ -172,7 +172,7 @@ _role_flag = click.option(
 _reply_flags = setting_flags("think", "max_tokens", *setting_names("sampling", FLAG), "stop", "loop_stop")
 load_flags = setting_flags(*(name for name in setting_names("load", FLAG) if name != "draft"))
 draft_flag = setting_flags("draft")
-"""For commands that write one reply at a time."""
+"""For commands that write replies."""
 tool_flags = setting_flags(*setting_names("tools", FLAG))
 
 

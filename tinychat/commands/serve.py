@@ -14,6 +14,7 @@ from tinychat.commands.constraint_flags import constraint_flags, read_grammar
 from tinychat.commands.loading import Loader
 from tinychat.commands.options import (
     add_spellings,
+    draft_flag,
     load_flags,
     model_argument,
     request_flags,
@@ -32,6 +33,7 @@ _LLAMA_SPELLINGS = {
     "context": ("-c", "--ctx-size"),
     "max_tokens": ("-n", "--n-predict"),
     "threads": ("-t",),
+    "draft": ("-md", "--model-draft"),
     "schema": ("-jf", "--json-schema-file"),
     "grammar": ("--grammar-file",),
 }
@@ -91,6 +93,7 @@ _LOCAL = ("127.0.0.1", "localhost", "::1")
 @request_flags
 @constraint_flags
 @load_flags
+@draft_flag
 @click.pass_obj
 def serve(
     load: Loader,

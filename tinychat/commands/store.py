@@ -130,13 +130,14 @@ def _list_available() -> None:
             f"{disk_bytes(entry) / 1e9:.2f} GB",
             f"{memory_bytes_needed(entry) / 1e9:.1f} GB",
             f"{entry.context // 1024}k",
+            entry.abilities,
             entry.licence,
             outlook(entry),
             entry.repository,
         )
         for entry in CATALOG.values()
     ]
-    print_table([("NAME", "DISK", "MEMORY", "CONTEXT", "LICENCE", "THIS MACHINE", "REPOSITORY"), *rows])
+    print_table([("NAME", "DISK", "MEMORY", "CONTEXT", "ABLE TO", "LICENCE", "THIS MACHINE", "REPOSITORY"), *rows])
     print(
         f"estimates for int4, with {bandwidth:.1f} GB/s of memory bandwidth measured {measured}; "
         "download one with `tinychat pull NAME`",

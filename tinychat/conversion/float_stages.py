@@ -173,6 +173,13 @@ class FloatStages:
         count = self._config.experts.num_experts
         e.chosen.value, e.weights.value = _choices(e.logits.value[:, :count], self._config.experts)
 
+    def choose_scored(self, T, bias, norm_topk, shared, e):
+        experts, scores = self._config.experts, sigmoid(e.logits.value)
+        order = np.argsort(-(scores + self._source.vector(bias)), axis=1, kind="stable")
+        e.chosen.value = order[:, : experts.num_experts_per_tok]
+        weights = np.take_along_axis(scores, e.chosen.value, axis=1)
+        e.weights.value = weights / weights.sum(axis=1, keepdims=True) if norm_topk else weights
+
     def group_rows(self, T, e):
         pass
 
@@ -200,7 +207,8 @@ class FloatStages:
             rows, ranks = np.nonzero(chosen == expert)
             total[rows] += weights[rows, ranks, None] * (outputs if len(outputs) == len(rows) else outputs[rows])
         if shared:
-            total += branch.take() / (1 + np.exp(-e.logits.value[:, self._config.experts.num_experts :]))
+            gate = e.logits.value[:, self._config.experts.num_experts :]
+            total += branch.take() * (sigmoid(gate) if gate.shape[1] else 1)
         hidden.value = hidden.value + total
 
     def pick_rows(self, T, rows, hidden, out):

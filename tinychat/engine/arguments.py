@@ -39,6 +39,7 @@ class ExpertMlp(NamedTuple):
 
     post_attention_layernorm: Any
     router: Any
+    routing: Any  # `SoftmaxRouter` or `SigmoidRouter`
     gate_up_proj: Any  # of all experts
     activation: Any
     down_proj: Any  # of all experts

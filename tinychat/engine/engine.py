@@ -157,6 +157,10 @@ class Engine:
         for span in spans:
             span.cache.append(span.ids, span.sequence_length)
 
+    def rest(self) -> None:
+        """Let the threads sleep until the next step: another engine wants the cores."""
+        self._workers.rest()
+
     def new_logits(self, rows: int) -> Logits:
         """Return memory for rows of logits: float32 [rows, vocab_size]."""
         return self._rows_of_logits(rows)[:, : self.vocab_size]

@@ -30,6 +30,7 @@ from tinychat.engine.stages import (
     attend,
     cap_rows,
     choose_experts,
+    choose_scored,
     convolve,
     delta_factors,
     delta_rule,
@@ -59,7 +60,7 @@ from tinychat.engine.stages import (
     take_gates,
 )
 from tinychat.engine.wiring import by_kind, unless
-from tinychat.kernels.variants import NoNorm, NoPositions, NoShared, Unchanged
+from tinychat.kernels.variants import NoNorm, NoPositions, NoShared, SigmoidRouter, Unchanged
 from tinychat.kernels.weights import ADD, STORE, PerLayer
 
 
@@ -257,7 +258,7 @@ def _(team, T, mlp, sizes, s):
     shared, e = sizes.shared_intermediate_size > 0, s.experts
     quantize_normed(team, T, s.hidden, mlp.post_attention_layernorm, sizes, mlp.router, e.routing)
     linear(team, T, mlp.router, e.routing, e.logits, STORE)
-    choose_experts(team, T, sizes.norm_topk_prob, shared, e)
+    route(team, T, mlp.routing, sizes, shared, e)
     group_rows(team, T, e)
     run_shared(team, T, mlp, mlp.shared, sizes, s)
     quantize_routed(team, T, s.hidden, mlp.post_attention_layernorm, sizes, mlp.gate_up_proj, s.rows, e)
@@ -265,6 +266,17 @@ def _(team, T, mlp, sizes, s):
     quantize_routed_gated(team, T, mlp.activation, sizes.expert_intermediate_size, mlp.down_proj, s.rows, e)
     linear_routed(team, mlp.down_proj, e.down, s.tiles, e)
     add_routed(team, T, shared, s.branch, s.hidden, e)
+
+
+@by_kind
+def route(team, T, routing, sizes, shared, e):
+    """Choose the experts of each token, by probabilities that sum up to 1."""
+    choose_experts(team, T, sizes.norm_topk_prob, shared, e)
+
+
+@route.where(routing=SigmoidRouter)
+def _(team, T, routing, sizes, shared, e):
+    choose_scored(team, T, routing.bias, sizes.norm_topk_prob, shared, e)
 
 
 @unless(shared=NoShared)

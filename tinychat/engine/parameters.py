@@ -35,8 +35,10 @@ from tinychat.kernels.variants import (
     Relu2,
     RmsNorm,
     Shared,
+    SigmoidRouter,
     Silu,
     SoftCap,
+    SoftmaxRouter,
     Unchanged,
     WidthNorm,
 )
@@ -262,6 +264,7 @@ def _expert_mlp(config: ModelConfig, tensors: Tensors, experts: Experts) -> Expe
     return ExpertMlp(
         tensors.norm("post_attention_layernorm", experts.layers),
         tensors.weight(ROUTER),
+        SigmoidRouter(tensors.vectors("router_bias")) if experts.sigmoid else SoftmaxRouter(),
         tensors.weight("expert_gate_up_proj"),
         _activation(config, experts.layers),
         tensors.weight("expert_down_proj"),

@@ -13,6 +13,7 @@ from tinychat.engine.context import DEFAULT_CONTEXT, memory_for
 from tinychat.engine.engine import Engine, Logits
 from tinychat.engine.ids import exact_ids
 from tinychat.engine.scheduled_chunk import ScheduledChunk
+from tinychat.engine.states import state_bytes
 from tinychat.errors import SettingError
 from tinychat.machine import available_cores
 from tinychat.models.rope import angle_set
@@ -80,6 +81,10 @@ class Sequence:
         self.cache.insert_snapshot()
         self.cache.insert_prefix(self.cache.length)
 
+    def insert_snapshot(self) -> None:
+        """Cache the states of the layers that have one, so that `cut` can come back to here."""
+        self.cache.insert_snapshot()
+
     def release(self) -> None:
         """Free all blocks; later sequences can use them until their memory is needed."""
         self.cache.clear()
@@ -102,6 +107,18 @@ class Sequence:
         if first is None:
             return min(most, 1)
         return next((n for n in range(most, 1, -1) if angle_set(self.engine.config, length + n) == first), min(most, 1))
+
+    @property
+    def cache_bytes(self) -> int:
+        """Memory of keys and values."""
+        return self.cache.length * self.engine.pool.position_bytes
+
+    @property
+    def state_bytes(self) -> int:
+        """Memory of the states that go with them, 0 for models without any."""
+        snapshots = self.cache.snapshots
+        last = self.cache.states is not None and self.cache.length > max([0, *(position for position, _ in snapshots)])
+        return sum(state.numbers.nbytes for _, state in snapshots) + last * state_bytes(self.engine.config)
 
     @property
     def saved_bytes(self) -> int:

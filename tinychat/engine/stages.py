@@ -227,6 +227,14 @@ def choose_experts(counter, T, norm_topk, shared, e):
 
 
 @stage("experts")
+def choose_scored(counter, T, bias, norm_topk, shared, e):
+    """Choose the experts of each token by sigmoids and biases."""
+    count, chosen = counter.experts
+    e.logits.need(2 * padded(count, LANES))
+    counter.note("choice of experts", T * count * 4 * FLOAT, T * count * (3 + chosen))
+
+
+@stage("experts")
 def group_rows(counter, T, e):
     """Give each choice its slot."""
     _, chosen = counter.experts

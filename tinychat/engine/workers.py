@@ -117,6 +117,7 @@ class Workers:
             if self._process != os.getpid():
                 self._start()
             self._threads.keep(*memory)
+            self._threads.queue[CLOSING] = 0
             pace, queue = self._threads.count.pace(tokens), self._threads.queue
             pace.begin(self._ask_cores)
             queue[MAX_WAIT] = int(1e9 * pace.patience(tokens))
@@ -129,6 +130,11 @@ class Workers:
             waited = queue[WAITED] / 1e9 if awake else ended - started
             self._worked += ended - started
             pace.note(tokens, ended - started, waited, self._ask_cores)
+
+    def rest(self) -> None:
+        """Let the workers sleep until the next job; without this they look out for it for a while."""
+        with self._lock:
+            self._threads.queue[CLOSING] = 1
 
     def _ask_cores(self) -> Cores:
         return Cores(self._worked, core_wait([threading.get_native_id(), *self._threads.native_ids]), free_cores())

@@ -11,10 +11,13 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+
+Guess = Callable[[NDArray[np.float32], Sequence[int]], int]
+"""Returns the id that a reply would choose by logits, float32 [vocab_size], after ids that may come before it."""
 
 # Most ids of a draft.
 LONGEST = 31
@@ -24,6 +27,8 @@ POSITIONS, COMPARED = 32, 32
 WORTHWHILE = 1.05
 # What each row costs beside the first, as a share of it, where nothing has been measured.
 DEFAULT_ROW = 0.15
+# The least that a row costs beyond those measured, and how many of them say nothing about more.
+LEAST_ROW, FEW_ROWS = 0.02, 2
 # The weight of the latest pass in the measured cost, and the most times the typical cost that a pass counts as.
 LATEST, HELD_UP = 0.2, 2.0
 # How often a match of 1, 2, 3-4, 5-8, 9-16, 17 or more ids goes on, before any was tried; as how many tries that
@@ -106,6 +111,10 @@ class DraftText:
         most = min(most, LONGEST)
         self.suggestion = self._text.after(position, most) if position and most > 0 else []
 
+    def kind(self, index: int) -> int:
+        """Return the kind of a suggested id: see `Drafts`."""
+        return min((max(self.matched + index, 1) - 1).bit_length(), len(DEFAULT_CHANCES) - 1)
+
 
 class RowCosts:
     """Seconds of passes by their number of rows."""
@@ -130,26 +139,48 @@ class RowCosts:
         numbers = sorted(self._seconds)
         seconds = [self._seconds[rows] for rows in numbers]
         one = self._seconds.get(1, seconds[0] / (1.0 + DEFAULT_ROW * (numbers[0] - 1)))
+        # Beyond what was measured, a row costs as much as those before.
+        row = DEFAULT_ROW * one
+        if numbers[-1] > FEW_ROWS:
+            row = min(max((seconds[-1] - one) / (numbers[-1] - 1), LEAST_ROW * one), row)
         wanted = np.arange(first, last + 1)
-        return np.interp(wanted, numbers, seconds) + DEFAULT_ROW * one * np.maximum(wanted - numbers[-1], 0)
+        return np.interp(wanted, numbers, seconds) + row * np.maximum(wanted - numbers[-1], 0)
 
 
 class Drafts:
-    """Chooses how much of the suggestions is worth a pass, by the costs and hits so far."""
+    """Chooses how much of the suggestions is worth a pass, by the costs and hits so far.
 
-    def __init__(self) -> None:
+    chances : how often ids of each kind are right, before any was tried.
+    """
+
+    def __init__(self, chances: Sequence[float] = DEFAULT_CHANCES) -> None:
         self._costs = RowCosts()
-        self._goes_on = np.array(DEFAULT_CHANCES) * WEIGHT
-        self._tries = np.full(len(DEFAULT_CHANCES), WEIGHT)
+        self._goes_on = np.array(chances) * WEIGHT
+        self._tries = np.full(len(chances), WEIGHT)
 
     def new_text(self) -> DraftText:
         """Return the text of another reply."""
         return DraftText()
 
+    def suggest(
+        self,
+        texts: Sequence[DraftText],
+        limits: Sequence[int],
+        guesses: Sequence[Callable[[], Guess]],
+        rows: int,
+        rest: Callable[[], None],
+    ) -> None:
+        """Set the suggestions of texts, up to a number of ids each, for a pass over `rows` rows without them.
+
+        `guesses` return what draws ids as the replies will; `rest` lets the threads of their model sleep.
+        """
+        for text, most in zip(texts, limits):
+            text.suggest(most)
+
     def share(self, texts: Sequence[DraftText], rows: int) -> list[int]:
         """Return how many ids of each suggestion give most tokens a second, beside `rows` rows without drafts."""
         counts = [0] * len(texts)
-        offers = [(-chance, n, i) for i, text in enumerate(texts) for n, chance in enumerate(self._chances_of(text))]
+        offers = [(-chance, n, i) for i, text in enumerate(texts) for n, chance in enumerate(self.chances_of(text))]
         costs = self._costs.expected(rows, rows + len(offers)).tolist() if offers else []
         if not costs:
             return counts
@@ -171,22 +202,23 @@ class Drafts:
     def learn(self, text: DraftText, proposed: int, chosen: Sequence[int]) -> None:
         """Count where a suggestion was right; its first id is compared though it was not proposed."""
         for i, (suggested, token_id) in enumerate(zip(text.suggestion[: max(proposed, 1)], chosen)):
-            kind = _kind(text.matched + i)
-            fading = 1.0 - 1.0 / MEMORY
-            self._tries[kind] = fading * self._tries[kind] + 1.0
-            self._goes_on[kind] = fading * self._goes_on[kind] + (suggested == token_id)
+            self.count(text.kind(i), suggested == token_id)
         text.extend(chosen)
 
-    def _chances_of(self, text: DraftText) -> list[float]:
+    def count(self, kind: int, is_right: bool) -> None:
+        """Count a suggested id."""
+        fading = 1.0 - 1.0 / MEMORY
+        self._tries[kind] = fading * self._tries[kind] + 1.0
+        self._goes_on[kind] = fading * self._goes_on[kind] + is_right
+
+    def chance(self, kind: int) -> float:
+        """Return how often ids of a kind are right."""
+        return float(self._goes_on[kind] / self._tries[kind])
+
+    def chances_of(self, text: DraftText) -> list[float]:
         """Return the probability that each id of a suggestion is reached and right, never increasing."""
         found, chance = [], 1.0
         for n in range(len(text.suggestion)):
-            kind = _kind(text.matched + n)
-            chance *= self._goes_on[kind] / self._tries[kind]
+            chance *= self.chance(text.kind(n))
             found.append(chance)
         return found
-
-
-def _kind(matched: int) -> int:
-    """Return the index into `DEFAULT_CHANCES` for a match of so many ids."""
-    return min((max(matched, 1) - 1).bit_length(), len(DEFAULT_CHANCES) - 1)

@@ -105,6 +105,12 @@ class Driver:
             self._idle = IdleSequences()
             self._idle.put(sequence)
 
+    def change_drafts(self, drafts: Drafts | None) -> None:
+        """Propose other drafts."""
+        with self.exclusive():
+            self.drafts = drafts
+            self._idle.drop_texts()
+
     def __len__(self) -> int:
         """Return how many runs are not over."""
         return len(self._waiting) + len(self._running)
@@ -342,15 +348,14 @@ class Driver:
         """Return the ids that may follow the last token of each run, as far as they pay in one pass."""
         if (drafts := self.drafts) is None:
             return [[] for _ in writing]
-        texts = []
+        texts, limits = [], []
         for run in writing:
-            if run.text is None:
-                run.text = drafts.new_text()
-            limit = run.reply.request.max_tokens
-            most = LONGEST if limit is None else limit - len(run.reply.token_ids) - 1
-            run.text.suggest(run.sequence.rows_at_once(most + run.missing) - run.missing)
+            run.text = run.text or drafts.new_text()
+            most = LONGEST if run.tokens_left is None else run.tokens_left - 1
             texts.append(run.text)
+            limits.append(run.sequence.rows_at_once(most + run.missing) - run.missing)
         rows = sum(run.missing for run in writing)
+        drafts.suggest(texts, limits, [run.reply.guess for run in writing], rows, self.engine.rest)
         counts = drafts.share(texts, rows)
         room = self.engine.chunk_size - rows
         proposed = []

@@ -54,6 +54,10 @@ class IdleSequences:
             return None
         return self._idle.pop(best)
 
+    def drop_texts(self) -> None:
+        """Drop the texts of drafts: those to come are of another kind."""
+        self._idle = [(sequence, None) for sequence, _ in self._idle]
+
     def release_oldest(self) -> bool:
         """Evict the least recently used sequence; False if there is none."""
         if not self._idle:

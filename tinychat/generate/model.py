@@ -14,6 +14,7 @@ import numpy.typing as npt
 from tinychat.errors import FieldError, SettingError, TinychatError
 from tinychat.generate.batched import BatchEvent, write_many
 from tinychat.generate.constraints import Constraints
+from tinychat.generate.draft_model import ModelDrafts
 from tinychat.generate.drafts import Drafts
 from tinychat.generate.driver import Driver
 from tinychat.generate.generation_config import own_defaults
@@ -72,6 +73,7 @@ class Model:
         self.own_defaults: Mapping[str, float] = own_defaults or {}
         self.embedder: Embedder = embedder or Embedder()
         self.writes: bool = embedder is None
+        self.draft: bool | str = drafts is not None
         self.driver: Driver = Driver(sequence, drafts)
 
     def __repr__(self) -> str:
@@ -124,6 +126,17 @@ class Model:
     def vocab_size(self) -> int:
         """Length of one row of logits; ids are smaller."""
         return self.engine.vocab_size
+
+    def change_drafts(self, draft: bool | Model) -> None:
+        """Switch drafts on or off, or let a smaller model write them, too; `SettingError` if its vocabulary differs."""
+        drafts = Drafts() if draft else None
+        if isinstance(draft, Model):
+            draft.check_writes()
+            if not self.tokenizer.agrees_with(draft.tokenizer):
+                raise FieldError("draft", f"must be a model with the vocabulary of {self.name}, unlike {draft.name}")
+            drafts = ModelDrafts(draft.sequence, self.vocab_size)
+        self.driver.change_drafts(drafts)
+        self.draft = draft.name if isinstance(draft, Model) else draft
 
     def resize(self, context_size: int) -> None:
         """Change the capacity of the context; the cache of the last conversation stays.
@@ -195,9 +208,8 @@ class Model:
         `tools` are definitions in OpenAI's form. `TextError` if the template refuses the conversation.
         """
         standing: list[Mapping[str, object]] = [{"role": "system", "content": system}] if system else []
-        variables: dict[str, object] = {**self.template.thinking_variables(thinking)}
-        if tools:
-            variables["tools"] = list(tools)
+        given: dict[str, object] = {"tools": list(tools)} if tools else {}
+        variables = self.template.thinking_variables(thinking) | given
         ids = self.render_ids([*standing, *messages], True, **variables)
         shown = self.call_markers if tools else frozenset[int]()
         return Prompt(ids, False, self.template.stop_strings, self.opens_thinking(thinking), shown=shown)

@@ -11,6 +11,7 @@ import numpy as np
 
 from tinychat.engine.ids import common_length
 from tinychat.generate.constraint_state import Region
+from tinychat.generate.drafts import Guess
 from tinychat.generate.logprobs import ScoredToken, TokenLogprobs, token_logprobs
 from tinychat.generate.loops import LoopDetector
 from tinychat.generate.prompt import Prompt
@@ -220,6 +221,11 @@ class Reply:
         self._counted.drafted_tokens += len(draft)
         self._counted.accepted_tokens += common_length(draft, delta.ids)
         return delta
+
+    def guess(self) -> Guess:
+        """Return what chooses the next ids as this reply would by such logits, without a constraint."""
+        sampler, before = self._sampler.fork(), self._all_ids
+        return lambda logits, ahead: sampler.sample(logits, [*before, *ahead])
 
     def finish(self, reason: FinishReason) -> str:
         """End the reply and return the text that was held back."""

@@ -86,6 +86,12 @@ class Run:
         return self.length - len(self.sequence.ids)
 
     @property
+    def tokens_left(self) -> int | None:
+        """Most tokens that the reply may still get; None without a limit."""
+        limit = self.reply.request.max_tokens
+        return None if limit is None else limit - len(self.reply.token_ids)
+
+    @property
     def wants_more(self) -> bool:
         """Whether a reader waits for the next event, or there is room for it."""
         return self.listener is not None or self._ahead is None or len(self.events) < self._ahead

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Sequence
+from copy import copy, deepcopy
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -63,6 +64,12 @@ class Sampler:
         if self.request.temperature == 0.0:
             return int(_finite(logits, np.argmax(logits, keepdims=True))[0])
         return self._draw(*self._candidates(logits))
+
+    def fork(self) -> Sampler:
+        """Return a sampler that draws what this one will draw next."""
+        other = copy(self)
+        other._random = deepcopy(self._random)
+        return other
 
     def _candidates(self, logits: Logits) -> tuple[_Ids, _Scores]:
         """Return the ids that may come next, the most likely first, and their unnormalized probabilities."""

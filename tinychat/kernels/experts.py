@@ -5,6 +5,9 @@ For router logits ``z`` of a token, the k largest, ties to the lower number,
     p[e] = exp(z[e]) / sum(exp(z))                or over the chosen ones only
     out  = sum over the chosen e of p[e] * down[e] @ gated(gate_up[e] @ x)
 
+A sigmoid router has ``p[e] = 1 / (1 + exp(-z[e]))``, over the sum of the chosen ones or not; it chooses by
+``p[e] + b[e]``, and its shared expert has the weight 1.
+
 The sum goes from the next_expert expert to the least likely, so it does not depend on other rows of the step. Each
 choice of a token has a *slot*: a row of the arrays between the linears. Slots of one expert are consecutive, in the
 order of the tokens, and begin at a tile: so an expert's linear is that of any other weight, over its slots. Weights of
@@ -84,6 +87,34 @@ def choose_experts(team, T, norm_topk, shared, e):
             e.weights[t, j] /= total
         if shared:
             e.weights[t, used] = np.float32(1) / (np.float32(1) + exponential(-logits[t, count], np.float32(0)))
+
+
+@stage
+def choose_scored(team, T, bias, norm_topk, shared, e):
+    """Choose the experts of each token by the sigmoids of its logits and `bias`; write their weights.
+
+    Columns of `e.logits` from the next multiple of 16 behind the experts on take the sigmoids.
+    """
+    logits, count, used = e.logits, e.counts.shape[0], e.chosen.shape[1]
+    behind = (count + LANES - 1) // LANES * LANES
+    first, last = share_of(team, T)
+    for t in range(first, last):
+        start = t * logits.shape[1]
+        for k in range(start, start + behind, LANES):
+            store_f32(logits, k + behind, splat_f32(1.0) / (exp2(load_f32(logits, k) * -LOG2_E) + 1.0))
+        for j in range(count):
+            logits[t, j] = logits[t, behind + j] + bias[j]
+        before, after, total = np.float32(0), -1, np.float32(0)
+        for j in range(used):
+            after = next_expert(logits, t, count, before, after)
+            before = logits[t, after]
+            e.chosen[t, j], e.weights[t, j] = after, logits[t, behind + after]
+            total += e.weights[t, j]
+        if norm_topk:
+            for j in range(used):
+                e.weights[t, j] /= total
+        if shared:
+            e.weights[t, used] = np.float32(1)
 
 
 @stage

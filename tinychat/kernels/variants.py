@@ -51,8 +51,14 @@ class ClampedSwiglu(NamedTuple):
     limit: Any  # float32
 
 
+class SigmoidRouter(NamedTuple):
+    """A router whose probabilities are sigmoids; biases are added for the choice alone."""
+
+    bias: np.ndarray  # float32 [E]
+
+
 class Shared(NamedTuple):
-    """An expert of all tokens; the router's last row is its gate."""
+    """An expert of all tokens; the router's last row is its gate, unless it is a `SigmoidRouter`: that has none."""
 
     gate_up_proj: Any
     down_proj: Any
@@ -64,6 +70,7 @@ Gelu = namedtuple("Gelu", ())
 GeluTanh = namedtuple("GeluTanh", ())
 Relu = namedtuple("Relu", ())
 Relu2 = namedtuple("Relu2", ())
+SoftmaxRouter = namedtuple("SoftmaxRouter", ())
 NoNorm = namedtuple("NoNorm", ())
 NoPositions = namedtuple("NoPositions", ())
 NoShared = namedtuple("NoShared", ())

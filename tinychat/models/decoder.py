@@ -41,13 +41,15 @@ def fused_neighbours_rows(config: ModelConfig) -> Order:
 class ExpertNames:
     """Names of a mixture's tensors; ``{}`` is the layer, a second one the expert.
 
-    `router` is followed by the gate of the shared expert, whose linears begin with `shared`.
+    `router` is followed by the gate of the shared expert, if it has one; its linears begin with `shared`.
+    `bias` is that of the choice.
     """
 
     router: tuple[str, ...]
     gate_up: tuple[str, ...]
     down: str
     shared: str = ""
+    bias: str = ""
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ def _expert_linears(config: ModelConfig, names: ExpertNames | None) -> list[Line
     found = [
         Linear(ROUTER, router, (E, 1)[: len(router)], D, L, bias, at=at),
         Linear("expert_gate_up_proj", names.gate_up, rows, D, L, bias, experts=E, at=at),
-        Linear("expert_down_proj", (names.down,), (D,), F, L, bias, experts=E, at=at),
+        Linear("expert_down_proj", (names.down,), (D,), F, L, bias, experts=E, at=at, scale=experts.scale),
     ]
     if S:
         gate_up = (f"{names.shared}gate_proj", f"{names.shared}up_proj")
@@ -140,4 +142,7 @@ def decoder_norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
             size = config.head_dim * (heads[name] if config.qk_norm == "width" else 1)
             count, at = len(config.attention_layers), _attention_at(config)
             found.append(Norm(name, source, size, count, padded=False, at=at))
+    if (experts := config.experts) and names.experts and experts.sigmoid:
+        bias, L = names.experts.bias, len(experts.layers)
+        found.append(Norm("router_bias", bias, experts.num_experts, L, padded=False, at=experts.layers))
     return found

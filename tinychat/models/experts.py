@@ -5,8 +5,9 @@ their probabilities (Shazeer et al., 2017, https://arxiv.org/abs/1701.06538).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from tinychat.errors import UnsupportedModelError
 from tinychat.models.config_values import ConfigValues
 
 ROUTER = "router"
@@ -24,6 +25,8 @@ class Experts:
     norm_topk_prob: bool = True  # the probabilities of the chosen experts are made to sum up to 1
     shared_intermediate_size: int = 0  # of an expert that all tokens pass, times a gate of its own; 0: there is none
     bias: bool = False  # biases of router and experts
+    sigmoid: bool = False  # each expert has a probability of its own, and a bias that counts for the choice alone
+    scale: float = 1.0  # of what the chosen experts give
 
     def dense_layers(self, num_hidden_layers: int) -> tuple[int, ...]:
         """Return the layers that have no experts."""
@@ -44,4 +47,16 @@ def read_experts(values: ConfigValues, size: str, layers: Sequence[int]) -> Expe
         num_experts_per_tok=values.integer("num_experts_per_tok", 1, num_experts),
         intermediate_size=values.integer(size, 1, 1 << 22),
         layers=tuple(layers),
+    )
+
+
+def read_sigmoid_experts(values: ConfigValues, layers: Sequence[int], size: str = "moe_intermediate_size") -> Experts:
+    """Read experts of sigmoid routers; those in several groups, of which only some are looked at, are refused."""
+    if (values.optional_integer("n_group", 1, MOST) or 1) > 1:
+        raise UnsupportedModelError(f"{values.source}: n_group above 1 is not supported")
+    return replace(
+        read_experts(values, size, layers),
+        norm_topk_prob=values.flag("norm_topk_prob", True),
+        sigmoid=True,
+        scale=values.optional_number("routed_scaling_factor", 1e-6, 1e6) or 1.0,
     )

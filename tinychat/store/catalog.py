@@ -6,13 +6,18 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+# Width of the heads of Gated DeltaNet.
+_DELTA_WIDTH = 128
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
     """The numbers that a transformer's weights follow from.
 
     `mlp` is the width of one expert, `tied` models have no output matrix. `experts` is 1 where all of a layer's MLP is
-    always used; a token goes through `used_experts` of each layer.
+    always used; a token goes through `used_experts` of each layer, and one that all tokens pass, `shared_mlp` wide. Of
+    Qwen3.5, `delta` are the heads of keys and of values of layers with Gated DeltaNet; each fourth layer has attention,
+    whose output has gates.
     """
 
     layers: int
@@ -25,34 +30,58 @@ class Shape:
     tied: bool
     experts: int = 1
     used_experts: int = 1
+    shared_mlp: int = 0
+    delta: tuple[int, int] | None = None
 
     @property
     def weights(self) -> int:
         """Number of weights, without those of norms and biases."""
-        return self._layer(self.experts) * self.layers + self._table * (1 if self.tied else 2)
+        return self._mixers + self._mlp(self.experts) * self.layers + self._table * (1 if self.tied else 2)
 
     @property
     def weights_per_token(self) -> int:
         """Number of weights that one more token needs: one row of the embedding counts for nothing."""
-        return self._layer(self.used_experts) * self.layers + self._table
+        return self._mixers + self._mlp(self.used_experts) * self.layers + self._table
 
     @property
     def cache_numbers(self) -> int:
         """Number of keys and values of a position of the KV cache."""
-        return 2 * self.layers * self.kv_heads * self.head_dim
+        return 2 * (self.layers - self._delta_layers) * self.kv_heads * self.head_dim
+
+    @property
+    def state_numbers(self) -> int:
+        """Numbers of a state of a sequence: matrices of the heads of values, and the last inputs of convolutions."""
+        keys, values = self.delta or (0, 0)
+        return self._delta_layers * (values * _DELTA_WIDTH**2 + 3 * (2 * keys + values) * _DELTA_WIDTH)
 
     @property
     def _table(self) -> int:
         return self.vocab * self.hidden
 
-    def _layer(self, experts: int) -> int:
-        attention = 2 * (self.heads + self.kv_heads) * self.head_dim * self.hidden
-        return attention + 3 * self.hidden * self.mlp * experts
+    @property
+    def _delta_layers(self) -> int:
+        return self.layers - self.layers // 4 if self.delta else 0
+
+    @property
+    def _mixers(self) -> int:
+        """Number of weights of attention and of Gated DeltaNet in all layers."""
+        keys, values = self.delta or (0, 0)
+        gates = self.heads * self.head_dim * self.hidden if self.delta else 0
+        attention = 2 * (self.heads + self.kv_heads) * self.head_dim * self.hidden + gates
+        # Queries, keys, values, gates and output; two numbers of each head of values.
+        delta = (2 * keys + 3 * values) * _DELTA_WIDTH * self.hidden + 2 * values * self.hidden
+        return attention * (self.layers - self._delta_layers) + delta * self._delta_layers
+
+    def _mlp(self, experts: int) -> int:
+        return 3 * self.hidden * (self.mlp * experts + self.shared_mlp)
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogEntry:
-    """A model that is worth trying: its short name and its repository on the hub, `context` in positions."""
+    """A model that is worth trying: its short name and its repository on the hub, `context` in positions.
+
+    `abilities` are those that its chat template knows: "think" before it answers, call "tools".
+    """
 
     name: str
     repository: str
@@ -60,10 +89,12 @@ class CatalogEntry:
     architecture: str
     context: int
     shape: Shape
+    abilities: str = ""
 
 
-_LLAMA, _QWEN2, _QWEN3 = (f"{name}ForCausalLM" for name in ("Llama", "Qwen2", "Qwen3"))
+_LLAMA, _QWEN2, _QWEN3, _QWEN3_5 = (f"{name}ForCausalLM" for name in ("Llama", "Qwen2", "Qwen3", "Qwen3_5"))
 _APACHE = "Apache-2.0"
+_THINK, _TOOLS, _BOTH = "think", "tools", "think, tools"
 # Rows of a table: two lines each.
 # fmt: off
 _ENTRIES = (
@@ -74,53 +105,61 @@ _ENTRIES = (
     CatalogEntry("smollm2-360m", "HuggingFaceTB/SmolLM2-360M-Instruct", _APACHE, _LLAMA, 8192,
         Shape(32, 960, 15, 5, 64, 2560, 49152, True)),
     CatalogEntry("qwen2.5-0.5b", "Qwen/Qwen2.5-0.5B-Instruct", _APACHE, _QWEN2, 32768,
-        Shape(24, 896, 14, 2, 64, 4864, 151936, True)),
+        Shape(24, 896, 14, 2, 64, 4864, 151936, True), _TOOLS),
     CatalogEntry("qwen3-0.6b", "Qwen/Qwen3-0.6B", _APACHE, _QWEN3, 40960,
-        Shape(28, 1024, 16, 8, 128, 3072, 151936, True)),
+        Shape(28, 1024, 16, 8, 128, 3072, 151936, True), _BOTH),
+    CatalogEntry("qwen3.5-0.8b", "Qwen/Qwen3.5-0.8B", _APACHE, _QWEN3_5, 262144,
+        Shape(24, 1024, 8, 2, 256, 3584, 248320, True, delta=(16, 16)), _BOTH),
     CatalogEntry("gemma3-1b", "google/gemma-3-1b-it", "Gemma", "Gemma3ForCausalLM", 32768,
         Shape(26, 1152, 4, 1, 256, 6912, 262144, True)),
     CatalogEntry("tinyllama-1.1b", "TinyLlama/TinyLlama-1.1B-Chat-v1.0", _APACHE, _LLAMA, 2048,
         Shape(22, 2048, 32, 4, 64, 5632, 32000, False)),
     CatalogEntry("llama3.2-1b", "meta-llama/Llama-3.2-1B-Instruct", "Llama 3.2", _LLAMA, 131072,
-        Shape(16, 2048, 32, 8, 64, 8192, 128256, True)),
+        Shape(16, 2048, 32, 8, 64, 8192, 128256, True), _TOOLS),
     CatalogEntry("olmo2-1b", "allenai/OLMo-2-0425-1B-Instruct", _APACHE, "Olmo2ForCausalLM", 4096,
         Shape(16, 2048, 16, 16, 128, 8192, 100352, False)),
     CatalogEntry("qwen2.5-1.5b", "Qwen/Qwen2.5-1.5B-Instruct", _APACHE, _QWEN2, 32768,
-        Shape(28, 1536, 12, 2, 128, 8960, 151936, True)),
+        Shape(28, 1536, 12, 2, 128, 8960, 151936, True), _TOOLS),
     CatalogEntry("qwen2.5-coder-1.5b", "Qwen/Qwen2.5-Coder-1.5B-Instruct", _APACHE, _QWEN2, 32768,
-        Shape(28, 1536, 12, 2, 128, 8960, 151936, True)),
+        Shape(28, 1536, 12, 2, 128, 8960, 151936, True), _TOOLS),
     CatalogEntry("deepseek-r1-1.5b", "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", "MIT", _QWEN2, 131072,
-        Shape(28, 1536, 12, 2, 128, 8960, 151936, False)),
+        Shape(28, 1536, 12, 2, 128, 8960, 151936, False), _THINK),
     CatalogEntry("smollm2-1.7b", "HuggingFaceTB/SmolLM2-1.7B-Instruct", _APACHE, _LLAMA, 8192,
         Shape(24, 2048, 32, 32, 64, 8192, 49152, True)),
     CatalogEntry("qwen3-1.7b", "Qwen/Qwen3-1.7B", _APACHE, _QWEN3, 40960,
-        Shape(28, 2048, 16, 8, 128, 6144, 151936, True)),
+        Shape(28, 2048, 16, 8, 128, 6144, 151936, True), _BOTH),
     CatalogEntry("granite3.2-2b", "ibm-granite/granite-3.2-2b-instruct", _APACHE, "GraniteForCausalLM", 131072,
-        Shape(40, 2048, 32, 8, 64, 8192, 49155, True)),
+        Shape(40, 2048, 32, 8, 64, 8192, 49155, True), _BOTH),
     CatalogEntry("gemma2-2b", "google/gemma-2-2b-it", "Gemma", "Gemma2ForCausalLM", 8192,
         Shape(26, 2304, 8, 4, 256, 9216, 256000, True)),
     CatalogEntry("smollm3-3b", "HuggingFaceTB/SmolLM3-3B", _APACHE, "SmolLM3ForCausalLM", 65536,
-        Shape(36, 2048, 16, 4, 128, 11008, 128256, True)),
+        Shape(36, 2048, 16, 4, 128, 11008, 128256, True), _BOTH),
     CatalogEntry("llama3.2-3b", "meta-llama/Llama-3.2-3B-Instruct", "Llama 3.2", _LLAMA, 131072,
-        Shape(28, 3072, 24, 8, 128, 8192, 128256, True)),
+        Shape(28, 3072, 24, 8, 128, 8192, 128256, True), _TOOLS),
     CatalogEntry("phi3.5-mini", "microsoft/Phi-3.5-mini-instruct", "MIT", "Phi3ForCausalLM", 131072,
         Shape(32, 3072, 32, 32, 96, 8192, 32064, False)),
     CatalogEntry("phi4-mini", "microsoft/Phi-4-mini-instruct", "MIT", "Phi3ForCausalLM", 131072,
-        Shape(32, 3072, 24, 8, 128, 8192, 200064, True)),
+        Shape(32, 3072, 24, 8, 128, 8192, 200064, True), _TOOLS),
     CatalogEntry("qwen3-4b", "Qwen/Qwen3-4B-Instruct-2507", _APACHE, _QWEN3, 262144,
-        Shape(36, 2560, 32, 8, 128, 9728, 151936, True)),
+        Shape(36, 2560, 32, 8, 128, 9728, 151936, True), _TOOLS),
+    CatalogEntry("qwen3.5-4b", "Qwen/Qwen3.5-4B", _APACHE, _QWEN3_5, 262144,
+        Shape(32, 2560, 16, 4, 256, 9216, 248320, True, delta=(16, 32)), _BOTH),
     CatalogEntry("mistral-7b", "mistralai/Mistral-7B-Instruct-v0.3", _APACHE, "MistralForCausalLM", 32768,
-        Shape(32, 4096, 32, 8, 128, 14336, 32768, False)),
+        Shape(32, 4096, 32, 8, 128, 14336, 32768, False), _TOOLS),
     CatalogEntry("qwen2.5-coder-7b", "Qwen/Qwen2.5-Coder-7B-Instruct", _APACHE, _QWEN2, 32768,
-        Shape(28, 3584, 28, 4, 128, 18944, 152064, False)),
+        Shape(28, 3584, 28, 4, 128, 18944, 152064, False), _TOOLS),
     CatalogEntry("llama3.1-8b", "meta-llama/Llama-3.1-8B-Instruct", "Llama 3.1", _LLAMA, 131072,
-        Shape(32, 4096, 32, 8, 128, 14336, 128256, False)),
+        Shape(32, 4096, 32, 8, 128, 14336, 128256, False), _TOOLS),
     CatalogEntry("qwen3-8b", "Qwen/Qwen3-8B", _APACHE, _QWEN3, 40960,
-        Shape(36, 4096, 32, 8, 128, 12288, 151936, False)),
+        Shape(36, 4096, 32, 8, 128, 12288, 151936, False), _BOTH),
+    CatalogEntry("qwen3.5-9b", "Qwen/Qwen3.5-9B", _APACHE, _QWEN3_5, 262144,
+        Shape(32, 4096, 16, 4, 256, 12288, 248320, False, delta=(16, 32)), _BOTH),
     CatalogEntry("gpt-oss-20b", "openai/gpt-oss-20b", _APACHE, "GptOssForCausalLM", 131072,
-        Shape(24, 2880, 64, 8, 64, 2880, 201088, False, 32, 4)),
+        Shape(24, 2880, 64, 8, 64, 2880, 201088, False, 32, 4), _BOTH),
     CatalogEntry("qwen3-30b-a3b", "Qwen/Qwen3-30B-A3B-Instruct-2507", _APACHE, "Qwen3MoeForCausalLM", 262144,
-        Shape(48, 2048, 32, 4, 128, 768, 151936, False, 128, 8)),
+        Shape(48, 2048, 32, 4, 128, 768, 151936, False, 128, 8), _TOOLS),
+    CatalogEntry("qwen3.5-35b-a3b", "Qwen/Qwen3.5-35B-A3B", _APACHE, "Qwen3_5MoeForCausalLM", 262144,
+        Shape(40, 2048, 16, 2, 256, 512, 248320, False, 256, 8, 512, (16, 32)), _BOTH),
 )
 # fmt: on
 CATALOG: Mapping[str, CatalogEntry] = {entry.name: entry for entry in _ENTRIES}

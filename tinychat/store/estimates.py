@@ -23,6 +23,8 @@ SMALL_BITS, LARGE_BITS = 4.95, 4.5
 PROGRAM_BYTES = 300 << 20
 # Of a chat's KV cache.
 _BYTES_PER_CACHED_NUMBER = 2
+# Of states; a sequence has some that take turns, beside its snapshots, one in so many positions.
+_BYTES_PER_STATE_NUMBER, _STATES, _SNAPSHOT = 4, 3, 512
 # The share of the memory's speed that decoding TinyLlama-1.1B and SmolLM2-135M leaves, and what each layer takes beside
 # the reading of its weights: by `tinychat bench`, at the beginning of a conversation.
 _SHARE_OF_BANDWIDTH, _SECONDS_PER_LAYER = 0.93, 40e-6
@@ -45,13 +47,17 @@ def disk_bytes(entry: CatalogEntry) -> int:
 def memory_bytes_needed(entry: CatalogEntry) -> int:
     """Return the bytes of memory of a chat once its context, of the default size, is full."""
     context = min(entry.context, DEFAULT_CONTEXT)
-    return disk_bytes(entry) + context * entry.shape.cache_numbers * _BYTES_PER_CACHED_NUMBER + PROGRAM_BYTES
+    cache = context * entry.shape.cache_numbers * _BYTES_PER_CACHED_NUMBER
+    states = (_STATES + context // _SNAPSHOT) * entry.shape.state_numbers * _BYTES_PER_STATE_NUMBER
+    return disk_bytes(entry) + cache + states + PROGRAM_BYTES
 
 
 def tokens_per_second(entry: CatalogEntry, bandwidth: float) -> float:
     """Return the decode rate at the beginning of a conversation, for a memory bandwidth in GB/s."""
-    read = entry.shape.weights_per_token * default_bits(entry.shape.weights) / 8
-    return 1 / (read / (_SHARE_OF_BANDWIDTH * bandwidth * 1e9) + entry.shape.layers * _SECONDS_PER_LAYER)
+    shape = entry.shape
+    # A state is read and written.
+    read = shape.weights_per_token * default_bits(shape.weights) / 8 + 2 * _BYTES_PER_STATE_NUMBER * shape.state_numbers
+    return 1 / (read / (_SHARE_OF_BANDWIDTH * bandwidth * 1e9) + shape.layers * _SECONDS_PER_LAYER)
 
 
 def memory_bandwidth(buffer_bytes: int = _BUFFER_BYTES) -> float:

@@ -55,6 +55,10 @@ class Tokenizer(ABC):
         """Whether `encode` puts the begin token first."""
         return self.bos_id in self.prefix_ids
 
+    def agrees_with(self, other: Tokenizer) -> bool:
+        """Return whether all ids that both know are the same tokens."""
+        return all(self.piece(i) == other.piece(i) for i in range(min(self.vocab_size, other.vocab_size)))
+
     def encode(self, text: str, add_bos: bool = True) -> list[int]:
         """Ids of plain text: the spelling of a special token stays text, whatever it says."""
         ids = self.encode_rendered(guard(well_formed(text), self._special_spellings))

@@ -1,20 +1,22 @@
-"""Mixtral, Qwen2-MoE, Qwen3-MoE and OLMoE: layers as Mistral, Qwen2, Qwen3 and OLMo have them, with experts as MLPs.
+"""Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE and Mellum: layers of Mistral, Qwen2, Qwen3 and OLMo, with experts as MLPs.
 
 Mixtral makes the probabilities of the chosen experts sum up to 1, the others as the file sets. Qwen2-MoE adds an expert
-that all tokens pass, behind a gate. OLMoE norms queries and keys over all heads (Jiang et al., 2024,
+that all tokens pass, behind a gate. OLMoE norms queries and keys over all heads. Mellum 2 is Qwen3-MoE with a window
+and a rotation by layer (Jiang et al., 2024,
 https://arxiv.org/abs/2401.04088; Qwen Team, 2024 and 2025; Muennighoff et al., 2024, https://arxiv.org/abs/2409.02060;
-github.com/huggingface/transformers, models/mixtral, qwen2_moe, qwen3_moe and olmoe).
+github.com/huggingface/transformers, models/mixtral, qwen2_moe, qwen3_moe, olmoe and mellum).
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from tinychat.models.config import ModelConfig, read_window, read_windows
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import LAYER, MLP, ExpertNames, TensorNames
 from tinychat.models.experts import Experts, read_experts, with_num_experts
-from tinychat.models.families import llama
+from tinychat.models.families import llama, olmo2
 from tinychat.models.family import Family
-from tinychat.models.rope_scaling import MAX_POSITIONS
+from tinychat.models.rope_scaling import MAX_POSITIONS, split_rope
 
 SPARSE, EXPERT = f"{LAYER}block_sparse_moe.", f"{MLP}experts.{{}}."
 MIXTRAL_TENSORS = TensorNames(
@@ -81,6 +83,25 @@ def read_olmoe(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     experts = read_experts(values, "intermediate_size", range(config.num_hidden_layers))
     experts = replace(experts, norm_topk_prob=values.flag("norm_topk_prob", False))
     return replace(config, qkv_bias=bias, o_bias=bias, qk_norm="width", experts=experts)
+
+
+def read_mellum(values: ConfigValues, config: ModelConfig) -> ModelConfig:
+    """Windows and experts are those of the layers that the file names; no window and experts everywhere by default."""
+    L, bias = config.num_hidden_layers, values.flag("attention_bias", False)
+    config = replace(config, sliding_windows=read_windows(values, L, lambda layer: False))
+    config = olmo2.rotated_by_kind(values, config)
+    types = values.get("mlp_layer_types") or ["sparse"] * L
+    layers = [layer for layer, name in enumerate(types) if name == "sparse"] if isinstance(types, list) else []
+    if not layers or len(types) != L or {*types} - {"sparse", "dense"}:  # type: ignore[arg-type,misc]
+        raise values.error("mlp_layer_types", f"a list of {L} names, sparse or dense, one of them sparse")
+    experts = read_experts(values, "moe_intermediate_size", layers)
+    experts = replace(experts, norm_topk_prob=values.flag("norm_topk_prob", True))
+    return replace(config, qkv_bias=bias, o_bias=bias, qk_norm="head", experts=experts)
+
+
+def prepared_mellum(raw: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the values of a file with one rotation, another for layers with a window, and ``num_experts``."""
+    return split_rope(with_num_experts(raw))
 
 
 _MIXTRAL = {
@@ -154,4 +175,26 @@ OLMOE = Family(
     read_olmoe,
     TENSORS,
     prepared=with_num_experts,
+)
+MELLUM = Family(
+    "MellumForCausalLM",
+    "mellum",
+    "Mellum 2",
+    "experts, q/k norm, rotation and sliding window by layer",
+    {
+        "rms_norm_eps": 1e-6,
+        "num_key_value_heads": 4,
+        "head_dim": 128,
+        "max_position_embeddings": 131072,
+        "sliding_window": 1024,
+        "rope_parameters": {"rope_theta": 5e5},
+        "sliding_rope_parameters": {"rope_theta": 1e4},
+        "num_experts": 64,
+        "num_experts_per_tok": 8,
+        "moe_intermediate_size": 896,
+        "norm_topk_prob": True,
+    },
+    read_mellum,
+    TENSORS,
+    prepared=prepared_mellum,
 )

@@ -1,4 +1,4 @@
-"""LFM2: short convolutions in most layers, attention in the others.
+"""LFM2 and its mixtures: short convolutions in most layers, attention in the others.
 
 A convolution's linear gives three vectors b, c and x; each channel of ``b x`` is convolved over the last few positions,
 and multiplied by c (`kernels.short_convolution`). Attention norms each head's queries and keys (Liquid AI, 2025,
@@ -15,7 +15,16 @@ from dataclasses import replace
 from tinychat.errors import UnsupportedModelError
 from tinychat.models.config import ModelConfig, read_layer_types
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.decoder import ATTENTION, LAYER, TensorNames, decoder_linears, decoder_norms, layer_norms
+from tinychat.models.decoder import (
+    ATTENTION,
+    LAYER,
+    ExpertNames,
+    TensorNames,
+    decoder_linears,
+    decoder_norms,
+    layer_norms,
+)
+from tinychat.models.experts import read_sigmoid_experts
 from tinychat.models.family import Family
 from tinychat.models.tensors import Linear, Norm
 
@@ -29,6 +38,11 @@ TENSORS = TensorNames(
         "q_norm": f"{ATTENTION}q_layernorm",
         "k_norm": f"{ATTENTION}k_layernorm",
     },
+)
+EXPERT = f"{MLP}experts.{{}}."
+MOE_TENSORS = replace(
+    TENSORS,
+    experts=ExpertNames((f"{MLP}gate",), (f"{EXPERT}w1", f"{EXPERT}w3"), f"{EXPERT}w2", bias=f"{MLP}expert_bias"),
 )
 LONGEST = 64  # positions that a convolution sees, at most: a block of the cache
 
@@ -61,6 +75,14 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
         sliding_windows=tuple(0 if layer in attention else window for layer in layers),
         rotary_dims=tuple(config.rotary_dim if layer in attention else 0 for layer in layers),
     )
+
+
+def read_moe(values: ConfigValues, config: ModelConfig) -> ModelConfig:
+    """All layers but the first ones have experts, which sigmoids and biases choose."""
+    values.require(use_expert_bias=True)
+    L = config.num_hidden_layers
+    experts = read_sigmoid_experts(values, range(values.integer("num_dense_layers", 0, L - 1), L))
+    return replace(read(values, config), intermediate_size=config.intermediate_size, experts=experts)
 
 
 def _attention_layers(values: ConfigValues, layers: int) -> list[int]:
@@ -130,6 +152,28 @@ LFM2 = Family(
     DEFAULTS,
     read,
     TENSORS,
+    linears,
+    norms,
+    names={"rms_norm_eps": "norm_eps"},
+    prepared=prepared,
+)
+LFM2_MOE = Family(
+    "Lfm2MoeForCausalLM",
+    "lfm2_moe",
+    "LFM2 8B-A1B, 24B-A2B",
+    "short convolutions in most layers, experts by sigmoids",
+    {key: value for key, value in DEFAULTS.items() if not key.startswith("block")}
+    | {
+        "num_dense_layers": 2,
+        "moe_intermediate_size": 1792,
+        "num_experts": 32,
+        "num_experts_per_tok": 4,
+        "use_expert_bias": True,
+        "routed_scaling_factor": 1.0,
+        "norm_topk_prob": True,
+    },
+    read_moe,
+    MOE_TENSORS,
     linears,
     norms,
     names={"rms_norm_eps": "norm_eps"},

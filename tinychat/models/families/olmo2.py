@@ -33,10 +33,15 @@ def read_olmo2(values: ConfigValues, config: ModelConfig) -> ModelConfig:
 
 def read_olmo3(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """Layers without a window stretch positions; the others rotate with a base of their own."""
-    windows = _windows(values, config.num_hidden_layers)
+    config = replace(read_olmo2(values, config), sliding_windows=_windows(values, config.num_hidden_layers))
+    return rotated_by_kind(values, config)
+
+
+def rotated_by_kind(values: ConfigValues, config: ModelConfig) -> ModelConfig:
+    """Read the base of layers with a window, which have no scaling: see `split_rope`."""
     theta = read_sliding_theta(values, config.rope_theta)
     separate = theta != config.rope_theta or config.rope_scaling is not None
-    return replace(read_olmo2(values, config), sliding_windows=windows, sliding_rope_theta=theta if separate else None)
+    return replace(config, sliding_rope_theta=theta if separate else None)
 
 
 def read_exaone4(values: ConfigValues, config: ModelConfig) -> ModelConfig:

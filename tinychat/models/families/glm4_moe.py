@@ -1,0 +1,64 @@
+"""GLM-4.5 and 4.6: Llama's layers, of whose heads a half is rotated, with experts that sigmoids choose.
+
+Other models choose by probabilities that sum up to 1. A bias for each expert counts for the choice alone, and an expert
+that all tokens pass has no gate (GLM Team, 2025, https://arxiv.org/abs/2508.06471; github.com/huggingface/transformers,
+models/glm4_moe).
+"""
+
+from dataclasses import replace
+
+from tinychat.models.config import ModelConfig
+from tinychat.models.config_values import ConfigValues
+from tinychat.models.decoder import MLP, ExpertNames, TensorNames
+from tinychat.models.experts import MOST, read_sigmoid_experts
+from tinychat.models.family import Family
+
+EXPERT = f"{MLP}experts.{{}}."
+TENSORS = TensorNames(
+    experts=ExpertNames(
+        (f"{MLP}gate",),
+        (f"{EXPERT}gate_proj", f"{EXPERT}up_proj"),
+        f"{EXPERT}down_proj",
+        f"{MLP}shared_experts.",
+        f"{MLP}gate.e_score_correction_bias",
+    )
+)
+DEFAULTS = {
+    "rms_norm_eps": 1e-5,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 131072,
+    "partial_rotary_factor": 0.5,
+    "moe_intermediate_size": 1408,
+    "num_experts_per_tok": 8,
+    "n_shared_experts": 1,
+    "n_routed_experts": 128,
+    "routed_scaling_factor": 1.0,
+    "first_k_dense_replace": 1,
+    "norm_topk_prob": True,
+}
+
+
+def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
+    """The first layers have an MLP; norms of queries and keys, and their biases, are those of the file."""
+    L = config.num_hidden_layers
+    experts = read_sigmoid_experts(values, range(values.integer("first_k_dense_replace", 0, L - 1), L))
+    shared = experts.intermediate_size * values.integer("n_shared_experts", 1, MOST)
+    return replace(
+        config,
+        qkv_bias=values.flag("attention_bias", False),
+        qk_norm="head" if values.flag("use_qk_norm", False) else None,
+        experts=replace(experts, shared_intermediate_size=shared),
+    )
+
+
+GLM4_MOE = Family(
+    "Glm4MoeForCausalLM",
+    "glm4_moe",
+    "GLM-4.5, 4.6",
+    "experts by sigmoids, a shared expert, half of each head rotated",
+    DEFAULTS,
+    read,
+    TENSORS,
+    partial_rotary=True,
+    names={"num_experts": "n_routed_experts"},
+)
