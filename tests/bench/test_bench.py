@@ -168,6 +168,8 @@ def test_states_are_read_and_written():
     matrices, taps, channels = 16 * 128 * 128, 3, 3 * 16 * 128
     work = work_of(config, Quantization("int4", 32), cache_bytes=7)
     assert work.state_bytes == 2 * 4 * 18 * (matrices + taps * channels)
+    granite = work_of(parse_config(config_of("granite-4.0-h-1b"), "test"), Quantization("int4", 32), cache_bytes=7)
+    assert granite.state_bytes == 2 * 4 * 36 * (48 * 64 * 128 + 3 * (48 * 64 + 2 * 128))
 
 
 def test_processes_of_their_own(folder, tmp_path):

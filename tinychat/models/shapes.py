@@ -51,6 +51,20 @@ _QWEN3_5 = {
     "rms_norm_eps": 1e-6,
 }
 
+_GRANITE_HYBRID = {
+    "architectures": ["GraniteMoeHybridForCausalLM"],
+    "model_type": "granitemoehybrid",
+    "layer_types": ["attention" if layer % 10 == 5 else "mamba" for layer in range(40)],
+    "num_local_experts": 0,
+    "shared_intermediate_size": 4096,
+    "mamba_n_heads": 48,
+    "mamba_d_state": 128,
+    "embedding_multiplier": 12,
+    "residual_multiplier": 0.22,
+    "attention_multiplier": 0.0078125,
+    "logits_scaling": 6,
+}
+
 
 def _shape(*values: object, **others: object) -> dict[str, object]:
     return dict(zip(_KEYS, values, strict=True)) | others
@@ -62,6 +76,7 @@ SHAPES = {
     "tinyllama-1.1b": _shape(2048, 5632, 22, 32, 4, 32000, 2048, 1e4, False),
     "llama-3.2-1b": _shape(2048, 8192, 16, 32, 8, 128256, 131072, 5e5, True, rope_scaling=_LLAMA3_SCALING),
     "qwen3.5-0.8b": _shape(1024, 3584, 24, 8, 2, 248320, 262144, 1e7, True, **_QWEN3_5),
+    "granite-4.0-h-1b": _shape(1536, 4096, 40, 12, 4, 100352, 131072, 1e4, True, **_GRANITE_HYBRID),
     # Four of its 48 layers: all of them would take 17 GB.
     "qwen3-30b-a3b-4-layers": _shape(2048, 6144, 4, 32, 4, 151936, 40960, 1e6, False, **_QWEN3_MOE),
     "llama-2-7b": _shape(4096, 11008, 32, 32, 32, 32000, 4096, 1e4, False),
