@@ -33,7 +33,7 @@ ARROWS = {
     "json_file": [],
     "configuration": ["json_file", "mcp.server_settings", "settings", "user_folders"],
     "models": ["json_file"],
-    "engine": ["file_lock", "held_signals", "kernels", "machine", "models"],
+    "engine": ["file_lock", "held_signals", "kernels", "machine", "macos", "models"],
     "checkpoint": [
         "json_file",
         "models.architectures",
@@ -110,7 +110,9 @@ ARROWS = {
         "text",
         "user_folders",
     ],
-    "machine": [],
+    "machine": ["macos", "windows"],
+    "macos": [],
+    "windows": [],
     "bench": [
         "checkpoint",
         "conversion",
@@ -123,6 +125,7 @@ ARROWS = {
         "text",
         "tools.formats",
         "user_folders",
+        "windows",
     ],
     "tools": ["json_file", "limited_process", "text", "user_folders"],
     "mcp": ["held_signals", "installing", "json_file", "text.guard", "tools", "user_folders"],

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tinychat.machine import available_cores, core_wait, free_cores
+from tinychat import machine
+from tinychat.machine import available_cores, core_wait, fast_cores, free_cores, is_on_battery
 
 linux = pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="needs the scheduler's figures of Linux")
 
@@ -57,3 +58,65 @@ def test_a_thread_beside_a_busy_process_waits_for_its_core():
 
 def test_cores_are_those_this_process_may_use():
     assert 1 <= available_cores() <= (os.cpu_count() or 1)
+
+
+def write_files(folder, contents):
+    for name, text in contents.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"{text}\n")
+
+
+HYBRID = {"cpu_core/cpus": "0-3,8", "cpu_atom/cpus": "4-7"}
+CAPACITIES = {f"system/cpu/cpu{core}/cpu_capacity": speed for core, speed in enumerate([400, 400, 900, 900, 1024])}
+ALIKE = {f"system/cpu/cpu{core}/cpufreq/cpuinfo_max_freq": 5_000_000 + core * 50_000 for core in range(8)}
+COMPACT = ALIKE | {f"system/cpu/cpu{core}/cpufreq/cpuinfo_max_freq": 3_300_000 for core in range(2, 8)}
+
+
+@pytest.mark.parametrize(
+    ("contents", "usable", "fast"),
+    [
+        (HYBRID, range(9), [0, 1, 2, 3, 8]),
+        (HYBRID, [3, 4, 5], [3]),
+        (HYBRID, [4, 5], [4, 5]),
+        (CAPACITIES, range(5), [2, 3, 4]),
+        (ALIKE, range(8), [*range(8)]),
+        (COMPACT, range(8), [0, 1]),
+        ({"cpu_core/cpus": "nonsense"}, range(3), [0, 1, 2]),
+        ({}, [1, 2], [1, 2]),
+    ],
+)
+def test_cores_that_save_energy_are_told_apart(contents, usable, fast, tmp_path, monkeypatch):
+    write_files(tmp_path, contents)
+    monkeypatch.setattr(machine, "usable_cores", lambda: [*usable])
+    assert fast_cores(tmp_path) == fast
+
+
+def test_few_threads_get_the_fast_cores_and_many_get_all(monkeypatch):
+    monkeypatch.setattr(machine, "usable_cores", lambda: [0, 1, 2, 3])
+    monkeypatch.setattr(machine, "fast_cores", lambda: [0, 1])
+    assert [machine.cores_for(threads) for threads in (1, 2, 3)] == [[0, 1], [0, 1], [0, 1, 2, 3]]
+    monkeypatch.setattr(machine, "available_cores", lambda: 4)
+    assert machine.default_threads() == 2
+    monkeypatch.setattr(machine, "available_cores", lambda: 1)
+    assert machine.default_threads() == 1
+
+
+BATTERY = {"BAT0/type": "Battery", "BAT0/status": "Discharging"}
+MOUSE = {"hid/type": "Battery", "hid/status": "Discharging", "hid/scope": "Device"}
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="files of Linux")
+@pytest.mark.parametrize(
+    ("contents", "is_drained"),
+    [
+        ({}, False),
+        (BATTERY, True),
+        (BATTERY | {"AC/type": "Mains", "AC/online": "0"}, True),
+        (BATTERY | {"AC/type": "Mains", "AC/online": "1"}, False),
+        (BATTERY | {"BAT0/status": "Charging"}, False),
+        (MOUSE, False),
+    ],
+)
+def test_a_battery_that_is_drained_is_noticed(contents, is_drained, tmp_path):
+    write_files(tmp_path, contents)
+    assert is_on_battery(tmp_path) == is_drained

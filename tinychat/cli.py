@@ -16,6 +16,7 @@ from types import FrameType
 import click
 
 import tinychat
+from tinychat import windows
 from tinychat.commands.completion import VARIABLE, answer_shell
 from tinychat.commands.default_command import implied_command
 from tinychat.commands.exit_codes import EXIT_DONE, EXIT_ERROR, EXIT_INTERRUPTED, EXIT_USAGE
@@ -175,6 +176,11 @@ def _prepare_streams() -> None:
         elif mode == "w" and isinstance(stream, io.TextIOWrapper):
             # Characters that the terminal's encoding lacks must not end a reply.
             stream.reconfigure(errors="replace")
+        if sys.platform == "win32" and isinstance(stream, io.TextIOWrapper):
+            # A pipe there has an old encoding by default, and an old console shows escape codes as text.
+            stream.reconfigure(encoding="utf-8")
+            if mode == "w" and stream.isatty():
+                windows.draw_escape_codes(1 if name == "stdout" else 2)
 
 
 def _discard_stdout() -> None:

@@ -102,6 +102,11 @@ def _open_locked(path: Path) -> int | None:
 
 def _unlock(path: Path, file_number: int) -> None:
     # Unlinked first: whoever opened it meanwhile finds that it is no longer the file of this name.
-    with suppress(OSError):
-        path.unlink()
+    if sys.platform != "win32":
+        with suppress(OSError):
+            path.unlink()
     os.close(file_number)
+    if sys.platform == "win32":
+        # There, an open file cannot be unlinked, so nobody else has it open if this works.
+        with suppress(OSError):
+            path.unlink()

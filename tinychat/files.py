@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from time import monotonic, sleep
 from typing import BinaryIO
 
 from tinychat.errors import TextError
@@ -20,6 +22,10 @@ HAS_NUL = "holds NUL bytes, so it is not text: convert it first"
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 # A pipe would wait for its writer; regular files know no such flag. Windows has neither.
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+
+# Readers of small files, and what looks for viruses in a new one, are soon done.
+_RENAMING_SECONDS = 2.0
+_PAUSE_SECONDS = 0.02
 
 
 @contextmanager
@@ -36,11 +42,27 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             # It ends with the process: see `unfinished_bytes`.
             try_lock(file.fileno())
             yield file
-        os.replace(aside, path)
+        replace(aside, path)
     finally:
         # Still there only if something went wrong, Ctrl-C included.
         with suppress(OSError):
             aside.unlink()
+
+
+def replace(source: Path, target: Path) -> None:
+    """Rename a file or folder, over a file that is there: on Windows again and again while somebody reads that.
+
+    `OSError` if it cannot be renamed, there after `_RENAMING_SECONDS`.
+    """
+    until = monotonic() + _RENAMING_SECONDS
+    while True:
+        try:
+            return os.replace(source, target)
+        except PermissionError:
+            # Elsewhere an open file can be replaced, so this is a matter of rights.
+            if sys.platform != "win32" or monotonic() >= until:
+                raise
+        sleep(_PAUSE_SECONDS)
 
 
 def unfinished_bytes(folder: Path, names: str) -> int:
@@ -78,7 +100,7 @@ def open_regular(path: Path, beneath: Path | None = None) -> BinaryIO:
 def _open_parts(folder: Path, parts: tuple[str, ...], flags: int) -> int:
     """Open a file below a folder one part of its path after the other; a link is an `OSError`."""
     *folders, name = parts
-    folder_flags = os.O_RDONLY | os.O_DIRECTORY
+    folder_flags = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
     number = os.open(folder, folder_flags)
     try:
         for part in folders:

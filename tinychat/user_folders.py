@@ -25,7 +25,8 @@ _GROUP_WRITES, _OTHERS_WRITE = 0o020, 0o002
 
 def cache_folder(environment: Mapping[str, str]) -> Path:
     """Return the folder of compiled kernels: $TINYCHAT_CACHE, else the user's cache; `OSError` without a home."""
-    return _user_folder(environment, "TINYCHAT_CACHE", ("XDG_CACHE_HOME",), "~/.cache")
+    user_cache = "~/Library/Caches" if sys.platform == "darwin" else "~/.cache"
+    return _user_folder(environment, "TINYCHAT_CACHE", ("XDG_CACHE_HOME", "LOCALAPPDATA"), user_cache)
 
 
 def state_folder(environment: Mapping[str, str]) -> Path:
@@ -120,6 +121,8 @@ def _check_ownership(folder: Path, is_last: bool) -> None:
 
 def _is_group_of_one(group_id: int) -> bool:
     """Return whether a group is the one that many systems make for each user, with nobody else in it."""
+    if sys.platform == "win32":
+        return False
     import grp
     import pwd
 

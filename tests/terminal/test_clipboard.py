@@ -7,6 +7,7 @@ from fake_loop import FakeLoop
 
 from tinychat.conversation.messages import Message
 from tinychat.errors import SettingError
+from tinychat.terminal.clipboard import write_clipboard
 
 if os.name == "nt":
     pytest.skip("the stand-in programs are shell scripts", allow_module_level=True)
@@ -41,6 +42,17 @@ def test_the_last_reply_is_copied(install, tmp_path):
     loop.chat.say("hi")
     assert loop.run("/copy") == "copied: 7 characters"
     assert (tmp_path / "clipboard").read_text(encoding="utf-8").strip() == "Hello 😀"
+
+
+def test_each_system_gets_its_own_encoding(install, tmp_path, monkeypatch):
+    monkeypatch.delenv("LC_CTYPE", raising=False)
+    install("clip.exe", f"/bin/cat > {tmp_path / 'clip'}")
+    write_clipboard("grün\n")
+    assert (tmp_path / "clip").read_bytes() == "grün\n".encode("utf-16")
+    (tmp_path / "bin/clip.exe").unlink()
+    install("pbcopy", f'echo "$LC_CTYPE" > {tmp_path / "locale"}')
+    write_clipboard("grün\n")
+    assert (tmp_path / "locale").read_text() == "UTF-8\n"
 
 
 class Terminal(io.StringIO):

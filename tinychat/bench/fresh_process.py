@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
+from tinychat import windows
 from tinychat.errors import TinychatError
 
 # The real command line; afterwards the process tells of its memory, on stderr since stdout is the model's.
@@ -65,6 +66,8 @@ def peak_mib() -> float:
                 return int(line.split()[1]) / 1024
     except OSError:
         pass
+    if sys.platform == "win32":
+        return windows.peak_bytes() / (1 << 20)
     import resource
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

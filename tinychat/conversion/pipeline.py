@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields
@@ -153,11 +155,18 @@ def make(
     text = None if recipe.calibration is None else read_text(recipe.calibration)
     key = key_of(folder, recipe, quantization, text)
     with work_for(target, key, resumable) as work:
-        written = sum(file.stat().st_blocks * 512 for file in work.folder.rglob("*") if file.is_file())
+        written = sum(_disk_bytes(file.stat()) for file in work.folder.rglob("*") if file.is_file())
         check_space([("the model", target, max(0, disk_needed(folder, recipe) - written))])
         check_memory(config, recipe)
         _make(folder, work, recipe, text, quantization, Phases(progress), source)
     return target
+
+
+def _disk_bytes(status: os.stat_result) -> int:
+    """Return the bytes that a file has on disk, of which one with holes has fewer; Windows tells its length only."""
+    if sys.platform == "win32":
+        return status.st_size
+    return status.st_blocks * 512
 
 
 def disk_needed(folder: Path, recipe: Recipe) -> int:

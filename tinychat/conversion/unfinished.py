@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import stat
+import sys
 import tempfile
 import time
 import zlib
@@ -25,7 +26,7 @@ from numpy.typing import NDArray
 from tinychat.checkpoint.checkpoint import TEXT_FILES
 from tinychat.errors import ConversionError
 from tinychat.file_lock import try_lock
-from tinychat.files import read_small
+from tinychat.files import read_small, replace
 
 # A conversion writes all the time.
 _STALE_SECONDS = 24 * 3600.0
@@ -79,7 +80,7 @@ def _write_checked(file: Path, data: bytes) -> None:
     """Replace a file by a checksum and data."""
     aside = file.with_name(f"{file.name}.new")
     aside.write_bytes(_with_checksum(data))
-    os.replace(aside, file)
+    replace(aside, file)
 
 
 def _read_checked(file: Path) -> bytes | None:
@@ -120,7 +121,7 @@ def work_for(dst: Path, key: str, resumable: bool = False) -> Iterator[WorkFolde
     try:
         yield work
         work.model.chmod(0o755)
-        os.replace(work.model, dst)
+        replace(work.model, dst)
     except OSError as error:
         if dst.exists():
             raise ConversionError(f"{dst} exists now: another program has made it in the meantime") from None
@@ -130,9 +131,12 @@ def work_for(dst: Path, key: str, resumable: bool = False) -> Iterator[WorkFolde
         remove = not resumable
         raise
     finally:
-        if remove:
+        if remove and sys.platform != "win32":
             shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)
+        if remove and sys.platform == "win32":
+            # There, the lock's file stays as long as it is open.
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _locked(dst: Path, folder: Path) -> tuple[Path, int]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tinychat.errors import FieldError
 from tinychat.held_signals import held_signals
-from tinychat.machine import available_cores
+from tinychat.machine import available_cores, default_threads
 from tinychat.models.config import ModelConfig
 from tinychat.models.folder import open_model_folder
 from tinychat.models.layout import Quantization
@@ -37,8 +37,9 @@ def load_engine(
     """Open a model folder, and compile the kernels if this machine has not done so yet.
 
     Arguments are those of `Engine`, of which threads are no more than the cores that this process may use, by default
-    as many, and `kv` is `default_kv` by default; `progress` is called with (steps done, steps in all) if kernels have
-    to be compiled. `ModelFolderError` if the folder is damaged, `SettingError` if an argument is out of range.
+    as many as there are fast ones, and `kv` is `default_kv` by default; `progress` is called with (steps done, steps in
+    all) if kernels have to be compiled. `ModelFolderError` if the folder is damaged, `SettingError` if an argument is
+    out of range.
     """
     opened = open_model_folder(folder)
     if threads is not None and not 1 <= threads <= MAX_THREADS:
@@ -51,7 +52,7 @@ def load_engine(
 
     # More than cores would wait for each other's turns at every barrier.
     cores = available_cores()
-    threads = cores if threads is None else min(threads, cores)
+    threads = default_threads() if threads is None else min(threads, cores)
     kv = kv or default_kv(opened.config, opened.quantization)
     engine = Engine(opened, threads, kv, min(fewest_threads, threads), cache_memory)
     engine.compile(progress)

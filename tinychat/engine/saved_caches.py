@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tinychat.errors import SessionError
-from tinychat.files import unfinished_bytes
+from tinychat.files import replace, unfinished_bytes
 
 if TYPE_CHECKING:
     from tinychat.engine.sequence import Sequence
@@ -68,7 +68,7 @@ class SavedCaches:
     def rename(self, name: str, new: str) -> None:
         """Rename a cache."""
         with suppress(OSError):
-            os.replace(self._path(name), self._path(new))
+            replace(self._path(name), self._path(new))
 
     def remove(self, name: str) -> None:
         """Remove a cache."""

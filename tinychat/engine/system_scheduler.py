@@ -6,6 +6,7 @@ import ctypes
 import os
 import platform
 import struct
+import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -19,6 +20,8 @@ SHORTEST_TURN = 100_000
 
 def bind_thread(native_id: int, cores: Collection[int]) -> None:
     """Let a thread run on these cores only, if the system allows that; native_id 0 is the caller's."""
+    if sys.platform != "linux":
+        return
     with suppress(OSError):
         os.sched_setaffinity(native_id, cores)
 
@@ -30,7 +33,7 @@ def ask_for_turns(nanoseconds: int) -> int:
     one that yields is taken to have had a whole turn (manual page sched_setattr(2), `sched_runtime`).
     """
     calls = _system_calls()
-    if calls is None:
+    if calls is None or sys.platform == "win32":
         return 0
     call, (setattr_, getattr_) = calls
     attributes = ctypes.create_string_buffer(SIZE)

@@ -9,17 +9,19 @@ for the other's turn at every barrier.
 """
 
 import os
+import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable
 from typing import Any
 
+from tinychat import macos
 from tinychat.engine.system_scheduler import SHORTEST_TURN, ask_for_turns, bind_thread, short_turns
 from tinychat.engine.thread_count import Cores, ThreadCount
 from tinychat.held_signals import held_signals
 from tinychat.kernels.team_queue import CLAIMED, CLOSING, LINE, MAX_WAIT, STATES, WAITED, new_queue
-from tinychat.machine import core_wait, free_cores, usable_cores
+from tinychat.machine import core_wait, cores_for, free_cores, usable_cores
 
 WorkerLoop = Callable[..., bool]
 """``worker_loop(thread, threads, queue, *arguments)``: thread 0 posts a job for `threads` threads and does its share;
@@ -56,6 +58,10 @@ class WorkerThreads:
         """Work on batches while there are any; sleep in between."""
         ask_for_turns(SHORTEST_TURN)
         self.native_ids.append(threading.get_native_id())
+        if sys.platform == "darwin":
+            macos.prefer_fast_cores()
+        elif len(cores := cores_for(self.count.most)) < len(usable_cores()):
+            bind_thread(0, cores)
         while True:
             self.wake[thread].wait()
             self.wake[thread].clear()
@@ -151,18 +157,18 @@ class Workers:
 
     def _begin_bound(self, wanted: int, contended: bool) -> bool:
         """Begin as `_begin` does; with a thread for each core, bind each to one: the caller's for some batches only."""
-        cores, now = usable_cores(), time.monotonic()
+        cores, now = cores_for(self._threads.count.most), time.monotonic()
         bound = contended and 1 < wanted == len(cores)
         self._threads.bind(cores, bound)
         if not bound or now - self._bound_at < BIND_AGAIN:
             return self._begin(wanted)
-        self._bound_at = now
+        self._bound_at, usable = now, usable_cores()
         try:
             bind_thread(0, cores[:1])
             with short_turns():
                 return self._begin(wanted)
         finally:
-            bind_thread(0, cores)
+            bind_thread(0, usable)
 
     def _start(self) -> None:
         """Start new workers: a fork copies no threads, and a start that failed has started only some."""

@@ -77,16 +77,36 @@ def relax(builder):
         builder.intrinsic("llvm.x86.sse2.pause", ir.VoidType())
 
 
+def is_windows(builder):
+    """Return whether code is made for Windows, on whichever machine."""
+    return "windows" in builder.module.triple
+
+
 @operation(types.int64)
 def nanoseconds(builder):
     """Return the time of the monotonic clock."""
+    if is_windows(builder):
+        return counted_nanoseconds(builder)
     now = cgutils.alloca_once(builder, ir.LiteralStructType([I64, I64]))
     builder.intrinsic("clock_gettime", I32, I32(time.CLOCK_MONOTONIC), now)
     seconds, rest = (builder.extract_value(builder.load(now), i) for i in range(2))
     return builder.add(builder.mul(seconds, I64(10**9)), rest)
 
 
-yield_to_scheduler = types.ExternalFunction("sched_yield", types.int32())
+def counted_nanoseconds(builder):
+    """Return the time of Windows' counter of ticks; a product of both would soon be too large."""
+    cells = [cgutils.alloca_once(builder, I64) for _ in range(2)]
+    for name, cell in zip(("QueryPerformanceCounter", "QueryPerformanceFrequency"), cells):
+        builder.intrinsic(name, I32, cell)
+    ticks, rate = (builder.load(cell) for cell in cells)
+    rest = builder.udiv(builder.mul(builder.urem(ticks, rate), I64(10**9)), rate)
+    return builder.add(builder.mul(builder.udiv(ticks, rate), I64(10**9)), rest)
+
+
+@operation(types.void)
+def yield_to_scheduler(builder):
+    """Let another program that waits for this core go first."""
+    builder.intrinsic("SwitchToThread" if is_windows(builder) else "sched_yield", I32)
 
 
 @always_inline

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -10,12 +11,14 @@ from typing import TextIO
 
 from tinychat.errors import SettingError
 
+# Without it, PowerShell writes in the encoding of old consoles.
+_IN_UTF8 = "[Console]::OutputEncoding = [Text.Encoding]::UTF8"
 _READERS = (
     ("wl-paste", "--no-newline"),
     ("xclip", "-selection", "clipboard", "-out"),
     ("xsel", "--clipboard", "--output"),
     ("pbpaste",),
-    ("powershell.exe", "-NoProfile", "-Command", "Get-Clipboard -Raw"),
+    ("powershell.exe", "-NoProfile", "-Command", f"{_IN_UTF8}; Get-Clipboard -Raw"),
 )
 _WRITERS = (
     ("wl-copy",),
@@ -37,7 +40,7 @@ def read_clipboard() -> str:
 
 def write_clipboard(text: str) -> None:
     """Copy `text` to the clipboard."""
-    _run_first(_WRITERS, text.encode("utf-8"), "use /export FILE.md instead")
+    _run_first(_WRITERS, text, "use /export FILE.md instead")
 
 
 def offer_to_terminal(text: str, terminal: TextIO) -> bool:
@@ -53,14 +56,12 @@ def offer_to_terminal(text: str, terminal: TextIO) -> bool:
     return True
 
 
-def _run_first(
-    commands: Sequence[Sequence[str]], data: bytes | None, advice: str
-) -> subprocess.CompletedProcess[bytes]:
+def _run_first(commands: Sequence[Sequence[str]], text: str | None, advice: str) -> subprocess.CompletedProcess[bytes]:
     """Run the first of the programs that is installed and succeeds."""
     installed = [command for command in commands if shutil.which(command[0])]
     for command in installed:
         try:
-            done = _run(command, data)
+            done = _run(command, text)
         except (OSError, subprocess.TimeoutExpired):
             continue
         if done.returncode == 0:
@@ -70,12 +71,15 @@ def _run_first(
     raise SettingError(f"the clipboard cannot be used: {problem}; {advice}")
 
 
-def _run(command: Sequence[str], data: bytes | None) -> subprocess.CompletedProcess[bytes]:
+def _run(command: Sequence[str], text: str | None) -> subprocess.CompletedProcess[bytes]:
     """Run a program; a writer may stay in the background, and must not hold our pipes."""
-    reads = data is None
+    reads = text is None
     return subprocess.run(
         command,
-        input=b"" if reads else data,
+        # clip.exe takes the mark of UTF-16 for a sign that the text is Unicode.
+        input=(text or "").encode("utf-16" if command[0] == "clip.exe" else "utf-8"),
+        # Where no locale is set, macOS reads and writes an encoding of its past.
+        env=os.environ | {"LC_CTYPE": "UTF-8"} if command[0] in ("pbcopy", "pbpaste") else None,
         stdout=subprocess.PIPE if reads else subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         timeout=_TIMEOUT_SECONDS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from time import monotonic, sleep
@@ -206,8 +207,9 @@ def terminal_size(stream: TextIO) -> tuple[int, int]:
 
 def _wait_until_read(out: TextIO) -> None:
     """Wait, at most a fifth of a second, until the program behind a pipe has read and shown the text."""
+    if sys.platform == "win32":
+        return
     try:
-        # Imported here: Windows has neither.
         import fcntl
         import termios
 
@@ -220,7 +222,7 @@ def _wait_until_read(out: TextIO) -> None:
             sleep(_SHOWING_SECONDS)
             if not any(unread):
                 return
-    except (ImportError, OSError, ValueError):
+    except (OSError, ValueError):
         return
 
 

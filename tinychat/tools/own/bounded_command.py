@@ -93,6 +93,8 @@ def _read(
 
 def _end(process: subprocess.Popen[bytes], grace_seconds: float) -> None:
     """End the command with all processes of its group, if it still runs."""
+    if sys.platform == "win32":
+        return
     assert process.stdout is not None
     # Until the process is waited for, no other can get its number, which is the group's.
     if process.returncode is None:
@@ -106,6 +108,8 @@ def _end(process: subprocess.Popen[bytes], grace_seconds: float) -> None:
 
 
 def _send(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    if sys.platform == "win32":
+        return
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
 
