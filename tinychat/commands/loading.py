@@ -13,6 +13,7 @@ from tinychat.configuration import resolve_alias
 from tinychat.engine.context import beyond_training, fewer_threads
 from tinychat.errors import ModelError, TextError
 from tinychat.held_signals import held_signals
+from tinychat.machine import is_on_battery, lower_priority
 from tinychat.settings import LoadSettings
 from tinychat.terminal.safe_text import one_safe_line
 
@@ -25,6 +26,9 @@ Loader = Callable[[str | None, LoadSettings], "Model"]
 
 def load_model(model: str | None, options: LoadSettings) -> Model:
     """Load `model`; its first use converts it and compiles the kernels."""
+    if is_on_battery():
+        # Whatever else runs goes first; alone, this process is as fast as before.
+        lower_priority()
     model = resolve_alias(model)
     if model is None and not os.environ.get("TINYCHAT_MODEL"):
         _, loaded = load_or_demo(lambda name: _load(name, options), None, _print_line)
