@@ -44,6 +44,7 @@ ROOMS = {
     "kernels": "compiled operations",
     "limited_process": "helpers with limits",
     "machine": "cores and memory",
+    "macos": "calls of macOS",
     "mcp": "tools of other programs",
     "models": "what a model is",
     "serve": "for other programs",
@@ -54,6 +55,7 @@ ROOMS = {
     "text": "tokenizers, templates",
     "tools": "calls that models write",
     "user_folders": "folders of one user",
+    "windows": "calls of Windows",
 }
 # Where a step stands (column, row), its kind, and what is written in it; a file of the package comes last.
 WEIGHT = """
