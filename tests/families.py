@@ -13,7 +13,7 @@ from variants.llama import LISTED
 from tinychat.conversion.convert import expected_shapes
 from tinychat.models import architectures
 from tinychat.models.architectures import linears, norms, parse_config
-from tinychat.models.tensors import whole_and_rows
+from tinychat.models.tensors import whole_and_part
 
 __all__ = ["BY_NAME", "NEWER", "VARIANTS", "Variant"]
 
@@ -215,7 +215,7 @@ def stored(variant, weights):
         }
         return _with_stacked_experts(found) if variant.config["model_type"] == "qwen3_5_moe_text" else found
     if variant.config["model_type"] in MAMBAS:
-        return _with_whole_tensors(weights)
+        return with_whole_tensors(weights)
     if variant.config["model_type"] in SIGMOIDS:
         ends = tuple(f"{end}.weight" for end in ("expert_bias", "correction_bias"))
         weights = {name.removesuffix(".weight") if name.endswith(ends) else name: v for name, v in weights.items()}
@@ -239,13 +239,13 @@ def stored(variant, weights):
     }
 
 
-def _with_whole_tensors(weights):
+def with_whole_tensors(weights):
     """Return weights with the parts of each tensor in one, as Mamba-2 has them."""
     found, parts = {}, {}
     for name, values in weights.items():
-        whole, rows = whole_and_rows(name)
-        if rows:
-            parts.setdefault(whole, {})[rows[0]] = values
+        whole, part = whole_and_part(name)
+        if part:
+            parts.setdefault(whole, {})[part.first] = values
         elif name.endswith((".A_log.weight", ".dt_bias.weight", ".D.weight", ".conv1d.bias.weight")):
             found[name.removesuffix(".weight")] = values
         else:

@@ -447,7 +447,20 @@ def decoder_states(config, weights, ids):
     for table in tables(config):
         vectors = np.asarray(weights[f"{table.source}.weight"], np.float64)
         x = x + vectors[table.first : table.first + len(ids)]
-    x = parts.norm("embed_norm", 0, x)
+    return _layers(config, parts, parts.norm("embed_norm", 0, x))
+
+
+def head_states(config, weights, ids, hidden):
+    """Return the same of a draft head, which reads the model's hidden states ``[T, D]`` before each of the ids."""
+    parts = Weights(config, weights)
+    embedded = parts.stacked(parts.linears["embed_tokens"], 0, "weight")[np.asarray(ids)]
+    inputs = {"embedding": embedded, "hidden": hidden}
+    return _layers(
+        config, parts, sum(parts.apply(f"{k}_proj", 0, parts.norm(f"{k}_norm", 0, v)) for k, v in inputs.items())
+    )
+
+
+def _layers(config, parts, x):
     for layer in range(config.num_hidden_layers):
         before = x
         x = x + _mixer_of(config, layer)(config, parts, layer, x)

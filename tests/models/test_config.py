@@ -8,7 +8,7 @@ from tinychat.conversion.convert import expected_shapes
 from tinychat.errors import CheckpointError, UnsupportedModelError
 from tinychat.models.architectures import parse_config, read_config, supported_families
 from tinychat.models.rope import angle_set
-from tinychat.models.tensors import whole_and_rows
+from tinychat.models.tensors import whole_and_part
 
 FAMILIES = supported_families()
 REPO = Path(__file__).parents[2]
@@ -542,7 +542,7 @@ def test_parameters_equal_transformers(architecture, switches):
     their_config = transformers.AutoConfig.for_model(FAMILIES[architecture].model_type, **raw)
     with torch.device("meta"):
         names = {name for name, _ in transformers.AutoModelForCausalLM.from_config(their_config).named_parameters()}
-    ours = {whole_and_rows(name)[0] for name, _ in expected_shapes(parse_config(raw, "config.json"))}
+    ours = {whole_and_part(name)[0] for name, _ in expected_shapes(parse_config(raw, "config.json"))}
     assert {name.removesuffix(".weight") if name.endswith(WITHOUT_ENDING) else name for name in ours} == names
 
 

@@ -18,7 +18,7 @@ from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.models.architectures import linears, norms, tables
 from tinychat.models.config import ModelConfig
 from tinychat.models.passthrough import Form
-from tinychat.models.tensors import whole_and_rows
+from tinychat.models.tensors import whole_and_part
 
 # Rows of this length or less are not brought to length 1: as torch.nn.functional.normalize has it.
 SHORTEST = 1e-12
@@ -111,10 +111,10 @@ def adjusted(tensors: Tensors, config: ModelConfig, done: Collection[str] = ()) 
 
     def adjust(name: str, **adjustment: Any) -> None:
         """Adjust a tensor, under whichever name it has; `adjustment` is empty where it stays as it is."""
-        whole, rows = whole_and_rows(name)
+        whole, part = whole_and_part(name)
         found = next((other for other in (whole, *other_names(whole)) if other in tensors.by_name), None)
         if found is not None:
-            tensor = part_of(tensors.by_name[found], name, rows) if rows else tensors.by_name[found]
+            tensor = part_of(tensors.by_name[found], name, part) if part else tensors.by_name[found]
             changed[name] = AdjustedTensor(tensor, **adjustment) if adjustment else tensor
 
     for linear in linears(config):

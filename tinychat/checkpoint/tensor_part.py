@@ -1,10 +1,13 @@
-"""Rows of a tensor as a tensor of their own: of one expert, or of one of the parts that share a tensor."""
+"""Rows or columns of a tensor as a tensor of their own: of one expert, or of one of the parts that share a tensor."""
+
+import numpy as np
 
 from tinychat.checkpoint.group_codes import GroupCodes
 from tinychat.checkpoint.mapping import FloatArray
 from tinychat.checkpoint.tensors import Tensor
 from tinychat.errors import CheckpointError
 from tinychat.models.passthrough import Form
+from tinychat.models.tensors import Part
 
 
 class TensorPart(Tensor):
@@ -41,10 +44,33 @@ class TensorPart(Tensor):
         return self._tensor.read_codes(self._first + start, self._first + stop)
 
 
-def part_of(tensor: Tensor, name: str, rows: tuple[int, ...]) -> TensorPart:
-    """Return the rows of a tensor that `tinychat.models.tensors.whole_and_rows` gave for a name."""
-    first, stop, whole = rows
-    count, *columns = tensor.shape
-    if count != whole:
-        raise CheckpointError(f"{tensor.path}: {name} is of a tensor of {count} rows: download the checkpoint again")
-    return TensorPart(tensor, first, (stop - first, *columns))
+class TensorColumns(Tensor):
+    """Columns of a matrix as a tensor of their own."""
+
+    def __init__(self, tensor: Tensor, part: Part) -> None:
+        self.path, self._tensor, self._part = tensor.path, tensor, part
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of these columns."""
+        return self._tensor.shape[0], self._part.stop - self._part.first
+
+    def read(self, start: int, stop: int) -> FloatArray:
+        """Return rows ``start..stop-1``."""
+        return np.ascontiguousarray(self._tensor.read(start, stop)[:, self._part.first : self._part.stop])
+
+    @property
+    def kind(self) -> str:
+        """Name of the tensor's type."""
+        return self._tensor.kind
+
+
+def part_of(tensor: Tensor, name: str, part: Part) -> TensorPart | TensorColumns:
+    """Return the rows or columns of a tensor that `tinychat.models.tensors.whole_and_part` gave for a name."""
+    shape = tensor.shape
+    if len(shape) <= part.axis or shape[part.axis] != part.whole:
+        wanted = f"{part.whole} {'columns' if part.axis else 'rows'}"
+        raise CheckpointError(f"{tensor.path}: {name} is of a tensor with {wanted}: download the checkpoint again")
+    if part.axis:
+        return TensorColumns(tensor, part)
+    return TensorPart(tensor, part.first, (part.stop - part.first, *shape[1:]))

@@ -109,6 +109,15 @@ class MambaLayer(NamedTuple):
     layer: np.ndarray  # int64: among those with a state
 
 
+class DraftInput(NamedTuple):
+    """The input of a draft head (`models.draft_head`), which stands where others norm their embeddings."""
+
+    embedding_norm: Any
+    embedding_proj: Any
+    hidden_norm: Any
+    hidden_proj: Any
+
+
 class Layer(NamedTuple):
     """One layer; stacked, each array has one more axis in front, of length L.
 
@@ -125,7 +134,7 @@ class Parameters(NamedTuple):
 
     embed_tokens: Any
     embed_positions: Any  # float32 [P, D]
-    embed_norm: Any
+    embed_norm: Any  # a norm, or `DraftInput`
     layers: Layer  # stacked
     norm: Any
     lm_head: Any
@@ -157,7 +166,8 @@ class Scratch(NamedTuple):
 
     x: Any  # activations, in the form that the linears read
     hidden: np.ndarray  # float32 [C, D]: the residual stream
-    last_hidden: np.ndarray  # float32 [C, D]: of the rows whose logits are wanted
+    # float32 [C, D]: of the rows whose logits are wanted; before, the hidden states that a draft head reads
+    last_hidden: np.ndarray
     qkv: np.ndarray  # float32 [C, (H + 2 G) d + slack], or what stands in the place of queries, keys and values
     attended: np.ndarray  # float32 [C, H d]
     gate_up: np.ndarray  # float32 [C, 2 F + slack]

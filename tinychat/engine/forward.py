@@ -16,6 +16,7 @@ Three kinds of arrays stay apart: parameters (never written), scratch (allocated
 
 from tinychat.engine.arguments import (
     DeltaLayer,
+    DraftInput,
     ExpertMlp,
     GatedAttention,
     MambaLayer,
@@ -77,7 +78,7 @@ def embed_ids(team, p, sizes, s, batch):
     T = batch.counts[0]
     embed(team, T, p.embed_tokens, batch.ids, sizes, s.hidden)
     embed_positions(team, T, p.embed_positions, batch.positions, s.hidden)
-    norm_embedding(team, T, p.embed_norm, sizes, s.hidden)
+    norm_embedding(team, T, p.embed_norm, sizes, s)
 
 
 def run_layer(team, w, sizes, cache, s, attention, batch):
@@ -104,9 +105,17 @@ def embed_positions(team, T, vectors, positions, hidden):
 
 
 @unless(norm=NoNorm)
-def norm_embedding(team, T, norm, sizes, hidden):
+def norm_embedding(team, T, norm, sizes, s):
     """Norm the embeddings."""
-    norm_rows(team, T, norm, sizes, hidden)
+    norm_rows(team, T, norm, sizes, s.hidden)
+
+
+@norm_embedding.where(norm=DraftInput)
+def _(team, T, norm, sizes, s):
+    quantize_normed(team, T, s.hidden, norm.embedding_norm, sizes, norm.embedding_proj, s)
+    linear(team, T, norm.embedding_proj, s, s.hidden, STORE)
+    quantize_normed(team, T, s.last_hidden, norm.hidden_norm, sizes, norm.hidden_proj, s)
+    linear(team, T, norm.hidden_proj, s, s.hidden, ADD)
 
 
 @by_kind

@@ -8,6 +8,7 @@ import numpy as np
 from tinychat.engine.arguments import (
     Attention,
     DeltaLayer,
+    DraftInput,
     ExpertMlp,
     GatedAttention,
     GatedMlp,
@@ -45,6 +46,7 @@ from tinychat.kernels.variants import (
 from tinychat.kernels.weights import Float32Weight, Int4Weight, Int8Weight, PerLayer, SplitWeight
 from tinychat.models.config import ModelConfig
 from tinychat.models.delta_net import GATES
+from tinychat.models.draft_head import INPUT_NORMS, INPUTS
 from tinychat.models.experts import ROUTER, Experts
 from tinychat.models.folder import ModelFolder
 from tinychat.models.layout import FREQUENT, stored_linears
@@ -129,7 +131,7 @@ def parameters_of(config: ModelConfig, tensors: Tensors) -> Parameters:
     return Parameters(
         embed_tokens=tensors.embedding(),
         embed_positions=tensors.positions(),
-        embed_norm=tensors.norm("embed_norm"),
+        embed_norm=_draft_input(tensors) if config.is_draft_head else tensors.norm("embed_norm"),
         layers=Layer(
             mixer=_per_layer(L, config.attention_layers, _attention(config, tensors), _other_mixer(config, tensors)),
             cache_layer=np.array(_cache_layers(config), np.int64),
@@ -139,6 +141,11 @@ def parameters_of(config: ModelConfig, tensors: Tensors) -> Parameters:
         lm_head=tensors.embedding() if config.tie_word_embeddings else tensors.weight("lm_head"),
         cap=Unchanged() if config.logits_softcap is None else SoftCap(np.float32(config.logits_softcap)),
     )
+
+
+def _draft_input(tensors: Tensors) -> DraftInput:
+    embedding, hidden = zip(map(tensors.norm, INPUT_NORMS), map(tensors.weight, INPUTS))
+    return DraftInput(*embedding, *hidden)
 
 
 def _cache_layers(config: ModelConfig) -> list[int]:

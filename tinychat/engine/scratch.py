@@ -49,7 +49,7 @@ def allocate_scratch(
         states=NoStates(),
         **floats("hidden", "last_hidden", "qkv", "attended", "gate_up", "branch"),
     )
-    if config.state_layers:
+    if config.state_layers or config.gated_attention:
         inputs = FloatActivations(np.zeros(tokens * widths.states.inputs.x.columns, np.float32))
         arrays = floats("gates", "factors", "out", "heads", widths=widths.states)
         scratch = scratch._replace(states=DeltaScratch(inputs=FloatScratch(inputs, rows, tiles), **arrays))

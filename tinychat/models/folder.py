@@ -64,7 +64,7 @@ class ModelFolder:
     tensors: dict[str, NDArray[np.generic]]
 
 
-def header_of(specs: dict[str, TensorSpec]) -> tuple[bytes, dict[str, int]]:
+def header_of(specs: Mapping[str, TensorSpec]) -> tuple[bytes, dict[str, int]]:
     """Return the header of a weight file, and the offset of each tensor's data in the file."""
     entries: dict[str, object] = {"__metadata__": {"format": "tinychat"}}
     begin, starts = 0, {}

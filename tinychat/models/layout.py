@@ -12,6 +12,7 @@ from tinychat.errors import SettingError
 from tinychat.models.architectures import linears, norms, tables
 from tinychat.models.config import ModelConfig
 from tinychat.models.delta_net import GATES
+from tinychat.models.draft_head import INPUTS
 from tinychat.models.experts import ROUTER
 from tinychat.models.mamba import STEPS
 from tinychat.models.passthrough import NATIVE, Form, PassthroughLinear
@@ -38,6 +39,7 @@ LINEARS = (
     "mamba_in_proj",
     STEPS,
     "mamba_out_proj",
+    *INPUTS,
     "lm_head",
 )
 UNQUANTIZED = (ROUTER, GATES, STEPS)

@@ -15,11 +15,12 @@ from tinychat.models.config import ModelConfig, read_layer_types
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import LAYER, TensorNames, decoder_linears, decoder_norms
 from tinychat.models.delta_net import GATES, DeltaNet, read_delta_net
+from tinychat.models.draft_head import INPUT_NORMS, INPUTS
 from tinychat.models.experts import with_num_experts
 from tinychat.models.families import experts
-from tinychat.models.family import Family
+from tinychat.models.family import DraftHead, Family
 from tinychat.models.state_layers import LANES
-from tinychat.models.tensors import Linear, Norm, Order
+from tinychat.models.tensors import Linear, Norm, Order, columns_of
 
 DELTA = f"{LAYER}linear_attn."
 KINDS = ("linear_attention", "full_attention")
@@ -105,6 +106,23 @@ def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
     return [*found, Norm("delta_taps", f"{DELTA}conv1d", size, count, padded=False, at=at, flattened=True)]
 
 
+def head_linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
+    """List the linear layers of the draft head: one matrix reads an embedding and a hidden state."""
+    D = config.hidden_size
+    inputs = zip(INPUTS, columns_of("model.fc", D, D))
+    return [*decoder_linears(config, names), *(Linear(name, (source,), (D,), D, None) for name, source in inputs)]
+
+
+def head_norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
+    """List the norms of the draft head."""
+    inputs = {name: f"model.pre_fc_norm_{name.removesuffix('_norm')}" for name in INPUT_NORMS}
+    found = decoder_norms(config, replace(names, norms={**names.norms, **inputs}))
+    return [replace(each, offset=1.0) for each in found]
+
+
+DRAFT_HEAD = DraftHead("mtp.", head_linears, head_norms)
+
+
 def _net(config: ModelConfig) -> DeltaNet:
     assert config.delta_net is not None
     return config.delta_net
@@ -142,4 +160,5 @@ QWEN3_NEXT = Family(
     norms,
     partial_rotary=True,
     prepared=with_num_experts,
+    draft_head=DRAFT_HEAD,
 )
