@@ -45,6 +45,7 @@ TOLD_APART = {
     "smollm3": {"rotary_dims"},
     # Neither is done there.
     "qwen": {"rope_scaling", "log_temperature_length"},
+    "qwen3-next": {"architecture"},
     # Its own names for what these do not have.
     "falcon-7b": {"max_position_embeddings"},
 }

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from tinychat.checkpoint.adjusted import AdjustedTensor, adjusted
 from tinychat.checkpoint.gguf import ENDING, first_parts
-from tinychat.checkpoint.gguf_delta_net import VECTORS, restored
+from tinychat.checkpoint.gguf_delta_net import BOTH_GATES, VECTORS, gates_of, restored
+from tinychat.checkpoint.gguf_delta_net import GATES as DELTA_GATES
 from tinychat.checkpoint.gguf_families import FAMILIES as GGUF_FAMILIES
 from tinychat.checkpoint.gguf_families import NORMS, GgufFamily, GgufValues, positive
 from tinychat.checkpoint.gguf_file import GgufFile, GgufTensor, open_gguf
@@ -328,11 +329,14 @@ def open_gguf_tensors(folder: Path, file: Path, config: ModelConfig) -> Tensors:
     # Of Gated DeltaNet, it is another tensor.
     is_fused = "blk.0.attn_qkv.weight" in stored and config.delta_net is None
     fused = fused_rows(config) if is_fused else {}
+    has_both_gates = any(f".{BOTH_GATES}." in name for name in stored)
     found: dict[str, Tensor] = {}
     for name, theirs in tensor_names(config, family).items():
         *block, kind, part = theirs.split(".")
         if kind in fused:
             theirs = ".".join([*block, "attn_qkv", part])
+        if has_both_gates and kind in DELTA_GATES:
+            theirs = ".".join([*block, BOTH_GATES, part])
         if theirs not in stored:
             continue
         tensor = stored[theirs]
@@ -351,6 +355,9 @@ def open_gguf_tensors(folder: Path, file: Path, config: ModelConfig) -> Tensors:
                 raise CheckpointError(f"{file}: the rows of {name} make no {heads} heads: download the file again")
             found[name] = AdjustedTensor(tensor, order=halves_order(tensor.shape[0], heads))
         elif config.delta_net is not None and _is_of_state(theirs, config):
-            found[name] = restored(tensor, theirs, config.delta_net)
+            if has_both_gates and kind in DELTA_GATES:
+                found[name] = gates_of(tensor, kind, config.delta_net)
+            else:
+                found[name] = restored(tensor, theirs, config.delta_net, not has_both_gates)
     join_halves(found, config)
     return adjusted(Tensors(folder, found), config, family.done)
