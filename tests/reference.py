@@ -408,7 +408,7 @@ class Weights:
 
     def norm(self, name, layer, x):
         """Return what a norm makes of the last axis; `x` where there is no such norm."""
-        if name not in self.norms:
+        if name not in self.norms or not self.norms[name].is_in(layer):
             return np.asarray(x, np.float64)
         norm, eps = self.norms[name], self.config.rms_norm_eps
         source = norm.source.format(layer)
@@ -528,8 +528,8 @@ def _delta_block(config, parts, layer, x):
     q, k = (each.reshape(len(x), net.key_heads, net.key_dim) for each in (q, k))
     decays = np.exp(-np.exp(part["A_log"]) * np.logaddexp(0, steps + part["dt_bias"]))
     heads = (len(x), net.value_heads, net.value_dim)
-    out, _ = delta_rule(q, k, v.reshape(heads), decays, 1 / (1 + np.exp(-rates)))
-    normed = rms_norm(out, part["norm"], config.rms_norm_eps) * silu(z.reshape(heads))
+    out, _ = delta_rule(q, k, v.reshape(heads), decays, net.rate_scale / (1 + np.exp(-rates)))
+    normed = rms_norm(out, part["norm"], net.norm_eps) * silu(z.reshape(heads))
     return parts.apply("delta_out_proj", layer, normed.reshape(len(x), -1))
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tinychat.checkpoint.group_codes import GroupCodes
 from tinychat.checkpoint.mapping import FloatArray
-from tinychat.checkpoint.tensor_part import part_of
+from tinychat.checkpoint.tensor_part import JoinedTensor, part_of
 from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.models.architectures import linears, norms, tables
 from tinychat.models.config import ModelConfig
@@ -109,12 +109,22 @@ def adjusted(tensors: Tensors, config: ModelConfig, done: Collection[str] = ()) 
     """
     changed = dict(tensors.by_name)
 
-    def adjust(name: str, **adjustment: Any) -> None:
-        """Adjust a tensor, under whichever name it has; `adjustment` is empty where it stays as it is."""
+    def find(name: str) -> Tensor | None:
+        """Return a tensor under whichever name it has."""
+        stem, _, ending = name.rpartition(".")
+        if "+" in stem:
+            parts = [find(f"{source}.{ending}") for source in stem.split("+")]
+            return None if None in parts else JoinedTensor(name, [part for part in parts if part is not None])
         whole, part = whole_and_part(name)
         found = next((other for other in (whole, *other_names(whole)) if other in tensors.by_name), None)
-        if found is not None:
-            tensor = part_of(tensors.by_name[found], name, part) if part else tensors.by_name[found]
+        if found is None:
+            return None
+        return part_of(tensors.by_name[found], name, part) if part else tensors.by_name[found]
+
+    def adjust(name: str, **adjustment: Any) -> None:
+        """Adjust a tensor; `adjustment` is empty where it stays as it is."""
+        tensor = find(name)
+        if tensor is not None:
             changed[name] = AdjustedTensor(tensor, **adjustment) if adjustment else tensor
 
     for linear in linears(config):

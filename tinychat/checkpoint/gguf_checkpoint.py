@@ -25,9 +25,7 @@ from tinychat.checkpoint.gguf_families import FAMILIES as GGUF_FAMILIES
 from tinychat.checkpoint.gguf_families import NORMS, GgufFamily, GgufValues, positive
 from tinychat.checkpoint.gguf_file import GgufFile, GgufTensor, open_gguf
 from tinychat.checkpoint.gguf_tokenizer import tokenizer_files
-from tinychat.checkpoint.group_codes import GroupCodes, concatenate
-from tinychat.checkpoint.mapping import FloatArray
-from tinychat.checkpoint.tensor_part import TensorPart
+from tinychat.checkpoint.tensor_part import JoinedTensor, TensorPart
 from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.errors import CheckpointError
 from tinychat.json_file import one_line
@@ -35,7 +33,6 @@ from tinychat.models.architectures import family_of, linears, norms, parse_confi
 from tinychat.models.config import ModelConfig
 from tinychat.models.delta_net import GATES
 from tinychat.models.embedder import embedder_files
-from tinychat.models.passthrough import Form
 from tinychat.models.tensors import Linear
 
 # GGUF's names of a linear's parts, by how many of them a family has as tensors of their own.
@@ -188,48 +185,6 @@ def _vector(files: Sequence[GgufFile], name: str) -> list[float] | None:
         raise CheckpointError(f"{tensor.path}: tensor {name} has shape {tensor.shape}: download the file again")
     numbers: list[float] = tensor.read(0, tensor.shape[0]).astype(np.float64).tolist()
     return numbers
-
-
-class JoinedTensor(Tensor):
-    """Several tensors of the same columns as one, their rows one below the other; `name` is for errors."""
-
-    def __init__(self, name: str, parts: Sequence[Tensor]) -> None:
-        self.path, self._name, self._parts = parts[0].path, name, parts
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the whole."""
-        shapes = [part.shape for part in self._parts]
-        if len({shape[1:] for shape in shapes}) > 1:
-            raise CheckpointError(f"{self.path}: the parts of {self._name} do not fit together: download it again")
-        return sum(shape[0] for shape in shapes), *shapes[0][1:]
-
-    def read(self, start: int, stop: int) -> FloatArray:
-        """Return rows ``start..stop-1``."""
-        rows: FloatArray = np.concatenate([part.read(*cut) for part, *cut in self._cuts(start, stop)])
-        return rows
-
-    @property
-    def kind(self) -> str:
-        """Name of their type, or of each."""
-        return " and ".join(dict.fromkeys(part.kind for part in self._parts))
-
-    @property
-    def form(self) -> Form | None:
-        """Form of the codes, where all are of one type."""
-        return self._parts[0].form if len({part.kind for part in self._parts}) == 1 else None
-
-    def read_codes(self, start: int, stop: int) -> GroupCodes:
-        """Return rows ``start..stop-1`` as codes."""
-        return concatenate([part.read_codes(*cut) for part, *cut in self._cuts(start, stop)])
-
-    def _cuts(self, start: int, stop: int) -> Iterator[tuple[Tensor, int, int]]:
-        """Yield each part with the rows of it that the rows ``start..stop-1`` have."""
-        first = 0
-        for part in self._parts:
-            rows = part.shape[0]
-            yield part, min(max(start - first, 0), rows), min(max(stop - first, 0), rows)
-            first += rows
 
 
 def expert_of(tensor: GgufTensor, name: str, expert: int) -> TensorPart:

@@ -137,7 +137,7 @@ class FloatStages:
         rates, steps = np.split(gates.take(), 2, axis=1)
         speed = np.exp(self._source.vector(log_decay))
         decays = np.exp(-speed * np.logaddexp(np.float32(0), steps + self._source.vector(bias)))
-        factors.value = decays, sigmoid(rates)
+        factors.value = decays, sizes.rate_scale * sigmoid(rates)
 
     def delta_rule(self, batch, x, factors, layer, sizes, out):
         by_text = [
@@ -149,7 +149,7 @@ class FloatStages:
 
     def norm_gated(self, T, x, gain, sizes, out):
         gates = x.take()[:, self._config.delta_net.channels :]
-        out.value = gated_norm(out.take(), gates, self._source.vector(gain), sizes.rms_norm_eps)
+        out.value = gated_norm(out.take(), gates, self._source.vector(gain), sizes.state_norm_eps)
 
     def step_factors(self, T, steps, log_decay, bias, limits, sizes, factors):
         found = np.logaddexp(np.float32(0), steps.take() + self._source.vector(bias)).clip(*limits)

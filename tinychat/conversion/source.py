@@ -64,9 +64,9 @@ class Source:
         parts = [self._tensors.read(f"{source}.bias") for source in linear.names(shard)]
         return np.concatenate([part.astype(np.float32) for part in parts])
 
-    def has_norm(self, name: str) -> bool:
-        """Return whether the model has a norm."""
-        return name in self._norms
+    def has_norm(self, name: str, layer: int) -> bool:
+        """Return whether a layer has a norm."""
+        return name in self._norms and self._norms[name].is_in(layer)
 
     def norm_tensors(self, name: str, layer: int = 0) -> list[str]:
         """Return the checkpoint's names of a norm's gains and, if it has them, biases."""

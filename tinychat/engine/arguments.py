@@ -159,6 +159,8 @@ class ModelDims(NamedTuple):
     key_dim: int = 0
     value_dim: int = 0
     taps: int = 0
+    rate_scale: np.float32 = np.float32(1)  # of Gated DeltaNet
+    state_norm_eps: np.float32 = np.float32(0)  # of its norm
 
 
 class Scratch(NamedTuple):

@@ -67,7 +67,8 @@ class NamedTensors:
 
     def norm(self, name: str, layers: Sequence[int] = (0,)) -> NamedVector | NoNorm:
         """Return a norm."""
-        return NamedVector(self._norms[name], tuple(layers)) if name in self._norms else NoNorm()
+        norm = self._norms.get(name)
+        return NamedVector(norm, tuple(layers)) if norm and any(map(norm.is_in, layers)) else NoNorm()
 
     def vectors(self, name: str, factor: float = 1.0) -> Any:
         """Return other vectors, without the factor."""

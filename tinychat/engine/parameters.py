@@ -44,6 +44,7 @@ from tinychat.kernels.variants import (
     WidthNorm,
 )
 from tinychat.kernels.weights import Float32Weight, Int4Weight, Int8Weight, PerLayer, SplitWeight
+from tinychat.models.architectures import norms
 from tinychat.models.config import ModelConfig
 from tinychat.models.delta_net import GATES
 from tinychat.models.draft_head import INPUT_NORMS, INPUTS
@@ -71,6 +72,7 @@ class FolderTensors:
     def __init__(self, folder: ModelFolder) -> None:
         self._folder, self._config, self._tensors = folder, folder.config, folder.tensors
         self._stacks = {linear.name: linear.stack for linear in stored_linears(folder.config, folder.quantization)}
+        self._norms = {norm.name: norm for norm in norms(folder.config)}
 
     def embedding(self) -> Any:
         """Return the embedding, whose first rows may be stored apart."""
@@ -88,8 +90,11 @@ class FolderTensors:
         return kind(*(self._tensors[f"{name}.{part}"] for part in parts), bias)
 
     def norm(self, name: str, layers: Sequence[int] | None = None) -> Any:
-        """Return the norms of some layers, or one outside of them; `NoNorm` where the model has none."""
-        if name not in self._tensors:
+        """Return the norms of some layers, or one outside of them; `NoNorm` where the model has none.
+
+        Where only some of the layers have one, the others get any, which is not read.
+        """
+        if name not in self._tensors or not (layers is None or any(map(self._norms[name].is_in, layers))):
             return NoNorm()
         gain = self._tensors[name]
         parts = [gain]
@@ -97,6 +102,8 @@ class FolderTensors:
             parts.append(self._tensors.get(f"{name}.bias", np.zeros_like(gain)))
         if layers is None:
             parts = [part.reshape(-1) for part in parts]
+        elif at := self._norms[name].at:
+            parts = [part[[at.index(layer) if layer in at else 0 for layer in layers]] for part in parts]
         elif 0 < len(layers) < len(gain):
             parts = [part[list(layers)] for part in parts]
         return LayerNorm(*parts) if self._config.layer_norm else RmsNorm(*parts)
@@ -246,7 +253,14 @@ def _mlp(config: ModelConfig, tensors: Tensors) -> Any:
     """Return the MLPs of all layers, of which some or all may have experts."""
     L, experts = config.num_hidden_layers, config.experts
     if experts is None:
-        return _dense_mlp(config, tensors, range(L))
+        mlp = _dense_mlp(config, tensors, range(L))
+        if not config.normed_after:
+            return mlp
+        assert isinstance(mlp, GatedMlp)
+        # Both kinds have the weights of all layers, of which each layer reads its own.
+        indices = np.array([~layer if layer in config.normed_after else layer for layer in range(L)], np.int64)
+        before = mlp._replace(post_mlp_layernorm=NoNorm())
+        return PerLayer(indices, before, mlp._replace(post_attention_layernorm=NoNorm()))
     dense = experts.dense_layers(L)
     dense_mlp = _dense_mlp(config, tensors, dense) if dense else None
     return _per_layer(L, experts.layers, _expert_mlp(config, tensors, experts), dense_mlp)
@@ -292,7 +306,8 @@ def dims_of(config: ModelConfig) -> ModelDims:
     experts = (
         (found.intermediate_size, found.shared_intermediate_size, found.norm_topk_prob) if found else (0, 0, False)
     )
-    states = (net.key_heads, net.value_heads, net.key_dim, net.value_dim, net.taps) if net else ()
+    states = (net.key_heads, net.value_heads, net.key_dim, net.value_dim, net.taps) if net else (0,) * 5
+    delta = config.delta_net and (np.float32(config.delta_net.rate_scale), np.float32(config.delta_net.norm_eps))
     return ModelDims(
         config.num_hidden_layers,
         config.num_attention_heads,
@@ -303,4 +318,5 @@ def dims_of(config: ModelConfig) -> ModelDims:
         np.float32(config.embedding_multiplier),
         *experts,
         *states,
+        *(delta or ()),
     )

@@ -78,6 +78,7 @@ class ModelConfig:
     gated_attention: bool = False  # queries come with gates, whose sigmoid multiplies what attention gives
     delta_net: DeltaNet | None = None  # the layers that have a state instead of attention
     mamba: Mamba | None = None  # the same
+    normed_after: tuple[int, ...] = ()  # of layers that differ, those normed after attention and MLP, not before
     is_draft_head: bool = False  # it reads the hidden states of another model: `models.draft_head`
     writes: bool = True  # False for a model that gives embeddings: it has no output matrix, or one that means nothing
 

@@ -83,6 +83,10 @@ class Norm:
     at: tuple[int, ...] = ()
     flattened: bool = False
 
+    def is_in(self, layer: int) -> bool:
+        """Return whether a layer has it."""
+        return not self.at or layer in self.at
+
     @property
     def sources(self) -> list[str]:
         """Names in the checkpoint, without ``.weight``, by layer."""
@@ -109,6 +113,11 @@ def rows_of(source: str, *sizes: int) -> list[str]:
 def columns_of(source: str, *sizes: int) -> list[str]:
     """Return the names of parts of a tensor that has the columns of several: ``name[,first:stop/columns]``."""
     return [name.replace("[", "[,") for name in rows_of(source, *sizes)]
+
+
+def joined(*sources: str) -> str:
+    """Return the name of several tensors as one, their rows one below the other."""
+    return "+".join(sources).replace("{}", "{0}")
 
 
 class Part(NamedTuple):
