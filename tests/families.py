@@ -21,7 +21,7 @@ SHORT, LONG = 40, 200  # prompt lengths that are compared
 SHORT_ROWS, LONG_ROWS = [39], [120, 199]  # the positions whose logits the goldens keep
 NEW_TOKENS = 16
 CONTEXT_SIZE = 256
-DELTA_NETS, TAPS = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"), 4
+DELTA_NETS, TAPS = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid"), 4
 SIGMOIDS = ("glm4_moe", "lfm2_moe", "minimax_m2")
 MAMBAS = ("granitemoehybrid",)
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
@@ -47,6 +47,7 @@ def kind_of(variant):
         experts.sigmoid,
     )
     hybrid = bool(config.conv_layers), bool(config.delta_net), bool(config.mamba), config.gated_attention
+    flags += (bool(config.normed_after),)
     return *(name in found for name in names), *flags, *scores, config.qk_norm == "width", mixture, hybrid
 
 
@@ -207,12 +208,14 @@ def stored(variant, weights):
     linears share a tensor.
     """
     if variant.config["model_type"] in DELTA_NETS:
-        taps = {name: values.reshape(-1, 1, TAPS) for name, values in weights.items() if ".conv1d." in name}
+        taps = {name: values.reshape(-1, 1, TAPS) for name, values in weights.items() if "conv1d." in name}
         ends = (".A_log.weight", ".dt_bias.weight")
         found = {
             name.removesuffix(".weight") if name.endswith(ends) else name: values
             for name, values in (weights | taps).items()
         }
+        if variant.config["model_type"] == "olmo_hybrid":
+            found = _with_taps_apart(found, parse_config(variant.config, variant.name).delta_net)
         return _with_stacked_experts(found) if variant.config["model_type"] == "qwen3_5_moe_text" else found
     if variant.config["model_type"] in MAMBAS:
         return with_whole_tensors(weights)
@@ -237,6 +240,16 @@ def stored(variant, weights):
     return found | {
         name: np.ascontiguousarray(np.stack([parts[i] for i in range(len(parts))])) for name, parts in stacks.items()
     }
+
+
+def _with_taps_apart(weights, net):
+    """Return weights with the taps of queries, keys and values in tensors of their own, as OLMo Hybrid has them."""
+    found = {}
+    for name, values in weights.items():
+        *sources, last = name.removesuffix(".weight").split("+")
+        cuts = np.split(values, np.cumsum([net.key_size, net.key_size])) if sources else [values]
+        found |= {f"{source}.weight" if sources else name: cut for source, cut in zip([*sources, last], cuts)}
+    return found
 
 
 def with_whole_tensors(weights):

@@ -26,8 +26,13 @@ ESSENTIALS = {
 # The code of these comes with their checkpoints.
 REMOTE = {"minicpm", "baichuan", "internlm2", "qwen", "chatglm"}
 OF_TRANSFORMERS = [name for name, family in FAMILIES.items() if family.model_type not in REMOTE]
-# Of those, whose parameters have the names of the checkpoint's tensors: transformers stacks the weights of experts.
-OF_DENSE = [name for name in OF_TRANSFORMERS if "num_experts_per_tok" not in FAMILIES[name].defaults]
+# Of those, whose parameters have the names of the checkpoint's tensors: transformers stacks the weights of experts, and
+# renames norms of OLMo Hybrid.
+OF_DENSE = [
+    name
+    for name in OF_TRANSFORMERS
+    if "num_experts_per_tok" not in FAMILIES[name].defaults and name != "OlmoHybridForCausalLM"
+]
 # Keys of older files: transformers 5 writes elsewhere what they say, or takes it as given.
 OLDER = {
     "hidden_act",
@@ -48,7 +53,13 @@ NEEDED = {
         "mamba_n_heads": 8,
         "num_local_experts": 0,
         "layer_types": ["linear_attention", "full_attention", "linear_attention"],
-    }
+    },
+    # Three quarters of 64 columns are three heads.
+    "OlmoHybridForCausalLM": {
+        "linear_num_key_heads": 3,
+        "linear_num_value_heads": 3,
+        "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+    },
 }
 # Attention in one of two layers, where a family has it in some.
 SOME_ATTENTION = {"full_attention_interval": 2}
@@ -143,7 +154,18 @@ def test_biases_and_norms_of_each_family():
         "Qwen3NextForCausalLM": (True, True, False, "head"),
         "Qwen3_5ForCausalLM": (True, True, False, "head"),
         "Qwen3_5MoeForCausalLM": (True, True, False, "head"),
+        "OlmoHybridForCausalLM": (True, True, False, "width"),
     }
+
+
+def test_olmo_hybrid():
+    config = parse("OlmoHybridForCausalLM", linear_allow_neg_eigval=False)
+    net = config.delta_net
+    assert (config.normed_after, net.rate_scale, net.norm_eps, net.key_dim, net.value_dim) == ((1,), 1.0, 1e-5, 16, 32)
+    assert parse("OlmoHybridForCausalLM").delta_net.rate_scale == 2.0
+    for keys in ({"rope_theta": None}, {"rope_parameters": {"rope_theta": None, "rope_type": "default"}}):
+        assert parse("OlmoHybridForCausalLM", **keys).rotary_dim == 0
+    assert parse("OlmoHybridForCausalLM").rotary_dim == 16
 
 
 def test_gemma_layers():

@@ -92,6 +92,19 @@ LFM2 = COMMON | {
     "pad_token_id": 0,
 }
 
+OLMO_HYBRID = (
+    COMMON
+    | DELTA_NET
+    | {
+        "architectures": ["OlmoHybridForCausalLM"],
+        "model_type": "olmo_hybrid",
+        "linear_num_key_heads": 6,
+        "layer_types": ["linear_attention", "full_attention", "linear_attention", "full_attention"],
+        "pad_token_id": 0,
+        "rms_norm_eps": 1e-3,
+        "rope_parameters": {"rope_theta": None, "rope_type": "default"},
+    }
+)
 QWEN3_5 = (
     COMMON
     | DELTA_NET
@@ -182,6 +195,7 @@ VARIANTS = [
     # Here it takes two layers.
     Variant("lfm2", LFM2),
     Variant("qwen3.5", QWEN3_5 | {"tie_word_embeddings": True, "attention_bias": True}),
+    Variant("olmo-hybrid", OLMO_HYBRID),
     Variant("seed-oss", SEED_OSS, "bfloat16"),
     Variant("arcee", ARCEE, "bfloat16"),
     Variant("helium", HELIUM | {"mlp_bias": True, "attention_bias": True}),
