@@ -15,6 +15,7 @@ FLOAT = 4  # bytes
 # What profiles call the inputs of linears that take them as they are.
 PLAIN_INPUTS = {
     "o_proj": "quantize attention",
+    "wide_o_proj": "quantize attention",
     "conv_out_proj": "quantize convolution",
     "delta_out_proj": "quantize states",
     "mamba_out_proj": "quantize states",
@@ -35,7 +36,19 @@ def layer_of(stacked, layer):
 
 @compiled_by("kv")
 def layer_cache(cache, layer):
-    """Return one layer of a cache."""
+    """Return one layer of a cache; outside of compiled code, of a list of `NamedCache`."""
+    return cache[layer] if cache else None
+
+
+@compiled_by("kv")
+def narrow_cache(cache):
+    """Return the layer's cache where heads are narrow."""
+    return cache
+
+
+@compiled_by("kv")
+def wide_cache(cache):
+    """Return the layer's cache where heads are wide."""
     return cache
 
 
@@ -113,18 +126,33 @@ def norm_width(counter, T, qkv, norm, sizes):
 @stage("rope")
 def rope_append(counter, T, batch, qkv, q_gain, k_gain, angles, rotary_dim, sizes, cache):
     """Rotate queries and keys, append keys and values to the cache."""
-    H, G, d = counter.heads
+    H, G, d = sizes.num_attention_heads, cache.heads, cache.head_dim
     qkv.need(padded((H + 2 * G) * d, LANES) + LANES)
     counter.note("rope and append", T * (H + 2 * G) * d * FLOAT, T * (H + G) * d * 2)
+
+
+@stage("rope")
+def norm_values(counter, T, qkv, sizes, cache):
+    """Norm the values of each head, without gains."""
+    size = cache.heads * cache.head_dim
+    counter.note("norms of values", T * size * 2 * FLOAT, T * size * 2)
+
+
+@stage("rope")
+def rotate_queries(counter, T, batch, qkv, q_gain, angles, rotary_dim, sizes, cache):
+    """Rotate queries, where a layer has no keys and values of its own."""
+    size = sizes.num_attention_heads * cache.head_dim
+    qkv.need(padded(size, LANES) + LANES)
+    counter.note("rope and append", T * size * FLOAT, T * size * 2)
 
 
 @stage("attend")
 def attend(counter, batch, qkv, sizes, window, scoring, cache, scratch, out):
     """Attend to all positions of the cache that are in the window."""
-    H, _, d = counter.heads
+    H, d = sizes.num_attention_heads, cache.head_dim
     out.need(H * d)
     seen = int(np.minimum(batch.positions + 1, window).sum())
-    counter.note("attention", (int(batch.positions[-1]) + 1) * cache, 2 * seen * H * d)
+    counter.note("attention", (int(batch.positions[-1]) + 1) * cache.bytes, 2 * seen * H * d)
 
 
 @stage("short_convolution")
@@ -216,6 +244,21 @@ def add_normed(counter, T, branch, norm, sizes, hidden):
     """Add to the residual stream what a norm makes of a branch."""
     branch.need(hidden.columns)
     counter.note("norms after", T * sizes.hidden_size * 3 * FLOAT, T * sizes.hidden_size * 4)
+
+
+@stage("layer_inputs")
+def take_inputs(counter, T, table, ids, projected, gain, layer, sizes, gate_up):
+    """Write a layer's inputs behind the gates of each token."""
+    size = sizes.layer_input_size
+    gate_up.need(size + max(size, counter.columns(table)) + LANES)
+    counter.note("inputs of layers", T * (counter.bytes(table) // table.rows + 3 * size * FLOAT), T * size * 4)
+
+
+@stage("layer_inputs")
+def scale_rows(counter, T, factor, hidden):
+    """Multiply the residual stream by a number."""
+    D = counter.config.hidden_size
+    counter.note("factors of layers", T * D * 2 * FLOAT, T * D)
 
 
 @stage("experts")

@@ -74,4 +74,6 @@ SoftmaxRouter = namedtuple("SoftmaxRouter", ())
 NoNorm = namedtuple("NoNorm", ())
 NoPositions = namedtuple("NoPositions", ())
 NoShared = namedtuple("NoShared", ())
+NoInputs = namedtuple("NoInputs", ())  # of layers, beside the residual stream
+NoEnd = namedtuple("NoEnd", ())
 Unchanged = namedtuple("Unchanged", ())  # scores and logits as they are

@@ -16,6 +16,7 @@ from tinychat.models.experts import ROUTER
 from tinychat.models.mamba import STEPS
 from tinychat.models.passthrough import NATIVE, Form, PassthroughLinear
 from tinychat.models.tensors import Linear
+from tinychat.models.varied_layers import LAYER_INPUTS
 
 DTYPES = ("int4", "int8", "f32", NATIVE)
 GROUP_SIZES = (32, 64, 128)
@@ -38,6 +39,16 @@ LINEARS = (
     "mamba_in_proj",
     STEPS,
     "mamba_out_proj",
+    "query_proj",
+    "wide_qkv_proj",
+    "wide_query_proj",
+    "wide_o_proj",
+    "wide_gate_up_proj",
+    "wide_down_proj",
+    LAYER_INPUTS,
+    "inputs_proj",
+    "input_gate",
+    "input_proj",
     "lm_head",
 )
 UNQUANTIZED = (ROUTER, GATES, STEPS)
