@@ -1,15 +1,21 @@
 """Layers whose heads are of two sizes and may read other layers' keys: the same bits however they are run."""
 
+import mmap
+import sys
+from pathlib import Path
+
 import engines
 import families
 import numpy as np
 import pytest
 import reference
 
+from tinychat.bench.random_model import write_random_model
 from tinychat.engine.blocks import bytes_per_position
 from tinychat.engine.sequence import new_sequence
 from tinychat.generate.sequence import logits_of_all
 from tinychat.models.architectures import parse_config
+from tinychat.models.folder import open_model_folder
 
 CONTEXT, LENGTH = 700, 600
 
@@ -106,3 +112,28 @@ def test_layers_that_read_others_keys_have_none():
     assert [config.cache_layer(layer) for layer in range(5)] == [0, 2, 1, 1, 2]
     # Values are padded to whole vectors.
     assert bytes_per_position(config, "f32") == 4 * (2 * (40 + 48) + 56 + 64)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what it was asked")
+def test_of_inputs_of_layers_only_what_is_looked_at_is_read(tmp_path):
+    shape = families.BY_NAME["gemma4"].config | {"intermediate_size": 160, "hidden_size_per_layer_input": 128}
+    (tmp_path / "model").mkdir()
+    folder = open_model_folder(write_random_model(shape, tmp_path / "model"))
+    table = folder.tensors["layer_inputs.packed"]
+    page = mmap.PAGESIZE
+    first, last = table.ctypes.data // page * page + page, (table.ctypes.data + table.nbytes) // page * page
+    flags = flags_of_mappings()
+    assert "rr" in flags[first, last]
+    assert "rr" not in next(found for (start, _), found in flags.items() if start == last)
+
+
+def flags_of_mappings():
+    """Return the flags of the parts of memory by their first and last address; "rr": read here and there."""
+    found, place = {}, None
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        first, *rest = line.split()
+        if not first.endswith(":"):
+            place = tuple(int(address, 16) for address in first.split("-"))
+        elif first == "VmFlags:":
+            found[place] = rest
+    return found
