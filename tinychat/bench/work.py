@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from tinychat.engine.states import state_bytes
 from tinychat.models.architectures import linears
 from tinychat.models.config import ModelConfig
-from tinychat.models.layout import FREQUENT, Quantization, TensorSpec, tensor_specs
+from tinychat.models.layout import FREQUENT, Quantization, TensorSpec, looked_up_bytes, tensor_specs
 from tinychat.models.tensors import Linear
-from tinychat.models.varied_layers import LAYER_INPUTS
 
 
 @dataclass(frozen=True)
@@ -29,13 +28,11 @@ def work_of(config: ModelConfig, quantization: Quantization, cache_bytes: int) -
     specs = tensor_specs(config, quantization)
     total = sum(spec.bytes for spec in specs.values())
     embedding = sum(spec.bytes for name, spec in specs.items() if name.startswith(("embed_tokens.", FREQUENT)))
-    # A token looks up a row of these.
-    tables = sum(spec.bytes for name, spec in specs.items() if name.startswith(LAYER_INPUTS))
     inside = [linear for linear in linears(config) if linear.layers is not None or linear.name == "inputs_proj"]
     return Work(
         weight_bytes=total
         - _bytes_not_chosen(config, specs)
-        - tables
+        - looked_up_bytes(specs)
         - (0 if config.tie_word_embeddings else embedding),
         cache_bytes=cache_bytes,
         state_bytes=2 * state_bytes(config),

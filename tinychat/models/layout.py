@@ -5,7 +5,7 @@ layers; query, key and value projections are one linear, gate and up projections
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tinychat.errors import SettingError
@@ -150,6 +150,11 @@ def tensor_specs(config: ModelConfig, quantization: Quantization) -> dict[str, T
     for table in tables(config):
         specs[table.name] = TensorSpec("F32", (table.rows, padded(table.columns, quantization.column_multiple)))
     return dict(sorted(specs.items(), key=lambda item: item[1].bytes % LINE != 0))
+
+
+def looked_up_bytes(specs: Mapping[str, TensorSpec]) -> int:
+    """Return the bytes of the embeddings for each layer: of these, memory holds what tokens have looked up."""
+    return sum(spec.bytes for name, spec in specs.items() if name.startswith(LAYER_INPUTS))
 
 
 def _linear_specs(linear: Linear, quantization: Quantization) -> Iterator[tuple[str, TensorSpec]]:
