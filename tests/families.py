@@ -223,8 +223,10 @@ def stored(variant, weights):
         }
         return _with_stacked_experts(found) if variant.config["model_type"] == "qwen3_5_moe_text" else found
     if variant.config["model_type"] in GEMMAS:
+        weights = _with_stacked_experts(weights)
         return {
-            name.removesuffix(".weight") if name.endswith("scalar.weight") else name: v for name, v in weights.items()
+            name.removesuffix(".weight") if name.endswith(("scalar.weight", "scale.weight")) else name: v
+            for name, v in weights.items()
         }
     if variant.config["model_type"] in MAMBAS:
         return _with_whole_tensors(weights)

@@ -672,9 +672,30 @@ def layer_angles(config, layer, T):
     return rope_angles(config, np.arange(T), T)
 
 
-def _mlp_block(config, parts, layer, x):
-    x = parts.norm("post_attention_layernorm", layer, x)
+def _mixed_block(config, parts, layer, x):
+    """Gemma 4's mixture: an MLP and experts side by side."""
+
+    def vector(name):
+        return np.asarray(parts.tensors[f"{parts.norms[name].source.format(layer)}.weight"], np.float64)
+
+    inner = _gated(config, parts.apply("gate_up_proj", layer, parts.norm("post_attention_layernorm", layer, x)))
+    out = parts.norm("mlp_norm", layer, parts.apply("down_proj", layer, inner))
+    logits = parts.apply("router", layer, parts.norm("router_norm", layer, x))
+    chosen, weights = choose_experts(logits, config.experts.num_experts_per_tok, True)
+    total, inputs = np.zeros_like(out), parts.norm("before_experts", layer, x)
+    for t, rank in np.ndindex(chosen.shape):
+        e = chosen[t, rank]
+        inner = _gated(config, parts.apply("expert_gate_up_proj", layer, inputs[t : t + 1], e))
+        given = parts.apply("expert_down_proj", layer, inner, e)[0]
+        total[t] += weights[t, rank] * vector("expert_scale")[e] * given
+    return parts.norm("post_mlp_layernorm", layer, out + parts.norm("experts_norm", layer, total))
+
+
+def _mlp_block(config, parts, layer, before):
+    x = parts.norm("post_attention_layernorm", layer, before)
     kind = "wide_" if config.varied and layer in config.varied.wide_mlps else ""
+    if config.varied and config.experts:
+        return _mixed_block(config, parts, layer, before)
     if config.experts and layer in config.experts.layers:
         return _mixture(config, parts, layer, x)
     if config.gated:

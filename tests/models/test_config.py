@@ -189,7 +189,11 @@ def test_gemma_4_layers():
         ({"attention_k_eq_v": True, "num_global_key_value_heads": 3}, "num_global_key_value_heads is 3"),
         ({"layer_types": ["full_attention"] * 3}, "layers of one kind only"),
         ({"use_bidirectional_attention": "all"}, "use_bidirectional_attention"),
-        ({"enable_moe_block": True}, "enable_moe_block"),
+        ({"enable_moe_block": True}, "num_experts is missing"),
+        (
+            {"enable_moe_block": True, "use_double_wide_mlp": True, "num_hidden_layers": 8, "num_kv_shared_layers": 2},
+            "moe",
+        ),
         ({"rope_parameters": {"full_attention": {"rope_theta": 1e6}}}, "rope_parameters"),
         ({"rope_parameters": {"full_attention": {"rope_theta": 1e6, "rope_type": "yarn"}}}, "rope type 'yarn'"),
     ],

@@ -209,6 +209,9 @@ class FloatStages:
         weights = np.take_along_axis(scores, e.chosen.value, axis=1)
         e.weights.value = weights / weights.sum(axis=1, keepdims=True) if norm_topk else weights
 
+    def scale_choices(self, T, scale, e):
+        e.weights.value = e.weights.value * self._source.vector(scale)[e.chosen.value]
+
     def group_rows(self, T, e):
         pass
 
@@ -228,6 +231,9 @@ class FloatStages:
     def linear_routed(self, weight, out, buffers, e):
         by_expert = enumerate(e.x.take(), weight.shard)
         out.value = (self._linear(weight.name, shard, x, None) for shard, x in by_expert)
+
+    def clear_rows(self, T, hidden, out):
+        out.value = np.zeros_like(hidden.value)
 
     def add_routed(self, T, shared, branch, hidden, e):
         chosen, weights = e.chosen.take(), e.weights.take()

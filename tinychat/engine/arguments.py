@@ -40,11 +40,21 @@ class ExpertMlp(NamedTuple):
 
     post_attention_layernorm: Any
     router: Any
-    routing: Any  # `SoftmaxRouter` or `SigmoidRouter`
+    routing: Any  # `SoftmaxRouter`, `ScaledRouter` or `SigmoidRouter`
     gate_up_proj: Any  # of all experts
     activation: Any
     down_proj: Any  # of all experts
     shared: Any  # `Shared` or `NoShared`
+
+
+class MixedMlp(NamedTuple):
+    """An MLP and experts beside each other, whose normed outputs are added."""
+
+    mlp: GatedMlp
+    experts: ExpertMlp
+    router_norm: Any  # before the router, which has one of its own
+    experts_norm: Any  # of what the experts give
+    norm: Any  # of the sum, before that is added to the residual stream
 
 
 class Attention(NamedTuple):

@@ -19,6 +19,7 @@ from tinychat.engine.arguments import (
     ExpertMlp,
     GatedAttention,
     MambaLayer,
+    MixedMlp,
     OthersKeys,
     ParallelMlp,
     PlainMlp,
@@ -33,6 +34,7 @@ from tinychat.engine.stages import (
     cap_rows,
     choose_experts,
     choose_scored,
+    clear_rows,
     convolve,
     delta_factors,
     delta_rule,
@@ -59,6 +61,7 @@ from tinychat.engine.stages import (
     quantize_routed_gated,
     rope_append,
     rotate_queries,
+    scale_choices,
     scale_rows,
     scan_steps,
     short_convolution,
@@ -68,7 +71,16 @@ from tinychat.engine.stages import (
     wide_cache,
 )
 from tinychat.engine.wiring import by_kind, unless
-from tinychat.kernels.variants import NoEnd, NoInputs, NoNorm, NoPositions, NoShared, SigmoidRouter, Unchanged
+from tinychat.kernels.variants import (
+    NoEnd,
+    NoInputs,
+    NoNorm,
+    NoPositions,
+    NoShared,
+    ScaledRouter,
+    SigmoidRouter,
+    Unchanged,
+)
 from tinychat.kernels.weights import ADD, STORE, PerLayer
 
 
@@ -304,8 +316,26 @@ def _(team, T, mlp, sizes, s):
 
 @run_mlp.where(mlp=ExpertMlp)
 def _(team, T, mlp, sizes, s):
+    run_experts(team, T, mlp, mlp.post_attention_layernorm, s.hidden, sizes, s)
+
+
+@run_mlp.where(mlp=MixedMlp)
+def _(team, T, mlp, sizes, s):
+    begin_mlp(team, T, mlp.mlp, sizes, s)
+    quantize_gated(team, T, s.gate_up, mlp.mlp.activation, mlp.mlp.size, mlp.mlp.down_proj, s)
+    linear(team, T, mlp.mlp.down_proj, s, s.branch, STORE)
+    norm_rows(team, T, mlp.mlp.post_mlp_layernorm, sizes, s.branch)
+    clear_rows(team, T, s.hidden, s.last_hidden)
+    run_experts(team, T, mlp.experts, mlp.router_norm, s.last_hidden, sizes, s)
+    add_normed(team, T, s.last_hidden, mlp.experts_norm, sizes, s.branch)
+    add_normed(team, T, s.branch, mlp.norm, sizes, s.hidden)
+
+
+@by_kind
+def run_experts(team, T, mlp, router_norm, out, sizes, s):
+    """Add to rows what the experts give that the router chooses."""
     shared, e = sizes.shared_intermediate_size > 0, s.experts
-    quantize_normed(team, T, s.hidden, mlp.post_attention_layernorm, sizes, mlp.router, e.routing)
+    quantize_normed(team, T, s.hidden, router_norm, sizes, mlp.router, e.routing)
     linear(team, T, mlp.router, e.routing, e.logits, STORE)
     route(team, T, mlp.routing, sizes, shared, e)
     group_rows(team, T, e)
@@ -314,7 +344,7 @@ def _(team, T, mlp, sizes, s):
     linear_routed(team, mlp.gate_up_proj, e.gate_up, s.tiles, e)
     quantize_routed_gated(team, T, mlp.activation, sizes.expert_intermediate_size, mlp.down_proj, s.rows, e)
     linear_routed(team, mlp.down_proj, e.down, s.tiles, e)
-    add_routed(team, T, shared, s.branch, s.hidden, e)
+    add_routed(team, T, shared, s.branch, out, e)
 
 
 @by_kind
@@ -326,6 +356,12 @@ def route(team, T, routing, sizes, shared, e):
 @route.where(routing=SigmoidRouter)
 def _(team, T, routing, sizes, shared, e):
     choose_scored(team, T, routing.bias, sizes.norm_topk_prob, shared, e)
+
+
+@route.where(routing=ScaledRouter)
+def _(team, T, routing, sizes, shared, e):
+    choose_experts(team, T, sizes.norm_topk_prob, shared, e)
+    scale_choices(team, T, routing.scale, e)
 
 
 @unless(shared=NoShared)

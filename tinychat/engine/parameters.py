@@ -16,6 +16,7 @@ from tinychat.engine.arguments import (
     LayerInput,
     LayerInputs,
     MambaLayer,
+    MixedMlp,
     ModelDims,
     OthersKeys,
     OwnKeys,
@@ -42,6 +43,7 @@ from tinychat.kernels.variants import (
     Relu,
     Relu2,
     RmsNorm,
+    ScaledRouter,
     Shared,
     SigmoidRouter,
     Silu,
@@ -306,6 +308,19 @@ def _mlp(config: ModelConfig, tensors: Tensors) -> Any:
         return _per_layer(L, config.varied.narrow_mlps, narrow, wide)
     if experts is None:
         return _dense_mlp(config, tensors, range(L))
+    if config.varied is not None:
+        beside = _dense_mlp(config, tensors, range(L))
+        assert isinstance(beside, GatedMlp)
+        return MixedMlp(
+            beside._replace(post_mlp_layernorm=tensors.norm("mlp_norm", range(L))),
+            _expert_mlp(config, tensors, experts)._replace(
+                post_attention_layernorm=tensors.norm("before_experts", range(L)),
+                routing=ScaledRouter(tensors.vectors("expert_scale")),
+            ),
+            tensors.norm("router_norm", range(L)),
+            tensors.norm("experts_norm", range(L)),
+            tensors.norm("post_mlp_layernorm", range(L)),
+        )
     dense = experts.dense_layers(L)
     dense_mlp = _dense_mlp(config, tensors, dense) if dense else None
     return _per_layer(L, experts.layers, _expert_mlp(config, tensors, experts), dense_mlp)

@@ -67,8 +67,8 @@ def add_positions(counter, T, vectors, positions, hidden):
 
 @stage("norms")
 def norm_rows(counter, T, norm, sizes, hidden):
-    """Norm the embeddings."""
-    counter.note("end of embedding", T * sizes.hidden_size * 3 * FLOAT, T * sizes.hidden_size)
+    """Norm the embeddings, or what a branch gives."""
+    counter.note("norms of rows", T * sizes.hidden_size * 3 * FLOAT, T * sizes.hidden_size)
 
 
 @stage("inputs")
@@ -278,6 +278,13 @@ def choose_scored(counter, T, bias, norm_topk, shared, e):
 
 
 @stage("experts")
+def scale_choices(counter, T, scale, e):
+    """Multiply the weights of chosen experts by numbers of their own."""
+    _, chosen = counter.experts
+    counter.note("choice of experts", T * chosen * 3 * FLOAT, T * chosen)
+
+
+@stage("experts")
 def group_rows(counter, T, e):
     """Give each choice its slot."""
     _, chosen = counter.experts
@@ -309,6 +316,13 @@ def linear_routed(counter, weight, out, buffers, e):
     count, chosen = counter.experts
     rows = counter.T * chosen
     counter.note(weight.name, counter.bytes(weight) // count * min(count, rows), rows * weight.rows * weight.columns)
+
+
+@stage("experts")
+def clear_rows(counter, T, hidden, out):
+    """Write zeros to rows."""
+    out.need(hidden.columns)
+    counter.note("sum of experts", T * counter.config.hidden_size * FLOAT)
 
 
 @stage("experts")

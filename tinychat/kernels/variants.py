@@ -57,6 +57,12 @@ class SigmoidRouter(NamedTuple):
     bias: np.ndarray  # float32 [E]
 
 
+class ScaledRouter(NamedTuple):
+    """A router whose probabilities are times a number of each expert."""
+
+    scale: np.ndarray  # float32 [E]
+
+
 class Shared(NamedTuple):
     """An expert of all tokens; the router's last row is its gate, unless it is a `SigmoidRouter`: that has none."""
 

@@ -3,7 +3,8 @@
 Layers without a window have larger heads than the others, of which only the first channels turn. Values are normed, as
 queries and keys are. The last layers of some models read the keys and values of the last layer of their kind before
 them. In these models, each layer gets a small embedding of the token, mixed with a projection of the large one, through
-a gate (github.com/huggingface/transformers, models/gemma4).
+a gate. In the mixture, experts stand beside the MLP of each layer, with norms of their own
+(github.com/huggingface/transformers, models/gemma4 and gemma4_unified).
 """
 
 from collections.abc import Mapping
@@ -12,13 +13,17 @@ from dataclasses import replace
 from tinychat.errors import UnsupportedModelError
 from tinychat.models.config import MAX_HEAD_DIM, ModelConfig, read_windows
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.decoder import ATTENTION, LAYER, TensorNames, decoder_linears, decoder_norms
+from tinychat.models.decoder import ATTENTION, LAYER, ExpertNames, TensorNames, decoder_linears, decoder_norms
+from tinychat.models.experts import ROUTER, Experts, read_experts
 from tinychat.models.families.gemma import FOUR_NORMS
 from tinychat.models.family import Family
 from tinychat.models.rope_scaling import RopeScaling
 from tinychat.models.tensors import Linear, Norm
 from tinychat.models.varied_layers import LAYER_INPUTS, VariedLayers
 
+EXPERT = f"{LAYER}experts.{{}}."
+EXPERTS = ExpertNames((f"{LAYER}router.proj",), (f"{EXPERT}gate_proj", f"{EXPERT}up_proj"), f"{EXPERT}down_proj")
+TENSORS = replace(FOUR_NORMS, experts=EXPERTS)
 _WINDOW, _ALL = "sliding_attention", "full_attention"
 
 
@@ -43,8 +48,6 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """All but every sixth layer have the window, unless the file names them, and the last one has none."""
     if values.get("use_bidirectional_attention") == "all":
         raise UnsupportedModelError(f'{values.source}: use_bidirectional_attention "all" is not supported')
-    if values.flag("enable_moe_block", False):
-        raise UnsupportedModelError(f"{values.source}: enable_moe_block true is not supported")
     count = config.num_hidden_layers
     windows = read_windows(values, count, lambda layer: (layer + 1) % 6 != 0 and layer + 1 < count)
     if all(windows) or not any(windows):
@@ -70,7 +73,17 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
         logits_softcap=values.optional_number("final_logit_softcapping", 1e-3, 1e9),
         embedding_multiplier=config.hidden_size**0.5,
         varied=varied,
+        experts=_read_experts(values, varied),
     )
+
+
+def _read_experts(values: ConfigValues, varied: VariedLayers) -> Experts | None:
+    """Read the experts, which stand beside the MLP in all layers or in none."""
+    if not values.flag("enable_moe_block", False):
+        return None
+    if varied.wide_mlps:
+        raise UnsupportedModelError(f"{values.source}: enable_moe_block beside use_double_wide_mlp is not supported")
+    return read_experts(values, "moe_intermediate_size", range(len(varied.sources)))
 
 
 def _read_varied(values: ConfigValues, config: ModelConfig, windows: tuple[int, ...]) -> VariedLayers:
@@ -139,7 +152,7 @@ def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
         if layers:
             found.append(Linear(f"{kind}gate_up_proj", names.gate_up, (F, F), D, len(layers), at=layers))
             found.append(Linear(f"{kind}down_proj", (names.down,), (D,), F, len(layers), at=layers))
-    found += [each for each in others if each.name == "lm_head"]
+    found += [each for each in others if each.name in (ROUTER, "lm_head") or each.experts]
     return found + _input_linears(config, varied)
 
 
@@ -165,6 +178,19 @@ def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
         own = varied.owners(layers)
         found.append(Norm(f"{kind}q_norm", f"{ATTENTION}q_norm", size, len(layers), padded=False, at=layers))
         found.append(Norm(f"{kind}k_norm", f"{ATTENTION}k_norm", size, len(own), padded=False, at=own))
+    if config.experts:
+        found += [
+            Norm(name, f"{LAYER}{source}_layernorm_{number}", D, L)
+            for name, source, number in (
+                ("mlp_norm", "post_feedforward", 1),
+                ("before_experts", "pre_feedforward", 2),
+                ("experts_norm", "post_feedforward", 2),
+            )
+        ]
+        found.append(Norm("router_norm", f"{LAYER}router.scale", D, L, scale=D**-0.5))
+        found.append(
+            Norm("expert_scale", f"{LAYER}router.per_expert_scale", config.experts.num_experts, L, padded=False)
+        )
     found.append(Norm("layer_scale", f"{LAYER}layer_scalar", 1, L, padded=False))
     if P := varied.input_size:
         projection = "model.per_layer_projection_norm"
@@ -200,13 +226,13 @@ GEMMA4 = Family(
     "Gemma4ForCausalLM",
     "gemma4_text",
     "Gemma 4 (text)",
-    "heads of two sizes, shared keys and values, embeddings for each layer, windows by layer, soft cap",
+    "heads of two sizes, shared keys and values, embeddings for each layer, experts beside MLPs, windows, soft cap",
     DEFAULTS,
     read,
-    FOUR_NORMS,
+    TENSORS,
     linears,
     norms,
-    names={"hidden_act": "hidden_activation"},
+    names={"hidden_act": "hidden_activation", "num_experts_per_tok": "top_k_experts"},
     prepared=prepared,
 )
 GEMMA4_UNIFIED = Family(
