@@ -24,6 +24,7 @@ CONTEXT_SIZE = 256
 DELTA_NETS, TAPS = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid"), 4
 SIGMOIDS = ("glm4_moe", "lfm2_moe", "minimax_m2")
 MAMBAS = ("granitemoehybrid",)
+GEMMAS = ("gemma4_text",)
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 
 
@@ -46,8 +47,12 @@ def kind_of(variant):
         len(experts.layers) < config.num_hidden_layers,
         experts.sigmoid,
     )
-    hybrid = bool(config.conv_layers), bool(config.delta_net), bool(config.mamba), config.gated_attention
     flags += (bool(config.normed_after),)
+    varied = config.varied and (
+        bool(config.varied.input_size),
+        config.varied.sources != (*range(len(config.varied.sources)),),
+    )
+    hybrid = varied, bool(config.conv_layers), bool(config.delta_net), bool(config.mamba), config.gated_attention
     return *(name in found for name in names), *flags, *scores, config.qk_norm == "width", mixture, hybrid
 
 
@@ -71,6 +76,9 @@ def weight_shapes(config):
             for part in one.names(shard)
         }
         shapes = dict(expected_shapes(parsed))
+        for one in architectures.linears(parsed):
+            if one.cut > 1:
+                shapes[f"{one.sources[0]}.weight"] = (one.rows[0] // one.cut, one.columns * one.cut)
         return {name: shape[::-1] if name[:-7] in turned else shape for name, shape in shapes.items()}
     hidden, inner, heads = (config[k] for k in ("hidden_size", "intermediate_size", "num_attention_heads"))
     head_dim = config.get("head_dim") or hidden // heads
@@ -217,6 +225,12 @@ def stored(variant, weights):
         if variant.config["model_type"] == "olmo_hybrid":
             found = _with_taps_apart(found, parse_config(variant.config, variant.name).delta_net)
         return _with_stacked_experts(found) if variant.config["model_type"] == "qwen3_5_moe_text" else found
+    if variant.config["model_type"] in GEMMAS:
+        weights = _with_stacked_experts(weights)
+        return {
+            name.removesuffix(".weight") if name.endswith(("scalar.weight", "scale.weight")) else name: v
+            for name, v in weights.items()
+        }
     if variant.config["model_type"] in MAMBAS:
         return with_whole_tensors(weights)
     if variant.config["model_type"] in SIGMOIDS:

@@ -46,6 +46,9 @@ OLDER = {
     "rotary_pct",
     "rotary_emb_base",
     "full_attention_interval",
+    "global_head_dim",
+    "sliding_attention_rope",
+    "full_attention_rope",
 }
 # What files of a family have to say.
 NEEDED = {
@@ -63,7 +66,7 @@ NEEDED = {
 }
 # Attention in one of two layers, where a family has it in some.
 SOME_ATTENTION = {"full_attention_interval": 2}
-WITHOUT_ENDING = ".A_log.weight", ".dt_bias.weight", "mamba.D.weight", ".conv1d.bias.weight"
+WITHOUT_ENDING = ".layer_scalar.weight", ".A_log.weight", ".dt_bias.weight", "mamba.D.weight", ".conv1d.bias.weight"
 
 
 def raw_config(architecture="LlamaForCausalLM", **changes):
@@ -110,6 +113,8 @@ def test_biases_and_norms_of_each_family():
         "GemmaForCausalLM": (True, True, False, None),
         "Gemma2ForCausalLM": (True, True, False, None),
         "Gemma3ForCausalLM": (True, True, False, "head"),
+        "Gemma4ForCausalLM": (True, True, False, "head"),
+        "Gemma4UnifiedForCausalLM": (True, True, False, "head"),
         "GlmForCausalLM": (True, False, False, None),
         "Glm4ForCausalLM": (True, False, False, None),
         "BloomForCausalLM": (True, True, True, None),
@@ -175,6 +180,49 @@ def test_gemma_layers():
     assert (gemma3.rope_theta, gemma3.sliding_rope_theta, gemma3.attention_scale) == (1e6, 1e4, 0.125)
     assert parse("GemmaForCausalLM", hidden_act="gelu").hidden_act == "gelu_tanh"
     assert parse("GemmaForCausalLM", hidden_size=100).embedding_multiplier == 10
+
+
+GEMMA4 = {"hidden_size_per_layer_input": 8, "global_head_dim": 48, "head_dim": 24}
+
+
+def test_gemma_4_layers():
+    config = parse("Gemma4ForCausalLM", num_hidden_layers=8, num_kv_shared_layers=2, **GEMMA4)
+    varied = config.varied
+    assert (varied.wide, varied.sources, varied.wide_mlps) == ((5, 7), (0, 1, 2, 3, 4, 5, 4, 5), ())
+    assert (config.rotary_dims[4:], config.sliding_windows[4:]) == ((24, 48, 24, 48), (512, 0, 512, 0))
+    assert config.cache_shapes == ((5, 2, 24), (1, 2, 48))
+    twice = parse("Gemma4ForCausalLM", num_hidden_layers=8, num_kv_shared_layers=2, use_double_wide_mlp=True, **GEMMA4)
+    assert twice.varied.wide_mlps == (6, 7)
+    # Keys are values where they are said to be, and only there the larger heads have a number of their own.
+    large = GEMMA4 | {"hidden_size_per_layer_input": 0, "num_global_key_value_heads": 1}
+    heads = [
+        parse("Gemma4ForCausalLM", attention_k_eq_v=flag, **large).varied.wide_key_value_heads for flag in (False, True)
+    ]
+    assert heads == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_kv_shared_layers": 2}, "num_kv_shared_layers"),
+        ({"num_kv_shared_layers": 3}, "num_kv_shared_layers is 3; expected an integer from 0 to 2"),
+        ({"global_head_dim": 47}, "global_head_dim is 47; expected an even number"),
+        ({"vocab_size_per_layer_input": 50}, "vocab_size_per_layer_input is 50; expected the vocab_size"),
+        ({"attention_k_eq_v": True, "num_global_key_value_heads": 3}, "num_global_key_value_heads is 3"),
+        ({"layer_types": ["full_attention"] * 3}, "layers of one kind only"),
+        ({"use_bidirectional_attention": "all"}, "use_bidirectional_attention"),
+        ({"enable_moe_block": True}, "num_experts is missing"),
+        (
+            {"enable_moe_block": True, "use_double_wide_mlp": True, "num_hidden_layers": 8, "num_kv_shared_layers": 2},
+            "moe",
+        ),
+        ({"rope_parameters": {"full_attention": {"rope_theta": 1e6}}}, "rope_parameters"),
+        ({"rope_parameters": {"full_attention": {"rope_theta": 1e6, "rope_type": "yarn"}}}, "rope type 'yarn'"),
+    ],
+)
+def test_other_gemma_4_is_refused(changes, message):
+    with pytest.raises((CheckpointError, UnsupportedModelError), match=message):
+        parse("Gemma4ForCausalLM", **GEMMA4 | changes)
 
 
 def test_layers_of_two_kinds_in_the_form_of_transformers_5():
@@ -535,6 +583,7 @@ def test_defaults_equal_transformers(architecture, tmp_path):
     # Heads enough for any number of key/value heads, and wide enough for what is rotated of each.
     heads = math.lcm(32, family.defaults.get("num_key_value_heads", 1))
     sizes = {**ESSENTIALS, "num_attention_heads": heads, "hidden_size": heads * 64}
+    sizes |= {"vocab_size": 262144} if "hidden_size_per_layer_input" in family.defaults else {}
     sizes |= SOME_ATTENTION if SOME_ATTENTION.keys() <= family.defaults.keys() else NEEDED.get(architecture, {})
     raw = {"architectures": [architecture], **{family.names.get(key, key): value for key, value in sizes.items()}}
     transformers.AutoConfig.for_model(family.model_type, **raw).save_pretrained(tmp_path)
@@ -563,7 +612,9 @@ def test_parameters_equal_transformers(architecture, switches):
     raw |= {"head_dim": 16} if architecture == "MinistralForCausalLM" else {}
     their_config = transformers.AutoConfig.for_model(FAMILIES[architecture].model_type, **raw)
     with torch.device("meta"):
-        names = {name for name, _ in transformers.AutoModelForCausalLM.from_config(their_config).named_parameters()}
+        model = transformers.AutoModelForCausalLM.from_config(their_config)
+    buffers = [name for name, _ in model.named_buffers() if name.endswith("layer_scalar")]
+    names = {*buffers, *(name for name, _ in model.named_parameters())}
     ours = {whole_and_part(name)[0] for name, _ in expected_shapes(parse_config(raw, "config.json"))}
     assert {name.removesuffix(".weight") if name.endswith(WITHOUT_ENDING) else name for name in ours} == names
 

@@ -95,19 +95,40 @@ class FloatStages:
 
     def rope_append(self, T, batch, qkv, q_gain, k_gain, angles, rotary_dim, sizes, cache):
         """Leave queries, keys and values of each text, heads first."""
-        found = qkv.take()
-        by_text = (found[start:stop] for start, stop in pairwise(batch.firsts))
-        qkv.value = (self._rotated_heads(each, q_gain, k_gain, angles, rotary_dim) for each in by_text)
+        H, G = self._config.num_attention_heads, cache.heads
 
-    def _rotated_heads(self, qkv, q_gain, k_gain, angles, rotary_dim):
-        T, (H, G, d) = len(qkv), self._heads
-        heads = qkv.reshape(T, H + 2 * G, d).transpose(1, 0, 2)
-        q, k, v = heads[:H], heads[H : H + G], heads[H + G :]
-        if isinstance(q_gain, NamedVector):
-            q, k = self._source.normed(q_gain, q), self._source.normed(k_gain, k)
-        table = _angles(sliding_rope(self._config) if angles else self._config, T)[:, :rotary_dim]
-        factors = (self._config.attention_scale * query_scales(self._config, range(T))).astype(np.float32)
-        return _rotated(q, table) * factors[:, None], _rotated(k, table), v
+        def parts(text):
+            q, k, v = np.split(_heads_first(text, cache.head_dim), [H, H + G])
+            return self._queries(q, q_gain, angles, rotary_dim), self._keys(k, k_gain, angles, rotary_dim), v
+
+        found = qkv.take()
+        qkv.value = (parts(found[start:stop]) for start, stop in pairwise(batch.firsts))
+        if cache.is_shared:
+            qkv.value = [*qkv.value]
+            cache.held = [(k, v) for _, k, v in qkv.value]
+
+    def norm_values(self, T, qkv, sizes, cache):
+        first = (sizes.num_attention_heads + cache.heads) * cache.head_dim
+        values = qkv.value[:, first:].reshape(len(qkv.value), -1, cache.head_dim)
+        values /= np.sqrt(np.square(values).mean(axis=-1, keepdims=True) + sizes.rms_norm_eps)
+
+    def rotate_queries(self, T, batch, qkv, q_gain, angles, rotary_dim, sizes, cache):
+        found = qkv.take()
+        texts = zip(pairwise(batch.firsts), cache.held)
+        qkv.value = (
+            (self._queries(_heads_first(found[start:stop], cache.head_dim), q_gain, angles, rotary_dim), k, v)
+            for (start, stop), (k, v) in texts
+        )
+
+    def _queries(self, q, gain, angles, rotary_dim):
+        factors = (self._config.attention_scale * query_scales(self._config, range(q.shape[1]))).astype(np.float32)
+        return self._keys(q, gain, angles, rotary_dim) * factors[:, None]
+
+    def _keys(self, k, gain, angles, rotary_dim):
+        if isinstance(gain, NamedVector):
+            k = self._source.normed(gain, k)
+        table = _angles(sliding_rope(self._config) if angles else self._config, k.shape[1])[:, :rotary_dim]
+        return _rotated(k, table)
 
     def attend(self, batch, qkv, sizes, window, scoring, cache, scratch, out):
         sinks = self._source.vector(scoring.sinks) if isinstance(scoring, AttentionSink) else None
@@ -169,6 +190,14 @@ class FloatStages:
     def norm_groups(self, T, gain, sizes, out):
         out.value = group_norm(out.take(), self._source.vector(gain), sizes.key_heads, sizes.rms_norm_eps)
 
+    def take_inputs(self, T, table, ids, projected, gain, layer, sizes, gate_up):
+        size, rows = sizes.layer_input_size, ids * sizes.num_hidden_layers + layer
+        of_layer = self._source.normed(gain, projected.value[:, layer * size : (layer + 1) * size])
+        gate_up.value = np.concatenate([gate_up.value, of_layer + self._source.rows(table.layout, rows)], axis=1)
+
+    def scale_rows(self, T, factor, hidden):
+        hidden.value = hidden.value * self._source.vector(factor)
+
     def choose_experts(self, T, norm_topk, shared, e):
         count = self._config.experts.num_experts
         e.chosen.value, e.weights.value = _choices(e.logits.value[:, :count], self._config.experts)
@@ -179,6 +208,9 @@ class FloatStages:
         e.chosen.value = order[:, : experts.num_experts_per_tok]
         weights = np.take_along_axis(scores, e.chosen.value, axis=1)
         e.weights.value = weights / weights.sum(axis=1, keepdims=True) if norm_topk else weights
+
+    def scale_choices(self, T, scale, e):
+        e.weights.value = e.weights.value * self._source.vector(scale)[e.chosen.value]
 
     def group_rows(self, T, e):
         pass
@@ -199,6 +231,9 @@ class FloatStages:
     def linear_routed(self, weight, out, buffers, e):
         by_expert = enumerate(e.x.take(), weight.shard)
         out.value = (self._linear(weight.name, shard, x, None) for shard, x in by_expert)
+
+    def clear_rows(self, T, hidden, out):
+        out.value = np.zeros_like(hidden.value)
 
     def add_routed(self, T, shared, branch, hidden, e):
         chosen, weights = e.chosen.take(), e.weights.take()
@@ -228,6 +263,11 @@ class FloatStages:
         return self._config.num_attention_heads, self._config.num_key_value_heads, self._config.head_dim
 
 
+def _heads_first(text: Floats, d: int) -> Floats:
+    """Return one text's heads of size d [n, T, d]."""
+    return text.reshape(len(text), -1, d).transpose(1, 0, 2)
+
+
 def _choices(logits: Floats, experts: Experts) -> tuple[NDArray[np.intp], Floats]:
     """Return the experts of each token [T, k], the likeliest first, and what each is multiplied by."""
     chosen = np.argsort(-logits, axis=1, kind="stable")[:, : experts.num_experts_per_tok]
@@ -242,6 +282,7 @@ def _activated_by_block(config: ModelConfig, inner: Floats) -> Floats:
     return np.concatenate(on_each(functools.partial(_activated, config), blocks))
 
 
+@np.errstate(over="ignore")  # of a power whose inverse is then zero
 def _activated(config: ModelConfig, inner: Floats) -> Floats:
     """Return ``activation(gate) * up`` [T, F] of [T, 2 F], or of an MLP without gates ``activation(up)`` of [T, F]."""
     activation = ACTIVATIONS[config.hidden_act]

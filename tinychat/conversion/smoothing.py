@@ -29,12 +29,16 @@ Factors = dict[str, NDArray[np.float32]]
 # The norm that gives a linear's inputs.
 BEFORE = {
     "qkv_proj": "input_layernorm",
+    "query_proj": "input_layernorm",
+    "wide_qkv_proj": "input_layernorm",
+    "wide_query_proj": "input_layernorm",
     "conv_in_proj": "input_layernorm",
     "delta_in_proj": "input_layernorm",
     GATES: "input_layernorm",
     "mamba_in_proj": "input_layernorm",
     STEPS: "input_layernorm",
     "gate_up_proj": "post_attention_layernorm",
+    "wide_gate_up_proj": "post_attention_layernorm",
     "up_proj": "post_attention_layernorm",
 }
 

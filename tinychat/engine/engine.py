@@ -203,7 +203,8 @@ class Engine:
             wanted += range(len(ids) - span.outputs, len(ids))
             batch.cos_sin[0, first : len(ids)] = self._cos_sin(start, stop, span.sequence_length)
             if len(batch.cos_sin) > 1:
-                batch.cos_sin[1, first : len(ids)] = self._sliding_cos_sin[start:stop]
+                turns = self._sliding_cos_sin[start:stop]
+                batch.cos_sin[1, first : len(ids), : turns.shape[1]] = turns
             batch.tables[i, : len(table)] = table
             if span.hidden is not None:
                 self._lasting[2].last_hidden[first : len(ids), : self.config.hidden_size] = span.hidden
@@ -233,8 +234,8 @@ class Engine:
 
     def costs(self, T: int, start: int) -> list[Cost]:
         """Return the cost of each stage of a step of `T` tokens after `start` others."""
-        cache_bytes = bytes_per_position(self.config, self.kv) // len(self.config.cache_layers)
-        return count_step(self.config, self._folder.quantization, T, start, cache_bytes).costs
+        position_bytes = bytes_per_position(self.config, self.kv)
+        return count_step(self.config, self._folder.quantization, T, start, position_bytes).costs
 
     def stage_seconds(self, run: Callable[[], object]) -> NDArray[np.float64]:
         """Return the seconds of each stage in the one step that `run` takes; nobody else may use the engine."""

@@ -47,7 +47,7 @@ def allocate_scratch(
         tiles=tiles,
         experts=NoExperts(),
         states=NoStates(),
-        **floats("hidden", "last_hidden", "qkv", "attended", "gate_up", "branch"),
+        **floats("hidden", "last_hidden", "qkv", "attended", "gate_up", "branch", "inputs"),
     )
     if config.state_layers or config.gated_attention:
         inputs = FloatActivations(np.zeros(tokens * widths.states.inputs.x.columns, np.float32))
@@ -90,7 +90,8 @@ def activations(
 
 def allocate_attention(config: ModelConfig, context_size: int, threads: int, kv: str) -> AttentionScratch:
     """Return attention's scratch for sequences of up to `context_size` tokens."""
-    return attention_scratch(kv, config.head_dim, threads, max_partials(context_size, threads))
+    largest = max(size for _, _, size in config.cache_shapes)
+    return attention_scratch(kv, largest, threads, max_partials(context_size, threads))
 
 
 def allocate_batch(config: ModelConfig, chunk_size: int, stages: int) -> Batch:

@@ -34,6 +34,7 @@ class Linear:
     unit_rows: bool = False  # each row of the checkpoint's weights is divided by its length
     experts: int = 0  # of each layer; 0 for a linear that does not belong to one
     at: tuple[int, ...] = ()  # the layers that have it; empty if all do
+    cut: int = 1  # rows that each row of the checkpoint's tensor is cut into
 
     @property
     def stack(self) -> tuple[int, ...]:
