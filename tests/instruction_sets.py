@@ -19,6 +19,7 @@ from kernels import (
     test_attention,
     test_experts,
     test_inputs,
+    test_latent,
     test_linear,
     test_recurrence,
     test_rope_append,
@@ -119,6 +120,13 @@ def convolved():
     return test_short_convolution.run(test_short_convolution.new_cache("bf16", 2, 80), bcx, taps, 0)
 
 
+def of_latents():
+    """Yield name and result of the linears of heads, for one token, a few, and many."""
+    for T in (1, 6, 17):
+        yield f"queries, {T} tokens", test_latent.queries_of("int4", T)[-1]
+        yield f"values, {T} tokens", test_latent.values_of("f32", T)[-1]
+
+
 def scanned(kind):
     """Return the results of a kind of layer with a state, and the state behind them."""
     inputs = kind(np.random.default_rng(SEED), 80, 64)
@@ -152,6 +160,7 @@ def results(folders):
     found = of_generic() | {folder.name: engines.fresh_logits(folder) for folder in folders}
     found |= {f"f32: {name}": array for name, array in unquantized()}
     found |= {f"experts: {name}": array for name, array in routed()} | {"short convolution": convolved()}
+    found |= {f"latents: {name}": array for name, array in of_latents()}
     found["delta net"], found["mamba"] = scanned(test_recurrence.Inputs), scanned(test_recurrence.MambaInputs)
     return found | {f"{kv}: {name}": array for kv in OTHER_KVS for name, array in cached(kv)}
 

@@ -386,9 +386,9 @@ class Weights:
         self.norms = {norm.name: norm for norm in norms(config)}
 
     def piece(self, name, layer):
-        """Return which of its kind a layer's linear is; of experts, the first."""
+        """Return which of its kind a layer's linear is; of experts or heads, the first."""
         linear = self.linears[name]
-        return (linear.at.index(layer) if linear.at else layer) * (linear.experts or 1)
+        return (linear.at.index(layer) if linear.at else layer) * linear.parts
 
     def stacked(self, linear, piece, part):
         """Return weights or biases of all sources of a linear, one above the other."""
@@ -460,6 +460,8 @@ def _mixer_of(config, layer):
         return _convolution_block
     if layer in config.state_layers:
         return _mamba_block if config.mamba else _delta_block
+    if config.latents:
+        return _latent_block
     return _attention_block
 
 
@@ -618,6 +620,55 @@ def _attention_block(config, parts, layer, x):
     )
     mixed = mixed.reshape(len(x), -1) / (1 + np.exp(-gates)) if config.gated_attention else mixed.reshape(len(x), -1)
     return parts.norm("post_self_attn_layernorm", layer, parts.apply("o_proj", layer, mixed))
+
+
+def latent_attention(q, c, r, of_keys, of_values, scale):
+    """Causal attention to keys and values that are linears of a latent.
+
+    Parameters
+    ----------
+    q : [T, H, n + d]
+        The last d channels are rotated.
+    c : [T, K]
+        The latent of each position.
+    r : [T, d]
+        The rotated key of each position, of all heads.
+    of_keys : [H, n, K]
+    of_values : [H, m, K]
+    scale : float
+
+    Returns
+    -------
+    float64 [T, H, m]
+    """
+    T, heads = len(q), range(q.shape[1])
+    keys = np.stack([np.concatenate([c @ of_keys[h].T, r], axis=1) for h in heads], axis=1)
+    values = np.stack([c @ of_values[h].T for h in heads], axis=1)
+    weights = [softmax(np.where(np.tri(T, dtype=bool), q[:, h] @ keys[:, h].T * scale, -np.inf)) for h in heads]
+    return np.stack([weights[h] @ values[:, h] for h in heads], axis=1)
+
+
+def _latent_block(config, parts, layer, x):
+    sizes, H = config.latents, config.num_attention_heads
+    found = parts.apply("qkv_proj", layer, parts.norm("input_layernorm", layer, x))
+    q, c, r = np.split(found, np.cumsum([found.shape[1] - sizes.key_dim, sizes.kv_lora_rank]), axis=1)
+
+    def normed(name, x):
+        return rms_norm(x, parts.tensors[f"{parts.norms[name].source.format(layer)}.weight"], 1e-6)
+
+    if sizes.q_lora_rank:
+        q = parts.apply("q_b_proj", layer, normed("q_a_norm", q))
+    q, n = q.reshape(len(x), H, -1), sizes.qk_nope_head_dim
+    angles, factor = layer_angles(config, layer, len(x))
+    q = np.concatenate([q[..., :n], rope(q[..., n:], angles, factor)], axis=2)
+    matrices = [
+        np.stack([parts.stacked(parts.linears[name], parts.piece(name, layer) + h, "weight") for h in range(H)])
+        for name in ("k_b_proj", "v_b_proj")
+    ]
+    of_keys, of_values = matrices[0].swapaxes(1, 2), matrices[1]
+    key = rope(r[:, None], angles, factor)[:, 0]
+    out = latent_attention(q, normed("kv_a_norm", c), key, of_keys, of_values, config.attention_scale)
+    return parts.apply("o_proj", layer, out.reshape(len(x), -1))
 
 
 def layer_angles(config, layer, T):

@@ -24,7 +24,7 @@ def build(variant):
     if parse_config(variant.config, variant.name).experts:
         return _read(variant)
     weights = families.make_weights(variant)
-    if variant.config["model_type"] in ("lfm2", *families.DELTA_NETS, *families.MAMBAS):
+    if variant.config["model_type"] in ("lfm2", *families.DELTA_NETS, *families.MAMBAS, *families.LATENTS):
         weights = families.stored(variant, weights)
     state = {name: torch.from_numpy(w.astype(np.float32)) for name, w in weights.items()}
     if variant.config["model_type"] in remote_models.MODELS:

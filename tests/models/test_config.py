@@ -1,5 +1,6 @@
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,7 @@ def test_biases_and_norms_of_each_family():
         "Phi3ForCausalLM": (False, False, False, None),
         "SmolLM3ForCausalLM": (True, True, True, None),
         "MellumForCausalLM": (True, True, False, "head"),
+        "YoutuForCausalLM": (True, True, False, None),
         "Glm4MoeForCausalLM": (True, False, False, None),
         "Lfm2MoeForCausalLM": (False, False, False, "head"),
         "MiniMaxM2ForCausalLM": (False, False, False, "width"),
@@ -213,6 +215,9 @@ def test_exaone_rotates_where_it_has_a_window_if_it_has_any():
         ("Lfm2ForCausalLM", {"conv_L_cache": 0}, "conv_L_cache"),
         ("Lfm2ForCausalLM", {"head_dim": 24}, "hidden_size"),
         ("Lfm2ForCausalLM", {"norm_eps": 0}, "norm_eps"),
+        ("YoutuForCausalLM", {"kv_lora_rank": 40}, "kv_lora_rank is 40; expected a multiple of 16"),
+        ("YoutuForCausalLM", {"qk_rope_head_dim": 7}, "qk_rope_head_dim"),
+        ("YoutuForCausalLM", {"attention_bias": True, "q_lora_rank": None}, "attention_bias true"),
         ("Qwen3_5ForCausalLM", {}, "layers of one kind"),
         ("Qwen3_5ForCausalLM", {"layer_types": ["full_attention"] * 3}, "layers of one kind"),
         ("Qwen3_5ForCausalLM", {"hidden_act": "gelu"}, "hidden_act"),
@@ -259,6 +264,19 @@ def test_layers_with_a_state():
     assert net.state_bytes == 2 * 4 * (3 * 8192 + 32 * 128 * 128)
     by_interval = parse("Qwen3NextForCausalLM", full_attention_interval=3)
     assert (by_interval.state_layers, by_interval.experts.layers) == ((0, 1), (0, 1, 2))
+
+
+def test_sizes_of_latent_attention():
+    yarn = {"rope_type": "yarn", "factor": 40.0, "original_max_position_embeddings": 64, "mscale_all_dim": 0.707}
+    config = parse("YoutuForCausalLM", rope_scaling=yarn, qk_nope_head_dim=192, v_head_dim=256)
+    assert (config.num_key_value_heads, config.head_dim, config.value_dim, config.rotary_dims) == (
+        1,
+        576,
+        512,
+        (64,) * 3,
+    )
+    assert config.attention_scale == pytest.approx(256**-0.5 * (0.1 * 0.707 * math.log(40) + 1) ** 2)
+    assert parse("YoutuForCausalLM", q_lora_rank=None).latents.q_lora_rank == 0
 
 
 def test_layers_of_mamba():
@@ -542,7 +560,8 @@ def test_parameters_equal_transformers(architecture, switches):
     their_config = transformers.AutoConfig.for_model(FAMILIES[architecture].model_type, **raw)
     with torch.device("meta"):
         names = {name for name, _ in transformers.AutoModelForCausalLM.from_config(their_config).named_parameters()}
-    ours = {whole_and_rows(name)[0] for name, _ in expected_shapes(parse_config(raw, "config.json"))}
+    shapes = expected_shapes(parse_config(raw, "config.json"))
+    ours = {re.sub(r"\b[kv]_b_proj\.\d+", "kv_b_proj", whole_and_rows(name)[0]) for name, _ in shapes}
     assert {name.removesuffix(".weight") if name.endswith(WITHOUT_ENDING) else name for name in ours} == names
 
 

@@ -101,8 +101,8 @@ class FloatStages:
 
     def _rotated_heads(self, qkv, q_gain, k_gain, angles, rotary_dim):
         T, (H, G, d) = len(qkv), self._heads
-        heads = qkv.reshape(T, H + 2 * G, d).transpose(1, 0, 2)
-        q, k, v = heads[:H], heads[H : H + G], heads[H + G :]
+        parts = np.split(qkv, [H * d, (H + G) * d], axis=1)
+        q, k, v = (part.reshape(T, heads, -1).transpose(1, 0, 2) for part, heads in zip(parts, (H, G, G)))
         if isinstance(q_gain, NamedVector):
             q, k = self._source.normed(q_gain, q), self._source.normed(k_gain, k)
         table = _angles(sliding_rope(self._config) if angles else self._config, T)[:, :rotary_dim]
@@ -112,6 +112,32 @@ class FloatStages:
     def attend(self, batch, qkv, sizes, window, scoring, cache, scratch, out):
         sinks = self._source.vector(scoring.sinks) if isinstance(scoring, AttentionSink) else None
         out.value = np.concatenate([_attended(self._config, *heads, window, sinks) for heads in qkv.take()])
+
+    def norm_latents(self, T, down, q_gain, kv_gain, sizes, low, qkv):
+        found, rank, d = down.take(), sizes.kv_lora_rank, sizes.head_dim
+        down.value, latent, rotated = np.split(found, [found.shape[1] - d, found.shape[1] - d + rank], axis=1)
+        if isinstance(q_gain, NamedVector):
+            low.value = _latent_normed(down.take(), self._source.vector(q_gain))
+        latent = _latent_normed(latent, self._source.vector(kv_gain))
+        queries = np.empty((T, sizes.num_attention_heads * d), np.float32)
+        qkv.value = np.concatenate([queries, rotated, latent, latent], axis=1)
+
+    def split_queries(self, T, queries, sizes, weight, s, qkv):
+        d, size = sizes.head_dim, sizes.qk_nope_head_dim
+        heads = np.split(queries.take(), sizes.num_attention_heads, axis=1)
+        for h, head in enumerate(heads):
+            qkv.value[:, h * d : h * d + d - sizes.kv_lora_rank] = head[:, size:]
+        s.latents.x.value = [head[:, :size] for head in heads]
+
+    def quantize_latents(self, T, attended, sizes, weight, s):
+        s.latents.x.value = np.split(attended.take(), sizes.num_attention_heads, axis=1)
+
+    def linear_heads(self, T, weight, s, out, sizes, stride):
+        if out.value is None:
+            out.value = np.empty((T, sizes.num_attention_heads * stride), np.float32)
+        for h, x in enumerate(s.latents.x.take()):
+            outputs = self._linear(weight.name, weight.shard + h, x, None)
+            out.value[:, (h + 1) * stride - outputs.shape[1] : (h + 1) * stride] = outputs
 
     def short_convolution(self, T, batch, bcx, taps, rows, sizes, cache, out):
         found, factors = bcx.take(), self._source.vector(taps).reshape(sizes.hidden_size, -1)
@@ -228,6 +254,11 @@ class FloatStages:
         return self._config.num_attention_heads, self._config.num_key_value_heads, self._config.head_dim
 
 
+def _latent_normed(x: Floats, gain: Floats) -> Floats:
+    """RMS-norm the last axis, as `kernels.latent` does."""
+    return np.asarray(x / np.sqrt(np.square(x).mean(axis=-1, keepdims=True) + np.float32(1e-6)) * gain, np.float32)
+
+
 def _choices(logits: Floats, experts: Experts) -> tuple[NDArray[np.intp], Floats]:
     """Return the experts of each token [T, k], the likeliest first, and what each is multiplied by."""
     chosen = np.argsort(-logits, axis=1, kind="stable")[:, : experts.num_experts_per_tok]
@@ -293,7 +324,7 @@ def _convolved_channels(taps: Floats, x: Floats) -> Floats:
 
 
 def _attended(config: ModelConfig, q: Floats, k: Floats, v: Floats, window: int, sinks: Floats | None) -> Floats:
-    """Return attention's outputs [T, H d] for one text's queries [H, T, d], and keys and values [G, T, d]."""
+    """Return attention's outputs [T, H m] for one text's queries [H, T, d], keys [G, T, d] and values [G, T, m]."""
     (H, T, d), G = q.shape, len(k)
     mask = _mask(window, T)
     slopes = np.array(config.alibi_slopes, np.float32)[:, None, None]
@@ -307,7 +338,7 @@ def _attended(config: ModelConfig, q: Floats, k: Floats, v: Floats, window: int,
         np.exp(scores, out=scores)
         scores /= scores.sum(axis=-1, keepdims=True) + (0 if sink is None else np.exp(sink - largest))
 
-    mixed = np.empty((H, T, d), np.float32)
+    mixed = np.empty((H, T, v.shape[2]), np.float32)
     for start in range(0, T, ATTENDING_ROWS):
         # No query sees keys after its own. All queries of one key/value head go into one matrix product.
         stop = min(start + ATTENDING_ROWS, T)
@@ -316,8 +347,8 @@ def _attended(config: ModelConfig, q: Floats, k: Floats, v: Floats, window: int,
             scores += slopes * (np.arange(stop) - np.arange(start, stop)[:, None])
         heads = zip(scores, [None] * H if sinks is None else sinks)
         on_each(functools.partial(softmax, masked=mask[start:stop, :stop]), heads)
-        mixed[:, start:stop] = (scores.reshape(G, -1, stop) @ v[:, :stop]).reshape(H, -1, d)
-    return mixed.transpose(1, 0, 2).reshape(T, H * d)
+        mixed[:, start:stop] = (scores.reshape(G, -1, stop) @ v[:, :stop]).reshape(H, stop - start, -1)
+    return mixed.transpose(1, 0, 2).reshape(T, -1)
 
 
 def _rotated(heads: Floats, table: Floats) -> Floats:

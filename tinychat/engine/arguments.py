@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tinychat.kernels.buffers import DeltaScratch, ExpertScratch, FloatScratch
+from tinychat.kernels.buffers import DeltaScratch, ExpertScratch, FloatScratch, LatentScratch
 
 
 class GatedMlp(NamedTuple):
@@ -68,6 +68,17 @@ class GatedAttention(NamedTuple):
     attention: Attention
 
 
+class LatentAttention(NamedTuple):
+    """Attention to latents (`kernels.latent`); its `qkv_proj` gives latents, and queries where they have none."""
+
+    attention: Attention
+    q_norm: Any  # float32 [q_lora_rank], or [0]
+    kv_norm: Any  # float32 [kv_lora_rank]
+    q_proj: Any  # from the latents of queries, or `NoLatents`
+    k_proj: Any  # of each head, and so is the next
+    v_proj: Any
+
+
 class ShortConvolution(NamedTuple):
     """A short convolution in attention's place (`kernels.short_convolution`)."""
 
@@ -115,7 +126,7 @@ class Layer(NamedTuple):
     Where layers differ in kind, `mixer` or `mlp` is `PerLayer` one of two.
     """
 
-    mixer: Any  # `Attention`, `GatedAttention`, `ShortConvolution`, `DeltaLayer` or `MambaLayer`
+    mixer: Any  # one of those from `Attention` to `MambaLayer`
     cache_layer: np.ndarray  # int64: the first of its layers in the cache; 0 without any
     mlp: Any  # one of those above
 
@@ -150,6 +161,9 @@ class ModelDims(NamedTuple):
     key_dim: int = 0
     value_dim: int = 0
     taps: int = 0
+    kv_lora_rank: int = 0  # of latent attention, and so are the next
+    qk_nope_head_dim: int = 0
+    v_head_dim: int = 0
 
 
 class Scratch(NamedTuple):
@@ -165,16 +179,20 @@ class Scratch(NamedTuple):
     rows: np.ndarray  # float32 [threads, widest input]
     tiles: np.ndarray  # float32 [threads, TILE_FLOATS]
     experts: Any  # `kernels.buffers.ExpertScratch` or `NoExperts`
+    latents: Any  # `kernels.buffers.LatentScratch` or `NoLatents`
     states: Any  # `kernels.buffers.DeltaScratch` or `NoStates`
 
 
 def scratch_of(new: Callable[[], Any]) -> Any:
     """Return scratch with a new object in the place of each array, for a forward pass in Python."""
-    parts = [
-        kind._make([FloatScratch._make([new() for _ in FloatScratch._fields]), *(new() for _ in kind._fields[1:])])
-        for kind in (ExpertScratch, DeltaScratch)
-    ]
-    return Scratch._make([*(new() for _ in Scratch._fields[len(parts) :]), *parts])
+
+    def with_floats(kind: Any) -> Any:
+        floats = FloatScratch._make([new() for _ in FloatScratch._fields])
+        return kind._make([floats, *(new() for _ in kind._fields[1:])])
+
+    latents = LatentScratch._make([new() for _ in LatentScratch._fields])
+    arrays = [new() for _ in Scratch._fields[3:]]
+    return Scratch._make([*arrays, with_floats(ExpertScratch), latents, with_floats(DeltaScratch)])
 
 
 class Batch(NamedTuple):

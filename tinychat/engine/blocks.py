@@ -35,8 +35,12 @@ def blocks_for(positions: int) -> int:
 
 def bytes_per_position(config: ModelConfig, kv: str) -> int:
     """Return the bytes of one token in a cache of that type, over all layers."""
-    one = empty_buffers(kv, 1, len(config.cache_layers), config.num_key_value_heads, config.head_dim)
-    return sum(buffer.nbytes for buffer in one) // BLOCK
+    return sum(buffer.nbytes for buffer in _buffers(config, kv, 1)) // BLOCK
+
+
+def _buffers(config: ModelConfig, kv: str, blocks: int) -> CacheBuffers:
+    heads = config.num_key_value_heads
+    return empty_buffers(kv, blocks, len(config.cache_layers), heads, config.head_dim, config.value_dim)
 
 
 def sequence_bytes(config: ModelConfig, kv: str, positions: int) -> int:
@@ -62,7 +66,7 @@ class BlockPool:
         self.kv = kv
         self.is_fixed: bool = memory is not None
         self.prefixes: PrefixIndex = PrefixIndex()
-        self.buffers: CacheBuffers = self._allocate(0)
+        self.buffers: CacheBuffers = _buffers(config, kv, 0)
         self.pointers: NDArray[np.int64] = pointers_of(self.buffers)
         self.position_bytes: int = bytes_per_position(config, kv)
         # Snapshots at every multiple of 512 positions included.
@@ -215,17 +219,13 @@ class BlockPool:
 
     def _grow(self, blocks: int) -> None:
         """Move the blocks in use to larger buffers."""
-        old, new = self.buffers, self._allocate(blocks)
+        old, new = self.buffers, _buffers(self.config, self.kv, blocks)
         for before, after in zip(old, new):
             for block in self._owners:
                 after[block] = before[block]
         added = range(len(old.keys), blocks)
         self.buffers, self.pointers = new, pointers_of(new)
         self._free = [*reversed(added), *self._free]
-
-    def _allocate(self, blocks: int) -> CacheBuffers:
-        config = self.config
-        return empty_buffers(self.kv, blocks, len(config.cache_layers), config.num_key_value_heads, config.head_dim)
 
     @staticmethod
     def _default_memory() -> int:

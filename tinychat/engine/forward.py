@@ -18,6 +18,7 @@ from tinychat.engine.arguments import (
     DeltaLayer,
     ExpertMlp,
     GatedAttention,
+    LatentAttention,
     MambaLayer,
     ParallelMlp,
     PlainMlp,
@@ -41,14 +42,17 @@ from tinychat.engine.stages import (
     layer_cache,
     layer_of,
     linear,
+    linear_heads,
     linear_routed,
     norm_gated,
     norm_groups,
+    norm_latents,
     norm_rows,
     norm_width,
     pick_rows,
     quantize_activated,
     quantize_gated,
+    quantize_latents,
     quantize_normed,
     quantize_plain,
     quantize_routed,
@@ -56,10 +60,12 @@ from tinychat.engine.stages import (
     rope_append,
     scan_steps,
     short_convolution,
+    split_queries,
     step_factors,
     take_gates,
 )
 from tinychat.engine.wiring import by_kind, unless
+from tinychat.kernels.buffers import NoLatents
 from tinychat.kernels.variants import NoNorm, NoPositions, NoShared, SigmoidRouter, Unchanged
 from tinychat.kernels.weights import ADD, STORE, PerLayer
 
@@ -141,6 +147,35 @@ def _(team, T, w, sizes, kv, s, attention, batch):
     gate_attended(team, T, s.states.heads, sizes, s.attended)
     quantize_plain(team, T, s.attended, a.o_proj, s)
     linear(team, T, a.o_proj, s, s.hidden, ADD)
+
+
+@run_mixer.where(w=LatentAttention)
+def _(team, T, w, sizes, kv, s, attention, batch):
+    a = w.attention
+    quantize_normed(team, T, s.hidden, a.input_layernorm, sizes, a.qkv_proj, s)
+    linear(team, T, a.qkv_proj, s, s.latents.down, STORE)
+    norm_latents(team, T, s.latents.down, w.q_norm, w.kv_norm, sizes, s.latents.low, s.qkv)
+    find_queries(team, T, w, w.q_proj, sizes, s)
+    linear_heads(team, T, w.k_proj, s, s.qkv, sizes, sizes.head_dim)
+    rope_append(team, T, batch, s.qkv, a.q_norm, a.k_norm, a.angles, a.rotary_dim, sizes, kv)
+    attend(team, batch, s.qkv, sizes, a.window, a.scoring, kv, attention, s.attended)
+    quantize_latents(team, T, s.attended, sizes, w.v_proj, s)
+    linear_heads(team, T, w.v_proj, s, s.latents.values, sizes, sizes.v_head_dim)
+    quantize_plain(team, T, s.latents.values, a.o_proj, s)
+    linear(team, T, a.o_proj, s, s.hidden, ADD)
+
+
+@by_kind
+def find_queries(team, T, w, q_proj, sizes, s):
+    """Find each head's query, from a latent of all."""
+    quantize_plain(team, T, s.latents.low, q_proj, s)
+    linear(team, T, q_proj, s, s.latents.queries, STORE)
+    split_queries(team, T, s.latents.queries, sizes, w.k_proj, s, s.qkv)
+
+
+@find_queries.where(q_proj=NoLatents)
+def _(team, T, w, q_proj, sizes, s):
+    split_queries(team, T, s.latents.down, sizes, w.k_proj, s, s.qkv)
 
 
 @run_mixer.where(w=DeltaLayer)

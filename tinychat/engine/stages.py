@@ -15,6 +15,7 @@ FLOAT = 4  # bytes
 # What profiles call the inputs of linears that take them as they are.
 PLAIN_INPUTS = {
     "o_proj": "quantize attention",
+    "q_b_proj": "quantize latents",
     "conv_out_proj": "quantize convolution",
     "delta_out_proj": "quantize states",
     "mamba_out_proj": "quantize states",
@@ -125,6 +126,39 @@ def attend(counter, batch, qkv, sizes, window, scoring, cache, scratch, out):
     out.need(H * d)
     seen = int(np.minimum(batch.positions + 1, window).sum())
     counter.note("attention", (int(batch.positions[-1]) + 1) * cache, 2 * seen * H * d)
+
+
+@stage("latent")
+def norm_latents(counter, T, down, q_gain, kv_gain, sizes, low, qkv):
+    """Norm the latents of queries, and of the key."""
+    rank, of_queries = sizes.kv_lora_rank, counter.config.latents.q_lora_rank
+    low.need(of_queries)
+    columns = of_queries + sizes.head_dim
+    counter.note("norms of latents", T * (2 * columns + rank) * FLOAT, T * (of_queries + rank) * 3)
+
+
+@stage("latent")
+def split_queries(counter, T, queries, sizes, weight, s, qkv):
+    """Take queries apart, and write what is not rotated for the linears of heads."""
+    s.latents.x.need(counter.columns(weight))
+    columns = sizes.num_attention_heads * counter.config.latents.query_dim
+    counter.note("quantize queries", T * 2 * columns * FLOAT, T * columns)
+
+
+@stage("latent")
+def quantize_latents(counter, T, attended, sizes, weight, s):
+    """Write what attention gives for the linears of heads."""
+    s.latents.x.need(counter.columns(weight))
+    columns = sizes.num_attention_heads * sizes.kv_lora_rank
+    counter.note("quantize latents", T * columns * FLOAT, T * columns)
+
+
+@stage("latent")
+def linear_heads(counter, T, weight, s, out, sizes, stride):
+    """Apply the linear of each head."""
+    heads = sizes.num_attention_heads
+    out.need(heads * stride)
+    counter.note(weight.name, counter.bytes(weight), T * heads * weight.rows * weight.columns)
 
 
 @stage("short_convolution")
