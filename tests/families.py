@@ -22,8 +22,8 @@ SHORT_ROWS, LONG_ROWS = [39], [120, 199]  # the positions whose logits the golde
 NEW_TOKENS = 16
 CONTEXT_SIZE = 256
 DELTA_NETS, TAPS = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"), 4
-SIGMOIDS = ("glm4_moe", "lfm2_moe", "minimax_m2")
-LATENTS = ("youtu",)
+SIGMOIDS = ("glm4_moe", "lfm2_moe", "minimax_m2", "deepseek_v3", "glm4_moe_lite")
+LATENTS = ("youtu", "deepseek_v2", "deepseek_v3", "glm4_moe_lite")
 MAMBAS = ("granitemoehybrid",)
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 

@@ -86,10 +86,10 @@ def routed():
     e = test_experts.scratch_for(T, used, count)
     e.logits[:, : count + 1] = rng.standard_normal((T, count + 1))
     for norm_topk in (True, False):
-        on_threads(choose_experts, 1, T, norm_topk, True, e)
+        on_threads(choose_experts, 1, T, test_experts.dims_of(norm_topk, shared_gate=True), e)
         yield f"choices, normed: {norm_topk}", e.weights.copy()
     scored = e._replace(logits=np.tile(rng.standard_normal((T, 16)).astype(np.float32), 2))
-    on_threads(choose_scored, 1, T, np.linspace(0, 1, count, dtype=np.float32), True, True, scored)
+    on_threads(choose_scored, 1, T, np.linspace(0, 1, count, dtype=np.float32), test_experts.dims_of(True), scored)
     yield "choices by sigmoids", scored.weights.copy()
     hidden = test_inputs.padded_rows(rng.standard_normal((T, D)).astype(np.float32), D)
     weights = [test_experts.experts_of("f32", rng, count, N, K)[0] for N, K in ((2 * F, D), (D, F))]

@@ -710,10 +710,18 @@ def choose_experts(logits, used, norm_topk):
     return chosen, weights / weights.sum(axis=1, keepdims=True) if norm_topk else weights
 
 
-def choose_scored(logits, bias, used, norm_topk):
-    """Return the same of a sigmoid router, whose biases count for the choice alone."""
-    scores = 1 / (1 + np.exp(-logits))
-    chosen = np.array([sorted(range(len(row)), key=lambda e: (-row[e], e))[:used] for row in scores + bias])
+def choose_scored(logits, bias, used, norm_topk, groups=1, used_groups=1):
+    """Return the same of a sigmoid router, whose biases count for the choice alone.
+
+    Experts are chosen from the groups whose two largest numbers have the largest sums.
+    """
+    scores, chosen = 1 / (1 + np.exp(-logits)), []
+    for row in scores + bias:
+        members = np.arange(len(row)).reshape(groups, -1)
+        sums = [sum(sorted(row[group])[-2:]) for group in members]
+        best = sorted(range(groups), key=lambda g: (-sums[g], g))[:used_groups]
+        chosen.append(sorted(members[best].reshape(-1), key=lambda e: (-row[e], e))[:used])
+    chosen = np.array(chosen)
     weights = np.take_along_axis(scores, chosen, axis=1)
     return chosen, weights / weights.sum(axis=1, keepdims=True) if norm_topk else weights
 
@@ -725,7 +733,7 @@ def _mixture(config, parts, layer, x):
     attributes = experts.num_experts_per_tok, experts.norm_topk_prob
     if experts.sigmoid:
         bias = parts.tensors[f"{parts.norms['router_bias'].source.format(layer)}.weight"].astype(np.float64)
-        chosen, weights = choose_scored(logits, bias, *attributes)
+        chosen, weights = choose_scored(logits, bias, *attributes, experts.n_group, experts.topk_group)
     else:
         chosen, weights = choose_experts(logits, *attributes)
     out = np.zeros_like(x)

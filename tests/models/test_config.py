@@ -45,11 +45,13 @@ OLDER = {
 }
 # What files of a family have to say.
 NEEDED = {
+    "DeepseekV2ForCausalLM": {"num_experts_per_tok": 2},
+    "DeepseekV3ForCausalLM": {"first_k_dense_replace": 1},
     "GraniteMoeHybridForCausalLM": {
         "mamba_n_heads": 8,
         "num_local_experts": 0,
         "layer_types": ["linear_attention", "full_attention", "linear_attention"],
-    }
+    },
 }
 # Attention in one of two layers, where a family has it in some.
 SOME_ATTENTION = {"full_attention_interval": 2}
@@ -133,6 +135,9 @@ def test_biases_and_norms_of_each_family():
         "SmolLM3ForCausalLM": (True, True, True, None),
         "MellumForCausalLM": (True, True, False, "head"),
         "YoutuForCausalLM": (True, True, False, None),
+        "DeepseekV2ForCausalLM": (True, True, False, None),
+        "DeepseekV3ForCausalLM": (True, True, False, None),
+        "Glm4MoeLiteForCausalLM": (True, True, False, None),
         "Glm4MoeForCausalLM": (True, False, False, None),
         "Lfm2MoeForCausalLM": (False, False, False, "head"),
         "MiniMaxM2ForCausalLM": (False, False, False, "width"),
@@ -215,6 +220,12 @@ def test_exaone_rotates_where_it_has_a_window_if_it_has_any():
         ("Lfm2ForCausalLM", {"conv_L_cache": 0}, "conv_L_cache"),
         ("Lfm2ForCausalLM", {"head_dim": 24}, "hidden_size"),
         ("Lfm2ForCausalLM", {"norm_eps": 0}, "norm_eps"),
+        ("DeepseekV2ForCausalLM", {"topk_method": "group_limited_greedy", "n_group": 8}, "n_group above 1"),
+        ("DeepseekV2ForCausalLM", {"norm_topk_prob": True}, "norm_topk_prob true"),
+        ("DeepseekV3ForCausalLM", {"n_group": 7}, "n_group is 7; expected a number of groups of two or more"),
+        ("DeepseekV3ForCausalLM", {"n_group": 128, "topk_group": 3}, "topk_group is 3; expected groups of 8"),
+        ("DeepseekV3ForCausalLM", {"n_group": 8, "topk_group": 9}, "topk_group"),
+        ("Glm4MoeLiteForCausalLM", {"mlp_layer_types": ["dense"] * 3}, "mlp_layer_types"),
         ("YoutuForCausalLM", {"kv_lora_rank": 40}, "kv_lora_rank is 40; expected a multiple of 16"),
         ("YoutuForCausalLM", {"qk_rope_head_dim": 7}, "qk_rope_head_dim"),
         ("YoutuForCausalLM", {"attention_bias": True, "q_lora_rank": None}, "attention_bias true"),

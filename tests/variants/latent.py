@@ -13,6 +13,46 @@ YOUTU = COMMON | {
     "v_head_dim": 16,
     "pad_token_id": 0,
 }
+EXPERTS = {
+    "moe_intermediate_size": 52,
+    "n_routed_experts": 12,
+    "n_shared_experts": 2,
+    "num_experts_per_tok": 3,
+    "routed_scaling_factor": 1.7,
+}
+DEEPSEEK_V2 = (
+    YOUTU
+    | EXPERTS
+    | {
+        "architectures": ["DeepseekV2ForCausalLM"],
+        "model_type": "deepseek_v2",
+        "q_lora_rank": None,
+        "first_k_dense_replace": 1,
+        "rope_scaling": YARN | {"mscale": 0.707, "mscale_all_dim": 0.707},
+    }
+)
+DEEPSEEK_V3 = (
+    YOUTU
+    | EXPERTS
+    | {
+        "architectures": ["DeepseekV3ForCausalLM"],
+        "model_type": "deepseek_v3",
+        "first_k_dense_replace": 1,
+        "n_group": 4,
+        "topk_group": 2,
+        "rope_scaling": YARN | {"mscale": 1.0, "mscale_all_dim": 1.0},
+    }
+)
+GLM4_MOE_LITE = (
+    YOUTU
+    | EXPERTS
+    | {
+        "architectures": ["Glm4MoeLiteForCausalLM"],
+        "model_type": "glm4_moe_lite",
+        "n_shared_experts": 1,
+        "mlp_layer_types": ["sparse", "dense", "sparse"],
+    }
+)
 
 VARIANTS = [
     Variant("youtu", YOUTU | {"attention_bias": True}, "bfloat16", "safetensors-sharded"),
@@ -27,4 +67,7 @@ VARIANTS = [
             "rope_scaling": YARN | {"mscale": 0.7, "mscale_all_dim": 0.9},
         },
     ),
+    Variant("deepseek-v2", DEEPSEEK_V2, "bfloat16"),
+    Variant("deepseek-v3", DEEPSEEK_V3, "bfloat16", "safetensors-sharded"),
+    Variant("glm4-moe-lite", GLM4_MOE_LITE, "bfloat16"),
 ]

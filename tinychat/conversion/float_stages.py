@@ -195,16 +195,21 @@ class FloatStages:
     def norm_groups(self, T, gain, sizes, out):
         out.value = group_norm(out.take(), self._source.vector(gain), sizes.key_heads, sizes.rms_norm_eps)
 
-    def choose_experts(self, T, norm_topk, shared, e):
+    def choose_experts(self, T, sizes, e):
         count = self._config.experts.num_experts
         e.chosen.value, e.weights.value = _choices(e.logits.value[:, :count], self._config.experts)
 
-    def choose_scored(self, T, bias, norm_topk, shared, e):
+    def choose_scored(self, T, bias, sizes, e):
         experts, scores = self._config.experts, sigmoid(e.logits.value)
-        order = np.argsort(-(scores + self._source.vector(bias)), axis=1, kind="stable")
+        wanted = scores + self._source.vector(bias)
+        if experts.n_group > 1:
+            groups = np.sort(wanted.reshape(T, experts.n_group, -1), axis=2)[:, :, -2:].sum(axis=2)
+            ranks = np.argsort(np.argsort(-groups, axis=1, kind="stable"), axis=1)
+            wanted[np.repeat(ranks >= experts.topk_group, scores.shape[1] // experts.n_group, axis=1)] = -np.inf
+        order = np.argsort(-wanted, axis=1, kind="stable")
         e.chosen.value = order[:, : experts.num_experts_per_tok]
         weights = np.take_along_axis(scores, e.chosen.value, axis=1)
-        e.weights.value = weights / weights.sum(axis=1, keepdims=True) if norm_topk else weights
+        e.weights.value = weights / weights.sum(axis=1, keepdims=True) if experts.norm_topk_prob else weights
 
     def group_rows(self, T, e):
         pass

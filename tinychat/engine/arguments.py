@@ -156,6 +156,9 @@ class ModelDims(NamedTuple):
     expert_intermediate_size: int = 0
     shared_intermediate_size: int = 0
     norm_topk_prob: bool = False
+    shared_gate: bool = False
+    n_group: int = 1
+    topk_group: int = 1
     key_heads: int = 0  # of layers with a state, and so are the next
     value_heads: int = 0
     key_dim: int = 0

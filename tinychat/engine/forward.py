@@ -293,7 +293,7 @@ def _(team, T, mlp, sizes, s):
     shared, e = sizes.shared_intermediate_size > 0, s.experts
     quantize_normed(team, T, s.hidden, mlp.post_attention_layernorm, sizes, mlp.router, e.routing)
     linear(team, T, mlp.router, e.routing, e.logits, STORE)
-    route(team, T, mlp.routing, sizes, shared, e)
+    route(team, T, mlp.routing, sizes, e)
     group_rows(team, T, e)
     run_shared(team, T, mlp, mlp.shared, sizes, s)
     quantize_routed(team, T, s.hidden, mlp.post_attention_layernorm, sizes, mlp.gate_up_proj, s.rows, e)
@@ -304,14 +304,14 @@ def _(team, T, mlp, sizes, s):
 
 
 @by_kind
-def route(team, T, routing, sizes, shared, e):
+def route(team, T, routing, sizes, e):
     """Choose the experts of each token, by probabilities that sum up to 1."""
-    choose_experts(team, T, sizes.norm_topk_prob, shared, e)
+    choose_experts(team, T, sizes, e)
 
 
 @route.where(routing=SigmoidRouter)
-def _(team, T, routing, sizes, shared, e):
-    choose_scored(team, T, routing.bias, sizes.norm_topk_prob, shared, e)
+def _(team, T, routing, sizes, e):
+    choose_scored(team, T, routing.bias, sizes, e)
 
 
 @unless(shared=NoShared)

@@ -294,9 +294,10 @@ def _activation(config: ModelConfig, layers: Sequence[int]) -> Any:
 def dims_of(config: ModelConfig) -> ModelDims:
     """Return the numbers that the compiled forward pass takes."""
     found, net, latents = config.experts, config.recurrence, config.latents
-    experts = (
-        (found.intermediate_size, found.shared_intermediate_size, found.norm_topk_prob) if found else (0, 0, False)
-    )
+    experts = 0, 0, False, False, 1, 1
+    if found:
+        shared = found.shared_intermediate_size, found.norm_topk_prob, found.shared_gate
+        experts = found.intermediate_size, *shared, found.n_group, found.topk_group
     states = (net.key_heads, net.value_heads, net.key_dim, net.value_dim, net.taps) if net else (0,) * 5
     ranks = (latents.kv_lora_rank, latents.qk_nope_head_dim, latents.v_head_dim) if latents else ()
     return ModelDims(

@@ -253,7 +253,7 @@ def add_normed(counter, T, branch, norm, sizes, hidden):
 
 
 @stage("experts")
-def choose_experts(counter, T, norm_topk, shared, e):
+def choose_experts(counter, T, sizes, e):
     """Choose the experts of each token."""
     count, chosen = counter.experts
     e.logits.need(padded(count + 1, LANES) + LANES)
@@ -261,10 +261,10 @@ def choose_experts(counter, T, norm_topk, shared, e):
 
 
 @stage("experts")
-def choose_scored(counter, T, bias, norm_topk, shared, e):
+def choose_scored(counter, T, bias, sizes, e):
     """Choose the experts of each token by sigmoids and biases."""
     count, chosen = counter.experts
-    e.logits.need(2 * padded(count, LANES))
+    e.logits.need(2 * padded(count, LANES) + sizes.n_group)
     counter.note("choice of experts", T * count * 4 * FLOAT, T * count * (3 + chosen))
 
 

@@ -1,7 +1,9 @@
-"""Youtu-LLM: Llama's layers with multi-head latent attention.
+"""DeepSeek-V2 and V3, and Youtu-LLM: Llama's layers with multi-head latent attention.
 
-Queries are linears of a latent of their own, or of the layer's input; neighbouring channels are rotated together
-(DeepSeek-AI, 2024, https://arxiv.org/abs/2405.04434; github.com/huggingface/transformers, models/youtu).
+Queries are linears of a latent of their own, or of the layer's input; neighbouring channels are rotated together.
+DeepSeek has experts behind its first layers, and some that all tokens pass. V3 chooses them by sigmoids, from groups
+(DeepSeek-AI, 2024, https://arxiv.org/abs/2405.04434 and https://arxiv.org/abs/2412.19437;
+github.com/huggingface/transformers, models/deepseek_v2, deepseek_v3 and youtu).
 """
 
 from dataclasses import replace
@@ -9,9 +11,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from tinychat.errors import UnsupportedModelError
 from tinychat.models.config import ModelConfig
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import ATTENTION, TensorNames, decoder_linears, decoder_norms
+from tinychat.models.experts import read_experts, read_sigmoid_experts, with_shared
+from tinychat.models.families import glm4_moe
 from tinychat.models.family import Family
 from tinychat.models.latent import Latents, read_latents
 from tinychat.models.rope import magnitude
@@ -88,13 +93,36 @@ def _latents(config: ModelConfig) -> Latents:
     return config.latents
 
 
+def read_v2(values: ConfigValues, config: ModelConfig) -> ModelConfig:
+    """The probabilities of the chosen experts are left as they are; groups of experts are not looked at."""
+    if values.get("topk_method") not in (None, "greedy") and values.get("n_group") not in (None, 1):
+        raise UnsupportedModelError(
+            f"{values.source}: n_group above 1 is not supported; supported is topk_method greedy"
+        )
+    values.require(norm_topk_prob=False)
+    experts = with_shared(values, read_experts(values, "moe_intermediate_size", _sparse_layers(values, config)))
+    scale = values.number("routed_scaling_factor", 1e-6, 1e6)
+    return replace(with_latents(values, config), experts=replace(experts, norm_topk_prob=False, scale=scale))
+
+
+def read_v3(values: ConfigValues, config: ModelConfig) -> ModelConfig:
+    """Layers for the prediction of several tokens, which stand behind the others, are not read."""
+    experts = with_shared(values, read_sigmoid_experts(values, _sparse_layers(values, config)))
+    return replace(with_latents(values, config, values.flag("rope_interleave", True)), experts=experts)
+
+
+def _sparse_layers(values: ConfigValues, config: ModelConfig) -> range:
+    L = config.num_hidden_layers
+    return range(values.integer("first_k_dense_replace", 0, L - 1), L)
+
+
 def read_youtu(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """Every layer has an MLP."""
     return with_latents(values, config, values.flag("rope_interleave", True))
 
 
 # What its heads rotate is the size of a head in other files.
-NAMES = {"head_dim": "qk_rope_head_dim"}
+NAMES = {"head_dim": "qk_rope_head_dim", "num_experts": "n_routed_experts"}
 _SIZES = {
     "rms_norm_eps": 1e-6,
     "q_lora_rank": 1536,
@@ -105,6 +133,55 @@ _SIZES = {
     "rope_interleave": True,
 }
 
+_V2 = {
+    **{key: value for key, value in _SIZES.items() if key != "rope_interleave"},
+    "max_position_embeddings": 2048,
+    "first_k_dense_replace": 0,
+    "moe_intermediate_size": 1407,
+    "n_routed_experts": 64,
+    "n_shared_experts": 2,
+    "num_experts_per_tok": None,
+    "routed_scaling_factor": 1.0,
+}
+_V3 = {
+    **_SIZES,
+    "num_key_value_heads": 128,
+    "max_position_embeddings": 4096,
+    "first_k_dense_replace": 3,
+    "moe_intermediate_size": 2048,
+    "n_routed_experts": 256,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 8,
+    "routed_scaling_factor": 2.5,
+    "n_group": 8,
+    "topk_group": 4,
+    "norm_topk_prob": True,
+}
+
+DEEPSEEK_V2 = Family(
+    "DeepseekV2ForCausalLM",
+    "deepseek_v2",
+    "DeepSeek-V2-Lite",
+    "latent attention (MLA), experts, shared experts",
+    _V2,
+    read_v2,
+    glm4_moe.TENSORS,
+    linears,
+    norms,
+    names=NAMES,
+)
+DEEPSEEK_V3 = Family(
+    "DeepseekV3ForCausalLM",
+    "deepseek_v3",
+    "DeepSeek-V3, Moonlight",
+    "latent attention (MLA), experts by sigmoids, in groups, a shared expert",
+    _V3,
+    read_v3,
+    glm4_moe.TENSORS,
+    linears,
+    norms,
+    names=NAMES,
+)
 YOUTU = Family(
     "YoutuForCausalLM",
     "youtu",
@@ -114,5 +191,5 @@ YOUTU = Family(
     read_youtu,
     linears=linears,
     norms=norms,
-    names=NAMES,
+    names={"head_dim": "qk_rope_head_dim"},
 )
