@@ -125,7 +125,7 @@ def attend(counter, batch, qkv, sizes, window, scoring, cache, scratch, out):
     H, _, d = counter.heads
     out.need(H * d)
     seen = int(np.minimum(batch.positions + 1, window).sum())
-    counter.note("attention", (int(batch.positions[-1]) + 1) * cache, 2 * seen * H * d)
+    counter.note("attention", (int(batch.positions[-1]) + 1) * cache, seen * H * (d + counter.config.value_dim))
 
 
 @stage("latent")
