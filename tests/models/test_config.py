@@ -135,6 +135,7 @@ def test_biases_and_norms_of_each_family():
         "SmolLM3ForCausalLM": (True, True, True, None),
         "MellumForCausalLM": (True, True, False, "head"),
         "YoutuForCausalLM": (True, True, False, None),
+        "MiniCPM3ForCausalLM": (True, True, True, None),
         "DeepseekV2ForCausalLM": (True, True, False, None),
         "DeepseekV3ForCausalLM": (True, True, False, None),
         "Glm4MoeLiteForCausalLM": (True, True, False, None),
@@ -288,6 +289,7 @@ def test_sizes_of_latent_attention():
     )
     assert config.attention_scale == pytest.approx(256**-0.5 * (0.1 * 0.707 * math.log(40) + 1) ** 2)
     assert parse("YoutuForCausalLM", q_lora_rank=None).latents.q_lora_rank == 0
+    assert parse("MiniCPM3ForCausalLM").value_dim == 256 and parse("MiniCPM3ForCausalLM").latents.v_head_dim == 16
 
 
 def test_layers_of_mamba():

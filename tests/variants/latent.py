@@ -1,6 +1,6 @@
 """Variants of the families with latent attention."""
 
-from variants.common import COMMON, YARN, Variant
+from variants.common import COMMON, YARN, Variant, longrope
 
 YOUTU = COMMON | {
     "architectures": ["YoutuForCausalLM"],
@@ -53,6 +53,15 @@ GLM4_MOE_LITE = (
         "mlp_layer_types": ["sparse", "dense", "sparse"],
     }
 )
+MINICPM3 = YOUTU | {
+    "architectures": ["MiniCPM3ForCausalLM"],
+    "model_type": "minicpm3",
+    "v_head_dim": 32,
+    "scale_emb": 3,
+    "scale_depth": 1.1,
+    "dim_model_base": 64,
+    "rope_scaling": longrope(6, original_max_position_embeddings=128),
+}
 
 VARIANTS = [
     Variant("youtu", YOUTU | {"attention_bias": True}, "bfloat16", "safetensors-sharded"),
@@ -70,4 +79,5 @@ VARIANTS = [
     Variant("deepseek-v2", DEEPSEEK_V2, "bfloat16"),
     Variant("deepseek-v3", DEEPSEEK_V3, "bfloat16", "safetensors-sharded"),
     Variant("glm4-moe-lite", GLM4_MOE_LITE, "bfloat16"),
+    Variant("minicpm3", MINICPM3, "bfloat16"),
 ]
