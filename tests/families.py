@@ -22,7 +22,8 @@ SHORT_ROWS, LONG_ROWS = [39], [120, 199]  # the positions whose logits the golde
 NEW_TOKENS = 16
 CONTEXT_SIZE = 256
 DELTA_NETS, TAPS = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid"), 4
-SIGMOIDS = ("glm4_moe", "lfm2_moe", "minimax_m2")
+SIGMOIDS = ("glm4_moe", "lfm2_moe", "minimax_m2", "deepseek_v3", "glm4_moe_lite")
+LATENTS = ("youtu", "minicpm3", "deepseek_v2", "deepseek_v3", "glm4_moe_lite")
 MAMBAS = ("granitemoehybrid",)
 GEMMAS = ("gemma4_text",)
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
@@ -53,7 +54,8 @@ def kind_of(variant):
         config.varied.sources != (*range(len(config.varied.sources)),),
     )
     hybrid = varied, bool(config.conv_layers), bool(config.delta_net), bool(config.mamba), config.gated_attention
-    return *(name in found for name in names), *flags, *scores, config.qk_norm == "width", mixture, hybrid
+    latent = config.latents and bool(config.latents.q_lora_rank)
+    return *(name in found for name in names), *flags, *scores, config.qk_norm == "width", mixture, hybrid, latent
 
 
 def make_ids(variant):
@@ -236,6 +238,8 @@ def stored(variant, weights):
     if variant.config["model_type"] in SIGMOIDS:
         ends = tuple(f"{end}.weight" for end in ("expert_bias", "correction_bias"))
         weights = {name.removesuffix(".weight") if name.endswith(ends) else name: v for name, v in weights.items()}
+    if variant.config["model_type"] in LATENTS:
+        return _with_heads_in_one(weights)
     if variant.config["model_type"] in ("lfm2", "lfm2_moe"):
         channels = variant.config["hidden_size"], 1, -1
         return {name: values.reshape(channels) if ".conv.conv." in name else values for name, values in weights.items()}
@@ -278,6 +282,19 @@ def with_whole_tensors(weights):
         else:
             found[name] = values.reshape(-1, 1, TAPS) if ".conv1d." in name else values
     return found | {name: np.concatenate([rows[i] for i in sorted(rows)]) for name, rows in parts.items()}
+
+
+def _with_heads_in_one(weights):
+    """Return weights with one tensor for the heads of latent attention: rows of a head's keys, then of its values."""
+    found, heads = {}, {}
+    for name, values in weights.items():
+        stem, _, head = name.removesuffix(".weight").partition("_b_proj.")
+        if not head:
+            found[name] = values
+            continue
+        whole = f"{stem[:-1]}kv_b_proj.weight"
+        heads.setdefault(whole, {})[int(head), stem[-1]] = values.T if stem[-1] == "k" else values
+    return found | {name: np.concatenate([parts[key] for key in sorted(parts)]) for name, parts in heads.items()}
 
 
 def _with_stacked_experts(weights):

@@ -19,6 +19,7 @@ from kernels import (
     test_attention,
     test_experts,
     test_inputs,
+    test_latent,
     test_layer_inputs,
     test_linear,
     test_recurrence,
@@ -86,10 +87,10 @@ def routed():
     e = test_experts.scratch_for(T, used, count)
     e.logits[:, : count + 1] = rng.standard_normal((T, count + 1))
     for norm_topk in (True, False):
-        on_threads(choose_experts, 1, T, norm_topk, True, e)
+        on_threads(choose_experts, 1, T, test_experts.dims_of(norm_topk, shared_gate=True), e)
         yield f"choices, normed: {norm_topk}", e.weights.copy()
     scored = e._replace(logits=np.tile(rng.standard_normal((T, 16)).astype(np.float32), 2))
-    on_threads(choose_scored, 1, T, np.linspace(0, 1, count, dtype=np.float32), True, True, scored)
+    on_threads(choose_scored, 1, T, np.linspace(0, 1, count, dtype=np.float32), test_experts.dims_of(True), scored)
     yield "choices by sigmoids", scored.weights.copy()
     hidden = test_inputs.padded_rows(rng.standard_normal((T, D)).astype(np.float32), D)
     weights = [test_experts.experts_of("f32", rng, count, N, K)[0] for N, K in ((2 * F, D), (D, F))]
@@ -118,6 +119,13 @@ def convolved():
     """Return the result of a short convolution."""
     bcx, taps = test_short_convolution.draw(np.random.default_rng(SEED), 80, 3)
     return test_short_convolution.run(test_short_convolution.new_cache("bf16", 2, 80), bcx, taps, 0)
+
+
+def of_latents():
+    """Yield name and result of the linears of heads, for one token, a few, and many."""
+    for T in (1, 6, 17):
+        yield f"queries, {T} tokens", test_latent.queries_of("int4", T)[-1]
+        yield f"values, {T} tokens", test_latent.values_of("f32", T)[-1]
 
 
 def of_layers():
@@ -161,6 +169,7 @@ def results(folders):
     found |= {f"f32: {name}": array for name, array in unquantized()}
     found |= {f"experts: {name}": array for name, array in routed()} | {"short convolution": convolved()}
     found |= dict(of_layers())
+    found |= {f"latents: {name}": array for name, array in of_latents()}
     found["delta net"], found["mamba"] = scanned(test_recurrence.Inputs), scanned(test_recurrence.MambaInputs)
     return found | {f"{kv}: {name}": array for kv in OTHER_KVS for name, array in cached(kv)}
 

@@ -395,9 +395,9 @@ class Weights:
         self.kept = {}  # keys and values of layers
 
     def piece(self, name, layer):
-        """Return which of its kind a layer's linear is; of experts, the first."""
+        """Return which of its kind a layer's linear is; of experts or heads, the first."""
         linear = self.linears[name]
-        return (linear.at.index(layer) if linear.at else layer) * (linear.experts or 1)
+        return (linear.at.index(layer) if linear.at else layer) * linear.parts
 
     def stacked(self, linear, piece, part):
         """Return weights or biases of all sources of a linear, one above the other."""
@@ -487,6 +487,8 @@ def _mixer_of(config, layer):
         return _convolution_block
     if layer in config.state_layers:
         return _mamba_block if config.mamba else _delta_block
+    if config.latents:
+        return _latent_block
     return _attention_block
 
 
@@ -678,6 +680,55 @@ def _layer_end(config, parts, layer, x, embedded, ids):
     return x * np.asarray(parts.tensors[f"{parts.norms['layer_scale'].source.format(layer)}.weight"], np.float64)
 
 
+def latent_attention(q, c, r, of_keys, of_values, scale):
+    """Causal attention to keys and values that are linears of a latent.
+
+    Parameters
+    ----------
+    q : [T, H, n + d]
+        The last d channels are rotated.
+    c : [T, K]
+        The latent of each position.
+    r : [T, d]
+        The rotated key of each position, of all heads.
+    of_keys : [H, n, K]
+    of_values : [H, m, K]
+    scale : float
+
+    Returns
+    -------
+    float64 [T, H, m]
+    """
+    T, heads = len(q), range(q.shape[1])
+    keys = np.stack([np.concatenate([c @ of_keys[h].T, r], axis=1) for h in heads], axis=1)
+    values = np.stack([c @ of_values[h].T for h in heads], axis=1)
+    weights = [softmax(np.where(np.tri(T, dtype=bool), q[:, h] @ keys[:, h].T * scale, -np.inf)) for h in heads]
+    return np.stack([weights[h] @ values[:, h] for h in heads], axis=1)
+
+
+def _latent_block(config, parts, layer, x):
+    sizes, H = config.latents, config.num_attention_heads
+    found = parts.apply("qkv_proj", layer, parts.norm("input_layernorm", layer, x))
+    q, c, r = np.split(found, np.cumsum([found.shape[1] - sizes.key_dim, sizes.kv_lora_rank]), axis=1)
+
+    def normed(name, x):
+        return rms_norm(x, parts.tensors[f"{parts.norms[name].source.format(layer)}.weight"], 1e-6)
+
+    if sizes.q_lora_rank:
+        q = parts.apply("q_b_proj", layer, normed("q_a_norm", q))
+    q, n = q.reshape(len(x), H, -1), sizes.qk_nope_head_dim
+    angles, factor = layer_angles(config, layer, len(x))
+    q = np.concatenate([q[..., :n], rope(q[..., n:], angles, factor)], axis=2)
+    matrices = [
+        np.stack([parts.stacked(parts.linears[name], parts.piece(name, layer) + h, "weight") for h in range(H)])
+        for name in ("k_b_proj", "v_b_proj")
+    ]
+    of_keys, of_values = matrices[0].swapaxes(1, 2), matrices[1]
+    key = rope(r[:, None], angles, factor)[:, 0]
+    out = latent_attention(q, normed("kv_a_norm", c), key, of_keys, of_values, config.attention_scale)
+    return parts.apply("o_proj", layer, out.reshape(len(x), -1))
+
+
 def layer_angles(config, layer, T):
     """Return the rotation angles of positions 0 to T - 1 in a layer, and the factor on cosine and sine."""
     if config.sliding_rope_theta is not None and config.sliding_windows[layer]:
@@ -739,10 +790,18 @@ def choose_experts(logits, used, norm_topk):
     return chosen, weights / weights.sum(axis=1, keepdims=True) if norm_topk else weights
 
 
-def choose_scored(logits, bias, used, norm_topk):
-    """Return the same of a sigmoid router, whose biases count for the choice alone."""
-    scores = 1 / (1 + np.exp(-logits))
-    chosen = np.array([sorted(range(len(row)), key=lambda e: (-row[e], e))[:used] for row in scores + bias])
+def choose_scored(logits, bias, used, norm_topk, groups=1, used_groups=1):
+    """Return the same of a sigmoid router, whose biases count for the choice alone.
+
+    Experts are chosen from the groups whose two largest numbers have the largest sums.
+    """
+    scores, chosen = 1 / (1 + np.exp(-logits)), []
+    for row in scores + bias:
+        members = np.arange(len(row)).reshape(groups, -1)
+        sums = [sum(sorted(row[group])[-2:]) for group in members]
+        best = sorted(range(groups), key=lambda g: (-sums[g], g))[:used_groups]
+        chosen.append(sorted(members[best].reshape(-1), key=lambda e: (-row[e], e))[:used])
+    chosen = np.array(chosen)
     weights = np.take_along_axis(scores, chosen, axis=1)
     return chosen, weights / weights.sum(axis=1, keepdims=True) if norm_topk else weights
 
@@ -754,7 +813,7 @@ def _mixture(config, parts, layer, x):
     attributes = experts.num_experts_per_tok, experts.norm_topk_prob
     if experts.sigmoid:
         bias = parts.tensors[f"{parts.norms['router_bias'].source.format(layer)}.weight"].astype(np.float64)
-        chosen, weights = choose_scored(logits, bias, *attributes)
+        chosen, weights = choose_scored(logits, bias, *attributes, experts.n_group, experts.topk_group)
     else:
         chosen, weights = choose_experts(logits, *attributes)
     out = np.zeros_like(x)

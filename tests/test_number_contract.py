@@ -98,6 +98,16 @@ def test_native_codes(size, threads, folders, expected):
     assert_same(rows, logits[ends], f"chunks of {size}, {threads} threads")
 
 
+# Linears of each head, one key and value for all heads, values narrower than keys.
+@pytest.mark.parametrize("method", ["int4", "f32"])
+@pytest.mark.parametrize(("size", "threads"), [(1, 2), (7, 3), (256, 2)])
+def test_latents(size, threads, method, folders, expected):
+    ids, logits = expected("youtu", method)
+    sequence = engines.open_sequence(folders("youtu", method), threads=threads)
+    ends, rows = run_in_chunks(sequence, ids, size)
+    assert_same(rows, logits[ends], f"chunks of {size}, {threads} threads")
+
+
 # Which thread leaves where hangs on stages and their number, not on what they compute: each model, each quantization.
 @pytest.mark.parametrize(("name", "method"), covering(NAMES, METHODS, strength=1))
 def test_threads_that_leave_a_job(name, method, folders, expected, monkeypatch):

@@ -24,7 +24,8 @@ def build(variant):
     if parse_config(variant.config, variant.name).experts or variant.config["model_type"] == "olmo_hybrid":
         return _read(variant)
     weights = families.make_weights(variant)
-    if variant.config["model_type"] in ("lfm2", *families.DELTA_NETS, *families.MAMBAS, *families.GEMMAS):
+    renamed = (*families.DELTA_NETS, *families.MAMBAS, *families.GEMMAS, *families.LATENTS)
+    if variant.config["model_type"] in ("lfm2", *renamed):
         weights = families.stored(variant, weights)
     state = {name: torch.from_numpy(w.astype(np.float32)) for name, w in weights.items()}
     if variant.config["model_type"] in remote_models.MODELS:

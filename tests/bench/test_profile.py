@@ -79,6 +79,19 @@ def test_states_have_their_share(tmp_path):
     assert rows["delta rule"]["multiply_adds"] == 17 * 3 * state
 
 
+def test_latents_have_their_share(tmp_path):
+    folder = engines.convert_variant("youtu", "int4", tmp_path / "model")
+    sequence = engines.open_sequence(folder, context_size=256, threads=2)
+    rows = {row["kernel"]: row for row in profile(sequence, 17, 100)}
+    latents = {"norms of latents", "q_b_proj", "quantize queries", "k_b_proj", "quantize latents", "v_b_proj"}
+    assert rows.keys() == KERNELS | latents
+    config, sizes = sequence.engine.config, sequence.engine.config.latents
+    H, L, rank = config.num_attention_heads, config.num_hidden_layers, sizes.kv_lora_rank
+    assert rows["k_b_proj"]["multiply_adds"] == 17 * L * H * rank * sizes.qk_nope_head_dim
+    assert rows["attention"]["multiply_adds"] == L * H * (2 * rank + sizes.qk_rope_head_dim) * sum(range(101, 118))
+    assert all(row["bytes"] > 0 for row in rows.values())
+
+
 @pytest.mark.parametrize(("T", "start"), [(1, 400), (17, 384), (257, 0)])
 def test_what_does_not_fit_is_refused(sequence, T, start):
     with pytest.raises(SettingError, match="do not fit into a context of 400"):

@@ -41,11 +41,11 @@ def sequence(folders):
     return engines.open_sequence(folders("qwen3-window"), context_size=300, threads=2)
 
 
-def split_rows(linear, values, layer):
-    """Yield (name in the checkpoint, its rows) of one layer of a linear."""
+def split_rows(linear, values, shard):
+    """Yield (name in the checkpoint, its rows) of one shard of a linear."""
     start = 0
-    for source, rows in zip(linear.sources, linear.rows):
-        yield source.format(layer), values[start : start + rows]
+    for source, rows in zip(linear.names(shard), linear.rows):
+        yield source, values[start : start + rows]
         start += rows
 
 
@@ -55,18 +55,18 @@ def held_weights(folder):
     tensors, dequantize = opened.tensors, {"int4": reference.dequantize_int4, "int8": reference.dequantize_int8}
     parts = {"int4": ("packed", "scales", "row_scales", "table"), "int8": ("packed", "scales", "row_scales")}
     for linear in stored_linears(opened.config, opened.quantization):
-        for layer in range(linear.layers or 1):
-            at = ... if linear.layers is None else layer
+        for shard in range(linear.shards):
+            at = np.unravel_index(shard, linear.stack)
             method = opened.quantization.dtype_of(linear.name)
             if method == "f32":
                 values = reference.unpack_f32(tensors[f"{linear.name}.values"][at])
             else:
                 values = dequantize[method](*(tensors[f"{linear.name}.{part}"][at] for part in parts[method]))
-            for name, rows in split_rows(linear, values[:, : linear.columns], layer):
+            for name, rows in split_rows(linear, values[:, : linear.columns], shard):
                 # The embedding's rows may come in two parts, the first ones first.
                 weights[f"{name}.weight"] = np.concatenate([weights[f"{name}.weight"], rows]) if linear.first else rows
             if linear.bias:
-                for name, rows in split_rows(linear, tensors[f"{linear.name}.bias"][at], layer):
+                for name, rows in split_rows(linear, tensors[f"{linear.name}.bias"][at], shard):
                     weights[f"{name}.bias"] = rows
     for norm in norms(opened.config):
         for layer in range(norm.layers or 1):

@@ -24,9 +24,10 @@ BLOCKS = 12  # of the pool: too few for all sequences at once
 SEQUENCES = st.integers(0, 2)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return engines.convert_variant("qwen3-window", "int4", tmp_path_factory.mktemp("models") / "model")
+# Windows and normed heads; one latent for all heads.
+@pytest.fixture(scope="module", params=["qwen3-window", "youtu-halves"])
+def folder(request, tmp_path_factory):
+    return engines.convert_variant(request.param, "int4", tmp_path_factory.mktemp("models") / "model")
 
 
 def small_engine(folder, blocks):

@@ -50,6 +50,10 @@ def scratch_for(T, used, count, method="f32"):
     )
 
 
+def dims_of(norm_topk, shared_gate=False, groups=(1, 1)):
+    return ModelDims(0, 0, 0, D, F, NORM_EPS, np.float32(1), F, 0, norm_topk, shared_gate, *groups)
+
+
 @pytest.mark.parametrize("norm_topk", [True, False])
 @pytest.mark.parametrize(("T", "used", "count"), [(1, 1, 1), (1, 4, 19), (17, 2, 16), (5, 6, 6)])
 def test_choices(T, used, count, norm_topk, rng):
@@ -60,7 +64,7 @@ def test_choices(T, used, count, norm_topk, rng):
     for threads in (1, 2, 5):
         e = scratch_for(T, used, count)
         e.logits[:, : count + 1] = logits
-        on_threads(choose_experts, threads, T, norm_topk, True, e)
+        on_threads(choose_experts, threads, T, dims_of(norm_topk, shared_gate=True), e)
         assert (e.chosen == chosen).all()
         results.append(e.weights.tobytes())
     assert len(set(results)) == 1
@@ -70,16 +74,27 @@ def test_choices(T, used, count, norm_topk, rng):
 
 
 @pytest.mark.parametrize("norm_topk", [True, False])
-@pytest.mark.parametrize(("T", "used", "count"), [(1, 1, 1), (1, 4, 19), (17, 2, 16), (5, 6, 6)])
-def test_choices_by_sigmoids(T, used, count, norm_topk, rng):
+@pytest.mark.parametrize(
+    ("T", "used", "count", "groups"),
+    [
+        (1, 1, 1, (1, 1)),
+        (1, 4, 19, (1, 1)),
+        (17, 2, 16, (1, 1)),
+        (5, 6, 6, (1, 1)),
+        (40, 3, 20, (4, 2)),
+        (9, 4, 24, (12, 2)),
+        (9, 2, 6, (3, 1)),
+    ],
+)
+def test_choices_by_sigmoids(T, used, count, groups, norm_topk, rng):
     logits, bias = (rng.standard_normal(shape).astype(np.float32) for shape in ((T, count), count))
-    chosen, weights = reference.choose_scored(logits.astype(np.float64), bias, used, norm_topk)
+    chosen, weights = reference.choose_scored(logits.astype(np.float64), bias, used, norm_topk, *groups)
     results = []
     for threads in (1, 2, 5):
         e = scratch_for(T, used, count)
         e = e._replace(logits=np.full((T, 2 * (count + LANES) // LANES * LANES + LANES), np.nan, np.float32))
         e.logits[:, :count] = logits
-        on_threads(choose_scored, threads, T, bias, norm_topk, True, e)
+        on_threads(choose_scored, threads, T, bias, dims_of(norm_topk, groups=groups), e)
         assert (e.chosen == chosen).all()
         results.append(e.weights.tobytes())
     assert len(set(results)) == 1
@@ -108,7 +123,8 @@ def test_numbers_that_are_not_finite_choose_experts_that_exist(rng):
     e = scratch_for(3, 4, 6)
     e.logits[1:, :7] = rng.standard_normal(7)
     e.logits[1, 3], e.logits[2, :6] = np.inf, -np.inf
-    on_threads(choose_experts, 1, 3, True, False, e)
+    on_threads(choose_experts, 1, 3, dims_of(True), e)
+    assert (e.weights[:, 4] == 1).all()
     assert ((e.chosen >= 0) & (e.chosen < 6)).all()
     on_threads(group_rows, 1, 3, e)
     assert e.counts.sum() == 12

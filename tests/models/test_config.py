@@ -1,5 +1,6 @@
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,8 @@ OLDER = {
 }
 # What files of a family have to say.
 NEEDED = {
+    "DeepseekV2ForCausalLM": {"num_experts_per_tok": 2},
+    "DeepseekV3ForCausalLM": {"first_k_dense_replace": 1},
     "GraniteMoeHybridForCausalLM": {
         "mamba_n_heads": 8,
         "num_local_experts": 0,
@@ -147,6 +150,11 @@ def test_biases_and_norms_of_each_family():
         "Phi3ForCausalLM": (False, False, False, None),
         "SmolLM3ForCausalLM": (True, True, True, None),
         "MellumForCausalLM": (True, True, False, "head"),
+        "YoutuForCausalLM": (True, True, False, None),
+        "MiniCPM3ForCausalLM": (True, True, True, None),
+        "DeepseekV2ForCausalLM": (True, True, False, None),
+        "DeepseekV3ForCausalLM": (True, True, False, None),
+        "Glm4MoeLiteForCausalLM": (True, True, False, None),
         "Glm4MoeForCausalLM": (True, False, False, None),
         "Lfm2MoeForCausalLM": (False, False, False, "head"),
         "MiniMaxM2ForCausalLM": (False, False, False, "width"),
@@ -283,6 +291,15 @@ def test_exaone_rotates_where_it_has_a_window_if_it_has_any():
         ("Lfm2ForCausalLM", {"conv_L_cache": 0}, "conv_L_cache"),
         ("Lfm2ForCausalLM", {"head_dim": 24}, "hidden_size"),
         ("Lfm2ForCausalLM", {"norm_eps": 0}, "norm_eps"),
+        ("DeepseekV2ForCausalLM", {"topk_method": "group_limited_greedy", "n_group": 8}, "n_group above 1"),
+        ("DeepseekV2ForCausalLM", {"norm_topk_prob": True}, "norm_topk_prob true"),
+        ("DeepseekV3ForCausalLM", {"n_group": 7}, "n_group is 7; expected a number of groups of two or more"),
+        ("DeepseekV3ForCausalLM", {"n_group": 128, "topk_group": 3}, "topk_group is 3; expected groups of 8"),
+        ("DeepseekV3ForCausalLM", {"n_group": 8, "topk_group": 9}, "topk_group"),
+        ("Glm4MoeLiteForCausalLM", {"mlp_layer_types": ["dense"] * 3}, "mlp_layer_types"),
+        ("YoutuForCausalLM", {"kv_lora_rank": 40}, "kv_lora_rank is 40; expected a multiple of 16"),
+        ("YoutuForCausalLM", {"qk_rope_head_dim": 7}, "qk_rope_head_dim"),
+        ("YoutuForCausalLM", {"attention_bias": True, "q_lora_rank": None}, "attention_bias true"),
         ("Qwen3_5ForCausalLM", {}, "layers of one kind"),
         ("Qwen3_5ForCausalLM", {"layer_types": ["full_attention"] * 3}, "layers of one kind"),
         ("Qwen3_5ForCausalLM", {"hidden_act": "gelu"}, "hidden_act"),
@@ -329,6 +346,20 @@ def test_layers_with_a_state():
     assert net.state_bytes == 2 * 4 * (3 * 8192 + 32 * 128 * 128)
     by_interval = parse("Qwen3NextForCausalLM", full_attention_interval=3)
     assert (by_interval.state_layers, by_interval.experts.layers) == ((0, 1), (0, 1, 2))
+
+
+def test_sizes_of_latent_attention():
+    yarn = {"rope_type": "yarn", "factor": 40.0, "original_max_position_embeddings": 64, "mscale_all_dim": 0.707}
+    config = parse("YoutuForCausalLM", rope_scaling=yarn, qk_nope_head_dim=192, v_head_dim=256)
+    assert (config.num_key_value_heads, config.head_dim, config.value_dim, config.rotary_dims) == (
+        1,
+        576,
+        512,
+        (64,) * 3,
+    )
+    assert config.attention_scale == pytest.approx(256**-0.5 * (0.1 * 0.707 * math.log(40) + 1) ** 2)
+    assert parse("YoutuForCausalLM", q_lora_rank=None).latents.q_lora_rank == 0
+    assert parse("MiniCPM3ForCausalLM").value_dim == 256 and parse("MiniCPM3ForCausalLM").latents.v_head_dim == 16
 
 
 def test_layers_of_mamba():
@@ -615,7 +646,8 @@ def test_parameters_equal_transformers(architecture, switches):
         model = transformers.AutoModelForCausalLM.from_config(their_config)
     buffers = [name for name, _ in model.named_buffers() if name.endswith("layer_scalar")]
     names = {*buffers, *(name for name, _ in model.named_parameters())}
-    ours = {whole_and_part(name)[0] for name, _ in expected_shapes(parse_config(raw, "config.json"))}
+    shapes = expected_shapes(parse_config(raw, "config.json"))
+    ours = {re.sub(r"\b[kv]_b_proj\.\d+", "kv_b_proj", whole_and_part(name)[0]) for name, _ in shapes}
     assert {name.removesuffix(".weight") if name.endswith(WITHOUT_ENDING) else name for name in ours} == names
 
 

@@ -274,6 +274,7 @@ def _sigmoid_experts(values: GgufValues) -> Config:
         "norm_topk_prob": bool(values.get("expert_weights_norm", True)),
         "routed_scaling_factor": values.number("expert_weights_scale", 1.0),
         "n_group": values.get("expert_group_count"),
+        "topk_group": values.get("expert_group_used_count"),
     }
     return {key: value for key, value in found.items() if value is not None}
 

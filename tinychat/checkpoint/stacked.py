@@ -1,4 +1,4 @@
-"""Weights of experts that a checkpoint has in one tensor for all, each under a name of its own.
+"""Weights of experts, or of heads, that a checkpoint has in one tensor for all, each under a name of its own.
 
 Qwen3.5 stacks them as [E, N, K], the rows of gates before those of their inputs in one tensor. gpt-oss stacks them as
 [E, K, N], biases as [E, N]; or has them in MXFP4, where 32 columns share a power of two:
@@ -11,12 +11,14 @@ is asked for, one at a time.
 import numpy as np
 from numpy.typing import NDArray
 
-from tinychat.checkpoint.adjusted import other_names
+from tinychat.checkpoint.adjusted import AdjustedTensor, other_names
 from tinychat.checkpoint.mapping import FloatArray
+from tinychat.checkpoint.tensor_part import part_of
 from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.errors import CheckpointError
 from tinychat.models.architectures import linears
 from tinychat.models.config import ModelConfig
+from tinychat.models.tensors import Part
 
 # Values of the codes: a sign, two bits of exponent, one of fraction.
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
@@ -88,8 +90,10 @@ class Mxfp4Tensor(Tensor):
 
 
 def unstacked(tensors: Tensors, config: ModelConfig) -> Tensors:
-    """Return a checkpoint's tensors with each expert's under a name of its own, where they are stacked."""
+    """Return a checkpoint's tensors with each expert's and head's under a name of its own, where they are stacked."""
     found = dict(tensors.by_name)
+    for layer in range(config.num_hidden_layers if config.latents else 0):
+        found |= _of_heads(tensors, config, layer)
     for linear in linears(config):
         for shard in range(linear.shards if linear.experts else 0):
             expert = shard % linear.experts
@@ -98,6 +102,28 @@ def unstacked(tensors: Tensors, config: ModelConfig) -> Tensors:
                 for part, tensor in _parts(tensors, stem, expert, config).items():
                     found.setdefault(f"{name}.{part}", tensor)
     return Tensors(tensors.folder, found)
+
+
+def _of_heads(tensors: Tensors, config: ModelConfig, layer: int) -> dict[str, Tensor]:
+    """Return the matrices of a layer's heads: of a latent's keys, transposed, and of its values.
+
+    Checkpoints have those of a head after those of the one before, rows of keys and then of values, in one tensor.
+    """
+    assert config.latents is not None
+    stem, H = f"model.layers.{layer}.self_attn.", config.num_attention_heads
+    name, keys = f"{stem}kv_b_proj.weight", config.latents.qk_nope_head_dim
+    size = keys + config.latents.v_head_dim
+    known = next((each for each in (name, *other_names(name)) if each in tensors.by_name), None)
+    if known is None:
+        return {}
+    whole, found = tensors.by_name[known], dict[str, Tensor]()
+    for head in range(H):
+        first = head * size
+        part = part_of(whole, name, Part(0, first, first + keys, H * size))
+        found[f"{stem}k_b_proj.{head}.weight"] = AdjustedTensor(part, transposed=True)
+        values = Part(0, first + keys, first + size, H * size)
+        found[f"{stem}v_b_proj.{head}.weight"] = part_of(whole, name, values)
+    return found
 
 
 def _parts(tensors: Tensors, stem: str, expert: int, config: ModelConfig) -> dict[str, Tensor]:

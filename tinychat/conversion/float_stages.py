@@ -98,7 +98,8 @@ class FloatStages:
         H, G = self._config.num_attention_heads, cache.heads
 
         def parts(text):
-            q, k, v = np.split(_heads_first(text, cache.head_dim), [H, H + G])
+            cuts = [H * cache.head_dim, (H + G) * cache.head_dim]
+            q, k, v = (_heads_first(part, n) for part, n in zip(np.split(text, cuts, axis=1), (H, G, G)))
             return self._queries(q, q_gain, angles, rotary_dim), self._keys(k, k_gain, angles, rotary_dim), v
 
         found = qkv.take()
@@ -116,7 +117,11 @@ class FloatStages:
         found = qkv.take()
         texts = zip(pairwise(batch.firsts), cache.held)
         qkv.value = (
-            (self._queries(_heads_first(found[start:stop], cache.head_dim), q_gain, angles, rotary_dim), k, v)
+            (
+                self._queries(_heads_first(found[start:stop], sizes.num_attention_heads), q_gain, angles, rotary_dim),
+                k,
+                v,
+            )
             for (start, stop), (k, v) in texts
         )
 
@@ -133,6 +138,32 @@ class FloatStages:
     def attend(self, batch, qkv, sizes, window, scoring, cache, scratch, out):
         sinks = self._source.vector(scoring.sinks) if isinstance(scoring, AttentionSink) else None
         out.value = np.concatenate([_attended(self._config, *heads, window, sinks) for heads in qkv.take()])
+
+    def norm_latents(self, T, down, q_gain, kv_gain, sizes, low, qkv):
+        found, rank, d = down.take(), sizes.kv_lora_rank, sizes.head_dim
+        down.value, latent, rotated = np.split(found, [found.shape[1] - d, found.shape[1] - d + rank], axis=1)
+        if isinstance(q_gain, NamedVector):
+            low.value = _latent_normed(down.take(), self._source.vector(q_gain))
+        latent = _latent_normed(latent, self._source.vector(kv_gain))
+        queries = np.empty((T, sizes.num_attention_heads * d), np.float32)
+        qkv.value = np.concatenate([queries, rotated, latent, latent], axis=1)
+
+    def split_queries(self, T, queries, sizes, weight, s, qkv):
+        d, size = sizes.head_dim, sizes.qk_nope_head_dim
+        heads = np.split(queries.take(), sizes.num_attention_heads, axis=1)
+        for h, head in enumerate(heads):
+            qkv.value[:, h * d : h * d + d - sizes.kv_lora_rank] = head[:, size:]
+        s.latents.x.value = [head[:, :size] for head in heads]
+
+    def quantize_latents(self, T, attended, sizes, weight, s):
+        s.latents.x.value = np.split(attended.take(), sizes.num_attention_heads, axis=1)
+
+    def linear_heads(self, T, weight, s, out, sizes, stride):
+        if out.value is None:
+            out.value = np.empty((T, sizes.num_attention_heads * stride), np.float32)
+        for h, x in enumerate(s.latents.x.take()):
+            outputs = self._linear(weight.name, weight.shard + h, x, None)
+            out.value[:, (h + 1) * stride - outputs.shape[1] : (h + 1) * stride] = outputs
 
     def short_convolution(self, T, batch, bcx, taps, rows, sizes, cache, out):
         found, factors = bcx.take(), self._source.vector(taps).reshape(sizes.hidden_size, -1)
@@ -198,16 +229,21 @@ class FloatStages:
     def scale_rows(self, T, factor, hidden):
         hidden.value = hidden.value * self._source.vector(factor)
 
-    def choose_experts(self, T, norm_topk, shared, e):
+    def choose_experts(self, T, sizes, e):
         count = self._config.experts.num_experts
         e.chosen.value, e.weights.value = _choices(e.logits.value[:, :count], self._config.experts)
 
-    def choose_scored(self, T, bias, norm_topk, shared, e):
+    def choose_scored(self, T, bias, sizes, e):
         experts, scores = self._config.experts, sigmoid(e.logits.value)
-        order = np.argsort(-(scores + self._source.vector(bias)), axis=1, kind="stable")
+        wanted = scores + self._source.vector(bias)
+        if experts.n_group > 1:
+            groups = np.sort(wanted.reshape(T, experts.n_group, -1), axis=2)[:, :, -2:].sum(axis=2)
+            ranks = np.argsort(np.argsort(-groups, axis=1, kind="stable"), axis=1)
+            wanted[np.repeat(ranks >= experts.topk_group, scores.shape[1] // experts.n_group, axis=1)] = -np.inf
+        order = np.argsort(-wanted, axis=1, kind="stable")
         e.chosen.value = order[:, : experts.num_experts_per_tok]
         weights = np.take_along_axis(scores, e.chosen.value, axis=1)
-        e.weights.value = weights / weights.sum(axis=1, keepdims=True) if norm_topk else weights
+        e.weights.value = weights / weights.sum(axis=1, keepdims=True) if experts.norm_topk_prob else weights
 
     def scale_choices(self, T, scale, e):
         e.weights.value = e.weights.value * self._source.vector(scale)[e.chosen.value]
@@ -263,9 +299,14 @@ class FloatStages:
         return self._config.num_attention_heads, self._config.num_key_value_heads, self._config.head_dim
 
 
-def _heads_first(text: Floats, d: int) -> Floats:
-    """Return one text's heads of size d [n, T, d]."""
-    return text.reshape(len(text), -1, d).transpose(1, 0, 2)
+def _heads_first(text: Floats, heads: int) -> Floats:
+    """Return one text's heads [heads, T, d]."""
+    return text.reshape(len(text), heads, -1).transpose(1, 0, 2)
+
+
+def _latent_normed(x: Floats, gain: Floats) -> Floats:
+    """RMS-norm the last axis, as `kernels.latent` does."""
+    return np.asarray(x / np.sqrt(np.square(x).mean(axis=-1, keepdims=True) + np.float32(1e-6)) * gain, np.float32)
 
 
 def _choices(logits: Floats, experts: Experts) -> tuple[NDArray[np.intp], Floats]:
@@ -334,7 +375,7 @@ def _convolved_channels(taps: Floats, x: Floats) -> Floats:
 
 
 def _attended(config: ModelConfig, q: Floats, k: Floats, v: Floats, window: int, sinks: Floats | None) -> Floats:
-    """Return attention's outputs [T, H d] for one text's queries [H, T, d], and keys and values [G, T, d]."""
+    """Return attention's outputs [T, H m] for one text's queries [H, T, d], keys [G, T, d] and values [G, T, m]."""
     (H, T, d), G = q.shape, len(k)
     mask = _mask(window, T)
     slopes = np.array(config.alibi_slopes, np.float32)[:, None, None]
@@ -348,7 +389,7 @@ def _attended(config: ModelConfig, q: Floats, k: Floats, v: Floats, window: int,
         np.exp(scores, out=scores)
         scores /= scores.sum(axis=-1, keepdims=True) + (0 if sink is None else np.exp(sink - largest))
 
-    mixed = np.empty((H, T, d), np.float32)
+    mixed = np.empty((H, T, v.shape[2]), np.float32)
     for start in range(0, T, ATTENDING_ROWS):
         # No query sees keys after its own. All queries of one key/value head go into one matrix product.
         stop = min(start + ATTENDING_ROWS, T)
@@ -357,8 +398,8 @@ def _attended(config: ModelConfig, q: Floats, k: Floats, v: Floats, window: int,
             scores += slopes * (np.arange(stop) - np.arange(start, stop)[:, None])
         heads = zip(scores, [None] * H if sinks is None else sinks)
         on_each(functools.partial(softmax, masked=mask[start:stop, :stop]), heads)
-        mixed[:, start:stop] = (scores.reshape(G, -1, stop) @ v[:, :stop]).reshape(H, -1, d)
-    return mixed.transpose(1, 0, 2).reshape(T, H * d)
+        mixed[:, start:stop] = (scores.reshape(G, -1, stop) @ v[:, :stop]).reshape(H, stop - start, -1)
+    return mixed.transpose(1, 0, 2).reshape(T, -1)
 
 
 def _rotated(heads: Floats, table: Floats) -> Floats:

@@ -120,12 +120,12 @@ class Calibrated:
     def _recording(self, true: dict[str, TrueLinear]) -> Linear:
         """Return the checkpoint's own linears, which also store their inputs and outputs in `true`.
 
-        Those of experts are left out: in the quantized model, other tokens choose them.
+        Those of experts are left out: in the quantized model, other tokens choose them. So are those of heads.
         """
 
         def linear(name: str, shard: int, inputs: Floats, residual: Floats | None) -> Floats:
             outputs = self._source.linear(name, shard, inputs, residual)
-            if not self._stored[name].experts:
+            if self._stored[name].parts == 1:
                 needed = not _follows_from_inputs(residual, inputs.shape[1], outputs.shape[1])
                 bias = self._source.bias(name, shard) if needed else None
                 true[name] = TrueLinear(

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tinychat.kernels.buffers import DeltaScratch, ExpertScratch, FloatScratch
+from tinychat.kernels.buffers import DeltaScratch, ExpertScratch, FloatScratch, LatentScratch
 
 
 class GatedMlp(NamedTuple):
@@ -104,6 +104,17 @@ class OthersKeys(NamedTuple):
     """What gives a layer queries that meet the keys of another."""
 
     q_proj: Any
+
+
+class LatentAttention(NamedTuple):
+    """Attention to latents (`kernels.latent`); its `qkv_proj` gives latents, and queries where they have none."""
+
+    attention: Attention
+    q_norm: Any  # float32 [q_lora_rank], or [0]
+    kv_norm: Any  # float32 [kv_lora_rank]
+    q_proj: Any  # from the latents of queries, or `NoLatents`
+    k_proj: Any  # of each head, and so is the next
+    v_proj: Any
 
 
 class ShortConvolution(NamedTuple):
@@ -220,6 +231,9 @@ class ModelDims(NamedTuple):
     expert_intermediate_size: int = 0
     shared_intermediate_size: int = 0
     norm_topk_prob: bool = False
+    shared_gate: bool = False
+    n_group: int = 1
+    topk_group: int = 1
     key_heads: int = 0  # of layers with a state, and so are the next
     value_heads: int = 0
     key_dim: int = 0
@@ -228,6 +242,9 @@ class ModelDims(NamedTuple):
     rate_scale: np.float32 = np.float32(1)  # of Gated DeltaNet
     state_norm_eps: np.float32 = np.float32(0)  # of its norm
     layer_input_size: int = 0
+    kv_lora_rank: int = 0  # of latent attention, and so are the next
+    qk_nope_head_dim: int = 0
+    v_head_dim: int = 0
 
 
 class Scratch(NamedTuple):
@@ -245,16 +262,20 @@ class Scratch(NamedTuple):
     rows: np.ndarray  # float32 [threads, widest input]
     tiles: np.ndarray  # float32 [threads, TILE_FLOATS]
     experts: Any  # `kernels.buffers.ExpertScratch` or `NoExperts`
+    latents: Any  # `kernels.buffers.LatentScratch` or `NoLatents`
     states: Any  # `kernels.buffers.DeltaScratch` or `NoStates`
 
 
 def scratch_of(new: Callable[[], Any]) -> Any:
     """Return scratch with a new object in the place of each array, for a forward pass in Python."""
-    parts = [
-        kind._make([FloatScratch._make([new() for _ in FloatScratch._fields]), *(new() for _ in kind._fields[1:])])
-        for kind in (ExpertScratch, DeltaScratch)
-    ]
-    return Scratch._make([*(new() for _ in Scratch._fields[len(parts) :]), *parts])
+
+    def with_floats(kind: Any) -> Any:
+        floats = FloatScratch._make([new() for _ in FloatScratch._fields])
+        return kind._make([floats, *(new() for _ in kind._fields[1:])])
+
+    latents = LatentScratch._make([new() for _ in LatentScratch._fields])
+    arrays = [new() for _ in Scratch._fields[3:]]
+    return Scratch._make([*arrays, with_floats(ExpertScratch), latents, with_floats(DeltaScratch)])
 
 
 class Batch(NamedTuple):

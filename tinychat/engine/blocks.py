@@ -40,7 +40,10 @@ def bytes_per_position(config: ModelConfig, kv: str) -> int:
 
 def _empty_caches(config: ModelConfig, kv: str, blocks: int) -> CacheBuffers | TwoCaches:
     """Return zeros for so many blocks."""
-    caches = [empty_buffers(kv, blocks, *shape) for shape in config.cache_shapes]
+    caches = [
+        empty_buffers(kv, blocks, layers, heads, size, size if config.varied else config.value_dim)
+        for layers, heads, size in config.cache_shapes
+    ]
     return TwoCaches(*caches) if len(caches) > 1 else caches[0]
 
 

@@ -70,7 +70,7 @@ class Counter:
         return padded(weight.columns, self._multiple)
 
     def bytes(self, weight: NamedWeight) -> int:
-        """Return the size of a weight; of experts, of all of a layer."""
+        """Return the size of a weight; of experts or heads, of all of a layer."""
         return self._bytes[weight.name] // (weight.layout.layers or 1)
 
 

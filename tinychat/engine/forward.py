@@ -19,6 +19,7 @@ from tinychat.engine.arguments import (
     DraftInput,
     ExpertMlp,
     GatedAttention,
+    LatentAttention,
     MambaLayer,
     MixedMlp,
     OthersKeys,
@@ -46,16 +47,19 @@ from tinychat.engine.stages import (
     layer_cache,
     layer_of,
     linear,
+    linear_heads,
     linear_routed,
     narrow_cache,
     norm_gated,
     norm_groups,
+    norm_latents,
     norm_rows,
     norm_values,
     norm_width,
     pick_rows,
     quantize_activated,
     quantize_gated,
+    quantize_latents,
     quantize_normed,
     quantize_plain,
     quantize_routed,
@@ -66,12 +70,14 @@ from tinychat.engine.stages import (
     scale_rows,
     scan_steps,
     short_convolution,
+    split_queries,
     step_factors,
     take_gates,
     take_inputs,
     wide_cache,
 )
 from tinychat.engine.wiring import by_kind, unless
+from tinychat.kernels.buffers import NoLatents
 from tinychat.kernels.variants import (
     NoEnd,
     NoInputs,
@@ -179,6 +185,35 @@ def _(team, T, w, sizes, kv, s, attention, batch):
     gate_attended(team, T, s.states.heads, sizes, s.attended)
     quantize_plain(team, T, s.attended, a.o_proj, s)
     linear(team, T, a.o_proj, s, s.hidden, ADD)
+
+
+@run_mixer.where(w=LatentAttention)
+def _(team, T, w, sizes, kv, s, attention, batch):
+    a = w.attention
+    quantize_normed(team, T, s.hidden, a.input_layernorm, sizes, a.qkv_proj, s)
+    linear(team, T, a.qkv_proj, s, s.latents.down, STORE)
+    norm_latents(team, T, s.latents.down, w.q_norm, w.kv_norm, sizes, s.latents.low, s.qkv)
+    find_queries(team, T, w, w.q_proj, sizes, s)
+    linear_heads(team, T, w.k_proj, s, s.qkv, sizes, sizes.head_dim)
+    rope_append(team, T, batch, s.qkv, a.q_norm, a.k_norm, a.angles, a.rotary_dim, sizes, kv)
+    attend(team, batch, s.qkv, sizes, a.window, a.scoring, kv, attention, s.attended)
+    quantize_latents(team, T, s.attended, sizes, w.v_proj, s)
+    linear_heads(team, T, w.v_proj, s, s.latents.values, sizes, sizes.v_head_dim)
+    quantize_plain(team, T, s.latents.values, a.o_proj, s)
+    linear(team, T, a.o_proj, s, s.hidden, ADD)
+
+
+@by_kind
+def find_queries(team, T, w, q_proj, sizes, s):
+    """Find each head's query, from a latent of all."""
+    quantize_plain(team, T, s.latents.low, q_proj, s)
+    linear(team, T, q_proj, s, s.latents.queries, STORE)
+    split_queries(team, T, s.latents.queries, sizes, w.k_proj, s, s.qkv)
+
+
+@find_queries.where(q_proj=NoLatents)
+def _(team, T, w, q_proj, sizes, s):
+    split_queries(team, T, s.latents.down, sizes, w.k_proj, s, s.qkv)
 
 
 @run_mixer.where(w=DeltaLayer)
@@ -346,7 +381,7 @@ def run_experts(team, T, mlp, router_norm, out, sizes, s):
     shared, e = sizes.shared_intermediate_size > 0, s.experts
     quantize_normed(team, T, s.hidden, router_norm, sizes, mlp.router, e.routing)
     linear(team, T, mlp.router, e.routing, e.logits, STORE)
-    route(team, T, mlp.routing, sizes, shared, e)
+    route(team, T, mlp.routing, sizes, e)
     group_rows(team, T, e)
     run_shared(team, T, mlp, mlp.shared, sizes, s)
     quantize_routed(team, T, s.hidden, mlp.post_attention_layernorm, sizes, mlp.gate_up_proj, s.rows, e)
@@ -357,19 +392,19 @@ def run_experts(team, T, mlp, router_norm, out, sizes, s):
 
 
 @by_kind
-def route(team, T, routing, sizes, shared, e):
+def route(team, T, routing, sizes, e):
     """Choose the experts of each token, by probabilities that sum up to 1."""
-    choose_experts(team, T, sizes.norm_topk_prob, shared, e)
+    choose_experts(team, T, sizes, e)
 
 
 @route.where(routing=SigmoidRouter)
-def _(team, T, routing, sizes, shared, e):
-    choose_scored(team, T, routing.bias, sizes.norm_topk_prob, shared, e)
+def _(team, T, routing, sizes, e):
+    choose_scored(team, T, routing.bias, sizes, e)
 
 
 @route.where(routing=ScaledRouter)
-def _(team, T, routing, sizes, shared, e):
-    choose_experts(team, T, sizes.norm_topk_prob, shared, e)
+def _(team, T, routing, sizes, e):
+    choose_experts(team, T, sizes, e)
     scale_choices(team, T, routing.scale, e)
 
 

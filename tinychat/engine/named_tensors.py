@@ -14,7 +14,7 @@ from tinychat.models.tensors import Linear, Norm, Table
 
 @dataclass(frozen=True, slots=True)
 class NamedWeight:
-    """A linear of all layers, or of the one that it is indexed by; then `shard` is that of the layer's first expert."""
+    """A linear of all layers, or of the one that it is indexed by; then `shard` is the layer's first."""
 
     layout: Linear
     shard: int = 0
@@ -35,7 +35,7 @@ class NamedWeight:
         return self.layout.columns
 
     def __getitem__(self, layer: int) -> NamedWeight:
-        return replace(self, shard=layer * (self.layout.experts or 1))
+        return replace(self, shard=layer * self.layout.parts)
 
 
 @dataclass(frozen=True, slots=True)

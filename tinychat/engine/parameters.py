@@ -12,6 +12,7 @@ from tinychat.engine.arguments import (
     ExpertMlp,
     GatedAttention,
     GatedMlp,
+    LatentAttention,
     Layer,
     LayerEnd,
     LayerInput,
@@ -29,6 +30,7 @@ from tinychat.engine.arguments import (
 )
 from tinychat.engine.named_tensors import NamedTensors
 from tinychat.engine.passthrough_parameters import passthrough_weight
+from tinychat.kernels.buffers import NoLatents
 from tinychat.kernels.variants import (
     Alibi,
     AttentionSink,
@@ -235,7 +237,7 @@ def _per_layer(L: int, layers: Sequence[int], first: Any, second: Any) -> Any:
     return PerLayer(indices, first, second)
 
 
-def _attention(config: ModelConfig, tensors: Tensors) -> Attention | GatedAttention:
+def _attention(config: ModelConfig, tensors: Tensors) -> Attention | GatedAttention | LatentAttention:
     """Return attention, stacked over the layers that have it."""
     layers = config.attention_layers
     no_gains = np.zeros((len(layers), 0), np.float32)
@@ -253,7 +255,17 @@ def _attention(config: ModelConfig, tensors: Tensors) -> Attention | GatedAttent
         o_proj=tensors.weight("o_proj"),
         post_self_attn_layernorm=tensors.norm("post_self_attn_layernorm", layers),
     )
-    return GatedAttention(found) if config.gated_attention else found
+    if config.latents is None:
+        return GatedAttention(found) if config.gated_attention else found
+    has_rank = config.latents.q_lora_rank > 0
+    return LatentAttention(
+        found,
+        tensors.vectors("q_a_norm") if has_rank else no_gains,
+        tensors.vectors("kv_a_norm"),
+        tensors.weight("q_b_proj") if has_rank else NoLatents(),
+        tensors.weight("k_b_proj"),
+        tensors.weight("v_b_proj"),
+    )
 
 
 def _scoring(config: ModelConfig, tensors: Tensors) -> Any:
@@ -385,12 +397,14 @@ def _activation(config: ModelConfig, layers: Sequence[int]) -> Any:
 
 def dims_of(config: ModelConfig) -> ModelDims:
     """Return the numbers that the compiled forward pass takes."""
-    found, net = config.experts, config.recurrence
-    experts = (
-        (found.intermediate_size, found.shared_intermediate_size, found.norm_topk_prob) if found else (0, 0, False)
-    )
+    found, net, latents = config.experts, config.recurrence, config.latents
+    experts = 0, 0, False, False, 1, 1
+    if found:
+        shared = found.shared_intermediate_size, found.norm_topk_prob, found.shared_gate
+        experts = found.intermediate_size, *shared, found.n_group, found.topk_group
     states = (net.key_heads, net.value_heads, net.key_dim, net.value_dim, net.taps) if net else (0,) * 5
     delta = config.delta_net
+    ranks = (latents.kv_lora_rank, latents.qk_nope_head_dim, latents.v_head_dim) if latents else (0,) * 3
     return ModelDims(
         config.num_hidden_layers,
         config.num_attention_heads,
@@ -404,4 +418,5 @@ def dims_of(config: ModelConfig) -> ModelDims:
         np.float32(delta.rate_scale if delta else 1.0),
         np.float32(delta.norm_eps if delta else 0.0),
         config.varied.input_size if config.varied else 0,
+        *ranks,
     )

@@ -16,6 +16,7 @@ FLOAT = 4  # bytes
 PLAIN_INPUTS = {
     "o_proj": "quantize attention",
     "wide_o_proj": "quantize attention",
+    "q_b_proj": "quantize latents",
     "conv_out_proj": "quantize convolution",
     "delta_out_proj": "quantize states",
     "mamba_out_proj": "quantize states",
@@ -152,7 +153,41 @@ def attend(counter, batch, qkv, sizes, window, scoring, cache, scratch, out):
     H, d = sizes.num_attention_heads, cache.head_dim
     out.need(H * d)
     seen = int(np.minimum(batch.positions + 1, window).sum())
-    counter.note("attention", (int(batch.positions[-1]) + 1) * cache.bytes, 2 * seen * H * d)
+    values = d if counter.config.varied else counter.config.value_dim
+    counter.note("attention", (int(batch.positions[-1]) + 1) * cache.bytes, seen * H * (d + values))
+
+
+@stage("latent")
+def norm_latents(counter, T, down, q_gain, kv_gain, sizes, low, qkv):
+    """Norm the latents of queries, and of the key."""
+    rank, of_queries = sizes.kv_lora_rank, counter.config.latents.q_lora_rank
+    low.need(of_queries)
+    columns = of_queries + sizes.head_dim
+    counter.note("norms of latents", T * (2 * columns + rank) * FLOAT, T * (of_queries + rank) * 3)
+
+
+@stage("latent")
+def split_queries(counter, T, queries, sizes, weight, s, qkv):
+    """Take queries apart, and write what is not rotated for the linears of heads."""
+    s.latents.x.need(counter.columns(weight))
+    columns = sizes.num_attention_heads * counter.config.latents.query_dim
+    counter.note("quantize queries", T * 2 * columns * FLOAT, T * columns)
+
+
+@stage("latent")
+def quantize_latents(counter, T, attended, sizes, weight, s):
+    """Write what attention gives for the linears of heads."""
+    s.latents.x.need(counter.columns(weight))
+    columns = sizes.num_attention_heads * sizes.kv_lora_rank
+    counter.note("quantize latents", T * columns * FLOAT, T * columns)
+
+
+@stage("latent")
+def linear_heads(counter, T, weight, s, out, sizes, stride):
+    """Apply the linear of each head."""
+    heads = sizes.num_attention_heads
+    out.need(heads * stride)
+    counter.note(weight.name, counter.bytes(weight), T * heads * weight.rows * weight.columns)
 
 
 @stage("short_convolution")
@@ -262,7 +297,7 @@ def scale_rows(counter, T, factor, hidden):
 
 
 @stage("experts")
-def choose_experts(counter, T, norm_topk, shared, e):
+def choose_experts(counter, T, sizes, e):
     """Choose the experts of each token."""
     count, chosen = counter.experts
     e.logits.need(padded(count + 1, LANES) + LANES)
@@ -270,10 +305,10 @@ def choose_experts(counter, T, norm_topk, shared, e):
 
 
 @stage("experts")
-def choose_scored(counter, T, bias, norm_topk, shared, e):
+def choose_scored(counter, T, bias, sizes, e):
     """Choose the experts of each token by sigmoids and biases."""
     count, chosen = counter.experts
-    e.logits.need(2 * padded(count, LANES))
+    e.logits.need(2 * padded(count, LANES) + sizes.n_group)
     counter.note("choice of experts", T * count * 4 * FLOAT, T * count * (3 + chosen))
 
 

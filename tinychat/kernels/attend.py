@@ -15,7 +15,7 @@ from tinychat.kernels.attention import (
     visible_chunks,
 )
 from tinychat.kernels.jit import always_inline, inline
-from tinychat.kernels.kv import head_of, head_size
+from tinychat.kernels.kv import head_of, head_size, value_width
 from tinychat.kernels.sizes import BLOCK, CHUNK, ITEM_ROWS, ITEMS_PER_THREAD
 from tinychat.kernels.team import barrier, finish_stage, next_tile, share, stage
 from tinychat.kernels.team_queue import THREADS
@@ -118,7 +118,7 @@ def attend_few(team, batch, qkv, G, items, d, group, window, scoring, cache, scr
         total = state_of(scratch.partials, i * count + first - start)
         for chunk in range(first + 1, last):
             merge(item, total, state_of(scratch.partials, i * count + chunk - start))
-        finish(item, total, out, d)
+        finish(item, total, out, value_width(cache, d))
 
 
 @inline
@@ -141,7 +141,7 @@ def attend_many(team, batch, qkv, G, items, d, group, window, scoring, cache, sc
             else:
                 attend_chunk(item, cache, part, chunk, next_head)
                 merge(item, total, part)
-        finish(item, total, out, d)
+        finish(item, total, out, value_width(cache, d))
         work = next_tile(team)
     finish_stage(team, items)
 
@@ -164,7 +164,7 @@ def attend(team, batch, qkv, sizes, window, scoring, cache, scratch, out):
     token of each, and the end of the last; `positions` int64 of each token, ascending in a sequence; `tables` int32
     [>= sequences, blocks]; qkv : float32 [>= T, >= H d + 15], rotated and scaled queries first; window : positions
     a query sees, itself included; scoring : of `kernels.scores`; cache : a LayerCache, already appended to;
-    out : float32 [>= T, >= H d].
+    out : float32 [>= T, >= H d], d of values.
     """
     G, d, items = cache.keys.shape[2], head_size(cache), 0
     group = sizes.num_attention_heads // G

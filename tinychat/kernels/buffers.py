@@ -41,12 +41,12 @@ class LayerCache(NamedTuple):
     layer: int
 
 
-def empty_buffers(kv: str, blocks: int, layers: int, heads: int, d: int) -> CacheBuffers:
-    """Return zeros for so many blocks of 64 positions, of heads of size d.
+def empty_buffers(kv: str, blocks: int, layers: int, heads: int, d: int, value_dim: int | None = None) -> CacheBuffers:
+    """Return zeros for so many blocks of 64 positions, of heads of size d, whose values may be narrower.
 
     The system takes memory for them when it is written.
     """
-    shared, padded = PER_LANE.get(kv, 1), -(-d // LANES) * LANES
+    shared, padded = PER_LANE.get(kv, 1), -(-(value_dim or d) // LANES) * LANES
     stack = blocks, layers, heads
     return CacheBuffers(
         np.zeros((*stack, BLOCK // LANES, d // shared, LANES), STORAGE[kv]),
@@ -109,11 +109,16 @@ def new_state(count: int, d: int) -> State:
 
 
 def attention_scratch(
-    kv: str, d: int, threads: int, slots: int, multiplies_pairs: bool = MULTIPLIES_PAIRS
+    kv: str,
+    d: int,
+    threads: int,
+    slots: int,
+    multiplies_pairs: bool = MULTIPLIES_PAIRS,
+    value_dim: int | None = None,
 ) -> AttentionScratch:
     """Return scratch for a cache of that type, with `slots` states of parts that are merged later.
 
-    multiplies_pairs : whether pairs of the cache are multiplied by pairs.
+    multiplies_pairs : whether pairs of the cache are multiplied by pairs; value_dim : size of values, d when omitted.
     """
     shared = PER_LANE.get(kv, 1) if multiplies_pairs else 1
     factors = np.uint32 if shared > 1 else np.float32
@@ -127,8 +132,8 @@ def attention_scratch(
         sums=sums,
         rescale=rescale,
         part_rescale=part_rescale,
-        totals=new_state(threads, d),
-        partials=new_state(max(threads, slots), d),
+        totals=new_state(threads, value_dim or d),
+        partials=new_state(max(threads, slots), value_dim or d),
     )
 
 
@@ -167,6 +172,20 @@ class ExpertScratch(NamedTuple):
 
 class NoStates(NamedTuple):
     """A model without states."""
+
+
+class NoLatents(NamedTuple):
+    """A model without latent attention."""
+
+
+class LatentScratch(NamedTuple):
+    """Working memory of latent attention, for up to C tokens."""
+
+    x: Any  # activations by head
+    down: np.ndarray  # float32 [C, latents of queries and of the key]; or the queries, and the latent of the key
+    low: np.ndarray  # float32 [C, latent of queries, normed]
+    queries: np.ndarray  # float32 [C, H (qk_nope_head_dim + rotated)]
+    values: np.ndarray  # float32 [C, H v_head_dim]
 
 
 class DeltaScratch(NamedTuple):

@@ -6,7 +6,9 @@ For router logits ``z`` of a token, the k largest, ties to the lower number,
     out  = sum over the chosen e of p[e] * down[e] @ gated(gate_up[e] @ x)
 
 A sigmoid router has ``p[e] = 1 / (1 + exp(-z[e]))``, over the sum of the chosen ones or not; it chooses by
-``p[e] + b[e]``, and its shared expert has the weight 1. Another kind has a factor of each expert, which multiplies p.
+``p[e] + b[e]``. Where experts are in groups, it chooses from those groups whose two largest of these have the largest
+sums, ties to the lower number. A shared expert has a gate, the sigmoid of one logit more, or the weight 1. Another kind
+has a factor of each expert, which multiplies p.
 
 The sum goes from the next_expert expert to the least likely, so it does not depend on other rows of the step. Each
 choice of a token has a *slot*: a row of the arrays between the linears. Slots of one expert are consecutive, in the
@@ -61,11 +63,8 @@ def exponential(z, largest):
 
 
 @stage
-def choose_experts(team, T, norm_topk, shared, e):
-    """Choose the experts of each token by its logits, and write their weights.
-
-    norm_topk : the probabilities of the chosen ones sum up to 1; shared : there is a shared expert.
-    """
+def choose_experts(team, T, sizes, e):
+    """Choose the experts of each token by its logits, and write their weights."""
     logits, count, used = e.logits, e.counts.shape[0], e.chosen.shape[1]
     first, last = share_of(team, T)
     for t in range(first, last):
@@ -77,7 +76,7 @@ def choose_experts(team, T, norm_topk, shared, e):
         largest, total = logits[t, e.chosen[t, 0]], np.float32(0)
         for j in range(used):
             e.weights[t, j] = exponential(logits[t, e.chosen[t, j]], largest)
-        if norm_topk:
+        if sizes.norm_topk_prob:
             for j in range(used):
                 total += e.weights[t, j]
         else:
@@ -85,15 +84,41 @@ def choose_experts(team, T, norm_topk, shared, e):
                 total += sum_lanes(zero_outside(power(load_f32(logits, start + k), largest), 0, count - k))
         for j in range(used):
             e.weights[t, j] /= total
-        if shared:
-            e.weights[t, used] = np.float32(1) / (np.float32(1) + exponential(-logits[t, count], np.float32(0)))
+        e.weights[t, used] = np.float32(1)
+        if sizes.shared_gate:
+            e.weights[t, used] /= np.float32(1) + exponential(-logits[t, count], np.float32(0))
+
+
+@noinline
+def limit_groups(logits, t, count, behind, groups, used):
+    """Make minus infinity of the numbers of a token's experts in all but `used` groups.
+
+    behind : the columns that take the groups' sums.
+    """
+    size = count // groups
+    for g in range(groups):
+        one, other = logits[t, g * size], logits[t, g * size + 1]
+        first, second = max(one, other), min(one, other)
+        for e in range(g * size + 2, (g + 1) * size):
+            second = max(second, min(first, logits[t, e]))
+            first = max(first, logits[t, e])
+        logits[t, behind + g] = first + second
+    for g in range(groups):
+        total, before = logits[t, behind + g], 0
+        for i in range(groups):
+            if logits[t, behind + i] > total or (logits[t, behind + i] == total and i < g):
+                before += 1
+        if before >= used:
+            for e in range(g * size, (g + 1) * size):
+                logits[t, e] = np.float32(-np.inf)
 
 
 @stage
-def choose_scored(team, T, bias, norm_topk, shared, e):
+def choose_scored(team, T, bias, sizes, e):
     """Choose the experts of each token by the sigmoids of its logits and `bias`; write their weights.
 
-    Columns of `e.logits` from the next multiple of 16 behind the experts on take the sigmoids.
+    Columns of `e.logits` from the next multiple of 16 behind the experts on take the sigmoids, those behind these sums
+    of groups.
     """
     logits, count, used = e.logits, e.counts.shape[0], e.chosen.shape[1]
     behind = (count + LANES - 1) // LANES * LANES
@@ -104,17 +129,18 @@ def choose_scored(team, T, bias, norm_topk, shared, e):
             store_f32(logits, k + behind, splat_f32(1.0) / (exp2(load_f32(logits, k) * -LOG2_E) + 1.0))
         for j in range(count):
             logits[t, j] = logits[t, behind + j] + bias[j]
+        if sizes.n_group > 1:
+            limit_groups(logits, t, count, 2 * behind, sizes.n_group, sizes.topk_group)
         before, after, total = np.float32(0), -1, np.float32(0)
         for j in range(used):
             after = next_expert(logits, t, count, before, after)
             before = logits[t, after]
             e.chosen[t, j], e.weights[t, j] = after, logits[t, behind + after]
             total += e.weights[t, j]
-        if norm_topk:
+        if sizes.norm_topk_prob:
             for j in range(used):
                 e.weights[t, j] /= total
-        if shared:
-            e.weights[t, used] = np.float32(1)
+        e.weights[t, used] = np.float32(1)
 
 
 @stage

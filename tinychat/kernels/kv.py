@@ -10,9 +10,9 @@ et al., 2023, https://arxiv.org/abs/2309.06180). A sequence's table lists its bl
 prefix, and grow without a copy.
 
 Of one block, layer and KV head, keys [4, d, 16] have a key in a lane, so that 16 scores come out of a vector side by
-side; values [64, d rounded up to 16] have a channel in a lane. In bf16 a lane is a pair: of channels in keys [4, d/2,
-16], of positions in values [32, padded d]. Scales, float32 [2, 64], are keys' then values'; [2, 0] in the other types.
-Three axes come before: blocks, layers L, KV heads G.
+side; values [64, d rounded up to 16] have a channel in a lane. Values of latent attention are narrower, whole vectors.
+In bf16 a lane is a pair: of channels in keys [4, d/2, 16], of positions in values [32, padded d]. Scales, float32
+[2, 64], are keys' then values'; [2, 0] in the other types. Three axes come before: blocks, layers L, KV heads G.
 """
 
 import numpy as np
@@ -73,6 +73,12 @@ def wide_cache(cache):
 def head_size(cache):
     """Return the size of a layer's heads."""
     return cache.keys.shape[4] * per_lane(cache)
+
+
+@always_inline
+def value_width(cache, d):
+    """Return the width of values beside keys of width d: as wide, or narrower by whole vectors."""
+    return min(d, cache.values.shape[4])
 
 
 @always_inline

@@ -13,7 +13,16 @@ attention works in powers of two. Keys and values go to the blocks of the cache 
 import numpy as np
 
 from tinychat.kernels.jit import always_inline, kernel
-from tinychat.kernels.kv import head_of, head_size, layer_cache, load_key, load_value, store_key, store_value
+from tinychat.kernels.kv import (
+    head_of,
+    head_size,
+    layer_cache,
+    load_key,
+    load_value,
+    store_key,
+    store_value,
+    value_width,
+)
 from tinychat.kernels.memory import load_f32, load_one, store_f32, store_one
 from tinychat.kernels.norms import inverse_rms, norm_run
 from tinychat.kernels.sizes import BLOCK, LANES
@@ -73,7 +82,8 @@ def rope_append(team, T, batch, qkv, q_gain, k_gain, angles, rotary_dim, sizes, 
             sequence, position = batch.sequences[t], batch.positions[t]
             head, i = head_of(cache, batch.tables[sequence, position // BLOCK], h - heads), position % BLOCK
             store_key(cache, head, i, qkv, start, d)
-            store_value(cache, head, i, qkv, start + G * d, d, t == T - 1 or batch.sequences[t + 1] != sequence)
+            width = value_width(cache, d)
+            store_value(cache, head, i, qkv, start + G * d, width, t == T - 1 or batch.sequences[t + 1] != sequence)
 
 
 @stage
@@ -123,5 +133,6 @@ def rewrite(front, back, tables, moves, row):
                 angles = moves.turns[moves.angle_sets[layer], i]
                 rotate(row, 0, angles, moves.rotary_dims[layer], d, np.float32(1))
             store_key(new, new_head, j % BLOCK, row, 0, d)
-            load_value(old, old_head, source % BLOCK, row, d)
-            store_value(new, new_head, j % BLOCK, row, 0, d, i == n - 1)
+            width = value_width(old, d)
+            load_value(old, old_head, source % BLOCK, row, width)
+            store_value(new, new_head, j % BLOCK, row, 0, width, i == n - 1)

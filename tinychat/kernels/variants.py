@@ -64,7 +64,7 @@ class ScaledRouter(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """An expert of all tokens; the router's last row is its gate, unless it is a `SigmoidRouter`: that has none."""
+    """An expert of all tokens; the router's last row may be its gate."""
 
     gate_up_proj: Any
     down_proj: Any

@@ -8,6 +8,7 @@ from tinychat.json_file import one_line
 from tinychat.models.config_values import MAX_VOCAB_SIZE, ConfigValues
 from tinychat.models.delta_net import DeltaNet
 from tinychat.models.experts import Experts
+from tinychat.models.latent import Latents
 from tinychat.models.mamba import Mamba
 from tinychat.models.rope_scaling import MAX_POSITIONS, RopeScaling, read_rope, read_rotary_dim, refuse_partial_rotary
 from tinychat.models.state_layers import StateLayers
@@ -77,6 +78,7 @@ class ModelConfig:
     conv_layers: tuple[int, ...] = ()  # the layers that have a short convolution instead of attention
     conv_L_cache: int = 0  # positions that a convolution sees, its own included: the window of those layers
     gated_attention: bool = False  # queries come with gates, whose sigmoid multiplies what attention gives
+    latents: Latents | None = None  # the cache holds one latent for all heads (MLA), of which values are the last part
     delta_net: DeltaNet | None = None  # the layers that have a state instead of attention
     mamba: Mamba | None = None  # the same
     normed_after: tuple[int, ...] = ()  # of layers that differ, those normed after attention and MLP, not before
@@ -92,6 +94,11 @@ class ModelConfig:
             # Where the scaling names no training length, `max_position_embeddings` is the stretched one.
             stretched = int(self.rope_scaling.factor * self.rope_scaling.original_max_position_embeddings)
         return max(self.max_position_embeddings, stretched)
+
+    @property
+    def value_dim(self) -> int:
+        """Channels of a value in the cache."""
+        return self.latents.kv_lora_rank if self.latents else self.head_dim
 
     @property
     def rotary_dim(self) -> int:
@@ -225,9 +232,8 @@ def _read_head_dim(values: ConfigValues, heads: int) -> int:
             raise values.error("hidden_size", f"a multiple of num_attention_heads ({heads})")
         head_dim = hidden_size // heads
     if head_dim % 2 or not 4 <= head_dim <= MAX_HEAD_DIM:
-        raise CheckpointError(
-            f"{values.source}: head_dim is {head_dim}; expected an even number from 4 to {MAX_HEAD_DIM}"
-        )
+        what = f"{values.name_of('head_dim')} is {head_dim}"
+        raise CheckpointError(f"{values.source}: {what}; expected an even number from 4 to {MAX_HEAD_DIM}")
     return head_dim
 
 

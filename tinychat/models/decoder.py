@@ -116,7 +116,7 @@ def _expert_linears(config: ModelConfig, names: ExpertNames | None) -> list[Line
         return []
     D, F, S, E = config.hidden_size, experts.intermediate_size, experts.shared_intermediate_size, experts.num_experts
     L, bias, at = len(experts.layers), experts.bias, experts.layers
-    router = names.router if S else names.router[:1]
+    router = names.router if experts.shared_gate else names.router[:1]
     rows = (F, F) if len(names.gate_up) == 2 else (2 * F,)
     found = [
         Linear(ROUTER, router, (E, 1)[: len(router)], D, L, bias, at=at),

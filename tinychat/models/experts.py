@@ -7,7 +7,6 @@ their probabilities (Shazeer et al., 2017, https://arxiv.org/abs/1701.06538).
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tinychat.errors import UnsupportedModelError
 from tinychat.models.config_values import ConfigValues
 
 ROUTER = "router"
@@ -23,10 +22,13 @@ class Experts:
     intermediate_size: int  # of each expert
     layers: tuple[int, ...]  # those that have experts; the others have an MLP as any model
     norm_topk_prob: bool = True  # the probabilities of the chosen experts are made to sum up to 1
-    shared_intermediate_size: int = 0  # of an expert that all tokens pass, times a gate of its own; 0: there is none
+    shared_intermediate_size: int = 0  # of an expert that all tokens pass; 0: there is none
+    shared_gate: bool = False  # that expert has a gate, the last row of the router
     bias: bool = False  # biases of router and experts
     sigmoid: bool = False  # each expert has a probability of its own, and a bias that counts for the choice alone
     scale: float = 1.0  # of what the chosen experts give
+    n_group: int = 1  # groups of experts, of equal size
+    topk_group: int = 1  # from how many of them the experts of a token are chosen
 
     def dense_layers(self, num_hidden_layers: int) -> tuple[int, ...]:
         """Return the layers that have no experts."""
@@ -50,13 +52,36 @@ def read_experts(values: ConfigValues, size: str, layers: Sequence[int]) -> Expe
     )
 
 
+def read_sparse_layers(values: ConfigValues, default: Sequence[str]) -> list[int]:
+    """Read which layers have experts by ``mlp_layer_types``, one name per layer."""
+    types = values.get("mlp_layer_types") or default
+    layers = [layer for layer, name in enumerate(types) if name == "sparse"] if isinstance(types, list) else []
+    if not layers or len(types) != len(default) or {*types} - {"sparse", "dense"}:  # type: ignore[arg-type,misc]
+        raise values.error("mlp_layer_types", f"a list of {len(default)} names, sparse or dense, one of them sparse")
+    return layers
+
+
+def with_shared(values: ConfigValues, experts: Experts) -> Experts:
+    """Return experts beside ``n_shared_experts`` more that all tokens pass, without a gate: one as wide as those."""
+    shared = experts.intermediate_size * values.integer("n_shared_experts", 1, MOST)
+    return replace(experts, shared_intermediate_size=shared)
+
+
 def read_sigmoid_experts(values: ConfigValues, layers: Sequence[int], size: str = "moe_intermediate_size") -> Experts:
-    """Read experts of sigmoid routers; those in several groups, of which only some are looked at, are refused."""
-    if (values.optional_integer("n_group", 1, MOST) or 1) > 1:
-        raise UnsupportedModelError(f"{values.source}: n_group above 1 is not supported")
+    """Read experts of sigmoid routers."""
+    experts = read_experts(values, size, layers)
+    n_group = values.optional_integer("n_group", 1, MOST) or 1
+    # Two experts stand for their group.
+    if n_group > 1 and (experts.num_experts % n_group or experts.num_experts < 2 * n_group):
+        raise values.error("n_group", f"a number of groups of two or more, of {experts.num_experts} experts")
+    topk_group = values.integer("topk_group", 1, n_group) if n_group > 1 else 1
+    if experts.num_experts_per_tok > topk_group * experts.num_experts // n_group:
+        raise values.error("topk_group", f"groups of {experts.num_experts_per_tok} experts or more together")
     return replace(
-        read_experts(values, size, layers),
+        experts,
         norm_topk_prob=values.flag("norm_topk_prob", True),
         sigmoid=True,
+        n_group=n_group,
+        topk_group=topk_group,
         scale=values.optional_number("routed_scaling_factor", 1e-6, 1e6) or 1.0,
     )

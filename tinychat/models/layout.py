@@ -24,6 +24,9 @@ GROUP_SIZES = (32, 64, 128)
 LINEARS = (
     "embed_tokens",
     "qkv_proj",
+    "q_b_proj",
+    "k_b_proj",
+    "v_b_proj",
     "o_proj",
     "gate_up_proj",
     "up_proj",

@@ -132,11 +132,12 @@ def attention_factor(scaling: RopeScaling | None) -> float:
         growth = logarithm(scaling.factor) / logarithm(scaling.original_max_position_embeddings)
         return 1.0 if scaling.factor <= 1 else math.sqrt(1 + growth)
     if scaling.mscale and scaling.mscale_all_dim:
-        return _magnitude(scaling.factor, scaling.mscale) / _magnitude(scaling.factor, scaling.mscale_all_dim)
-    return _magnitude(scaling.factor, 1.0)
+        return magnitude(scaling.factor, scaling.mscale) / magnitude(scaling.factor, scaling.mscale_all_dim)
+    return magnitude(scaling.factor, 1.0)
 
 
-def _magnitude(factor: float, mscale: float) -> float:
+def magnitude(factor: float, mscale: float) -> float:
+    """Return the factor by which yarn strengthens scores, or the angles' cosines and sines."""
     return 1.0 if factor <= 1 else 0.1 * mscale * logarithm(factor) + 1.0
 
 

@@ -51,6 +51,22 @@ _QWEN3_5 = {
     "rms_norm_eps": 1e-6,
 }
 
+_DEEPSEEK_V2 = {
+    "architectures": ["DeepseekV2ForCausalLM"],
+    "model_type": "deepseek_v2",
+    "q_lora_rank": None,
+    "moe_intermediate_size": 1408,
+    "num_experts_per_tok": 6,
+    "first_k_dense_replace": 1,
+    "rms_norm_eps": 1e-6,
+    "rope_scaling": {
+        "rope_type": "yarn",
+        "factor": 40.0,
+        "original_max_position_embeddings": 4096,
+        "mscale": 0.707,
+        "mscale_all_dim": 0.707,
+    },
+}
 _GRANITE_HYBRID = {
     "architectures": ["GraniteMoeHybridForCausalLM"],
     "model_type": "granitemoehybrid",
@@ -104,6 +120,8 @@ SHAPES = {
     "granite-4.0-h-1b": _shape(1536, 4096, 40, 12, 4, 100352, 131072, 1e4, True, **_GRANITE_HYBRID),
     # Four of its 48 layers: all of them would take 17 GB.
     "qwen3-30b-a3b-4-layers": _shape(2048, 6144, 4, 32, 4, 151936, 40960, 1e6, False, **_QWEN3_MOE),
+    # Six of its 27 layers: all of them would take 9 GB.
+    "deepseek-v2-lite-6-layers": _shape(2048, 10944, 6, 16, 16, 102400, 163840, 1e4, False, **_DEEPSEEK_V2),
     "llama-2-7b": _shape(4096, 11008, 32, 32, 32, 32000, 4096, 1e4, False),
 }
 

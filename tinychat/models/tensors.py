@@ -22,7 +22,8 @@ class Linear:
     """Linear layers of one kind, and the checkpoint's weights that make up the rows of each, top to bottom."""
 
     name: str  # its field of `engine.forward.Layer` or `Parameters`
-    sources: tuple[str, ...]  # names in the checkpoint (or of parts) without .weight; {}: the layer, {}: the expert
+    # Names in the checkpoint, or of parts, without .weight; {}: the layer, {}: the expert or head.
+    sources: tuple[str, ...]
     rows: tuple[int, ...]  # of each source
     columns: int
     layers: int | None  # number of layers that have it; None outside of the decoder's layers
@@ -33,19 +34,25 @@ class Linear:
     transposed: bool = False  # the checkpoint has the weights as [K, N] (GPT-2's Conv1D)
     unit_rows: bool = False  # each row of the checkpoint's weights is divided by its length
     experts: int = 0  # of each layer; 0 for a linear that does not belong to one
+    heads: int = 0  # of each layer, that have weights of their own; 0 for a linear of all heads
     at: tuple[int, ...] = ()  # the layers that have it; empty if all do
     cut: int = 1  # rows that each row of the checkpoint's tensor is cut into
 
     @property
+    def parts(self) -> int:
+        """Number of its weights in a layer: one for each expert or head, or one."""
+        return self.experts or self.heads or 1
+
+    @property
     def stack(self) -> tuple[int, ...]:
-        """Axes that the weights of its kind are stacked along: layers, and experts."""
+        """Axes that the weights of its kind are stacked along: layers, and experts or heads."""
         if self.layers is None:
             return ()
-        return (self.layers, self.experts) if self.experts else (self.layers,)
+        return (self.layers, self.parts) if self.experts or self.heads else (self.layers,)
 
     @property
     def shards(self) -> int:
-        """Number of its shards, one for each layer and expert: of the first layer all experts, and so on."""
+        """Number of its shards, one for each layer and expert or head: of the first layer all, and so on."""
         return math.prod(self.stack)
 
     @property
@@ -55,13 +62,12 @@ class Linear:
 
     def layer_of(self, shard: int) -> int:
         """Return the layer that a shard belongs to."""
-        layer = shard // (self.experts or 1)
+        layer = shard // self.parts
         return self.at[layer] if self.at else layer
 
     def names(self, shard: int) -> list[str]:
         """Return the sources' names in the checkpoint for a shard, without ``.weight``."""
-        layer, expert = self.layer_of(shard), shard % (self.experts or 1)
-        return [source.format(layer, expert) for source in self.sources]
+        return [source.format(self.layer_of(shard), shard % self.parts) for source in self.sources]
 
 
 @dataclass(frozen=True)

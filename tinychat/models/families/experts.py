@@ -13,7 +13,7 @@ from dataclasses import replace
 from tinychat.models.config import ModelConfig, read_window, read_windows
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import LAYER, MLP, ExpertNames, TensorNames
-from tinychat.models.experts import Experts, read_experts, with_num_experts
+from tinychat.models.experts import Experts, read_experts, read_sparse_layers, with_num_experts
 from tinychat.models.families import llama, olmo2
 from tinychat.models.family import Family
 from tinychat.models.rope_scaling import MAX_POSITIONS, split_rope
@@ -50,7 +50,7 @@ def read_qwen2_moe(values: ConfigValues, config: ModelConfig) -> ModelConfig:
 
     windows = read_windows(values, config.num_hidden_layers, is_windowed, switched=True)
     shared = values.integer("shared_expert_intermediate_size", 1, 1 << 22)
-    experts = replace(read_sparse(values, config), shared_intermediate_size=shared)
+    experts = replace(read_sparse(values, config), shared_intermediate_size=shared, shared_gate=True)
     return replace(config, qkv_bias=values.flag("qkv_bias", True), sliding_windows=windows, experts=experts)
 
 
@@ -90,11 +90,7 @@ def read_mellum(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     L, bias = config.num_hidden_layers, values.flag("attention_bias", False)
     config = replace(config, sliding_windows=read_windows(values, L, lambda layer: False))
     config = olmo2.rotated_by_kind(values, config)
-    types = values.get("mlp_layer_types") or ["sparse"] * L
-    layers = [layer for layer, name in enumerate(types) if name == "sparse"] if isinstance(types, list) else []
-    if not layers or len(types) != L or {*types} - {"sparse", "dense"}:  # type: ignore[arg-type,misc]
-        raise values.error("mlp_layer_types", f"a list of {L} names, sparse or dense, one of them sparse")
-    experts = read_experts(values, "moe_intermediate_size", layers)
+    experts = read_experts(values, "moe_intermediate_size", read_sparse_layers(values, ["sparse"] * L))
     experts = replace(experts, norm_topk_prob=values.flag("norm_topk_prob", True))
     return replace(config, qkv_bias=bias, o_bias=bias, qk_norm="head", experts=experts)
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from tinychat.models.config import ModelConfig
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import MLP, ExpertNames, TensorNames
-from tinychat.models.experts import MOST, read_sigmoid_experts
+from tinychat.models.experts import read_sigmoid_experts, with_shared
 from tinychat.models.family import Family
 
 EXPERT = f"{MLP}experts.{{}}."
@@ -42,12 +42,11 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """The first layers have an MLP; norms of queries and keys, and their biases, are those of the file."""
     L = config.num_hidden_layers
     experts = read_sigmoid_experts(values, range(values.integer("first_k_dense_replace", 0, L - 1), L))
-    shared = experts.intermediate_size * values.integer("n_shared_experts", 1, MOST)
     return replace(
         config,
         qkv_bias=values.flag("attention_bias", False),
         qk_norm="head" if values.flag("use_qk_norm", False) else None,
-        experts=replace(experts, shared_intermediate_size=shared),
+        experts=with_shared(values, experts),
     )
 
 

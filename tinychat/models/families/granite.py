@@ -41,15 +41,25 @@ def read_minicpm(values: ConfigValues, config: ModelConfig) -> ModelConfig:
 
 
 def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
-    """List the linear layers; those that add to the residual stream have its multiplier."""
+    """List the linear layers."""
+    return with_multiplier(config, decoder_linears(config, names))
+
+
+def with_multiplier(config: ModelConfig, found: list[Linear]) -> list[Linear]:
+    """Return linears of which those that add to the residual stream have its multiplier."""
     scales = dict.fromkeys(("o_proj", "down_proj"), config.residual_multiplier)
-    return [replace(each, scale=scales.get(each.name, each.scale)) for each in decoder_linears(config, names)]
+    return [replace(each, scale=scales.get(each.name, each.scale)) for each in found]
 
 
 def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
-    """List the norms: the last one multiplies the logits."""
+    """List the norms."""
+    return with_last_multiplier(config, decoder_norms(config, names))
+
+
+def with_last_multiplier(config: ModelConfig, found: list[Norm]) -> list[Norm]:
+    """Return norms of which the last one multiplies the logits."""
     scales = {"norm": config.logits_multiplier}
-    return [replace(each, scale=scales.get(each.name, each.scale)) for each in decoder_norms(config, names)]
+    return [replace(each, scale=scales.get(each.name, each.scale)) for each in found]
 
 
 _GRANITE = {

@@ -23,7 +23,7 @@ def read_moe(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     shared = values.integer("shared_expert_intermediate_size", 1, 1 << 22)
     experts = read_experts(values, "moe_intermediate_size", range(config.num_hidden_layers))
     hybrid = qwen3_next.read_hybrid(values, config)
-    return replace(hybrid, experts=replace(experts, shared_intermediate_size=shared))
+    return replace(hybrid, experts=replace(experts, shared_intermediate_size=shared, shared_gate=True))
 
 
 def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:

@@ -40,7 +40,7 @@ TENSORS = replace(experts.TENSORS, qkv_order=gated_queries)
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """Every layer has experts, but those that the file names."""
     shared = values.integer("shared_expert_intermediate_size", 1, 1 << 22)
-    sparse = replace(experts.read_sparse(values, config), shared_intermediate_size=shared)
+    sparse = replace(experts.read_sparse(values, config), shared_intermediate_size=shared, shared_gate=True)
     return replace(read_hybrid(values, config), experts=sparse)
 
 

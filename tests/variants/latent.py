@@ -1,0 +1,83 @@
+"""Variants of the families with latent attention."""
+
+from variants.common import COMMON, YARN, Variant, longrope
+
+YOUTU = COMMON | {
+    "architectures": ["YoutuForCausalLM"],
+    "model_type": "youtu",
+    "num_key_value_heads": 4,
+    "q_lora_rank": 56,
+    "kv_lora_rank": 48,
+    "qk_nope_head_dim": 20,
+    "qk_rope_head_dim": 12,
+    "v_head_dim": 16,
+    "pad_token_id": 0,
+}
+EXPERTS = {
+    "moe_intermediate_size": 52,
+    "n_routed_experts": 12,
+    "n_shared_experts": 2,
+    "num_experts_per_tok": 3,
+    "routed_scaling_factor": 1.7,
+}
+DEEPSEEK_V2 = (
+    YOUTU
+    | EXPERTS
+    | {
+        "architectures": ["DeepseekV2ForCausalLM"],
+        "model_type": "deepseek_v2",
+        "q_lora_rank": None,
+        "first_k_dense_replace": 1,
+        "rope_scaling": YARN | {"mscale": 0.707, "mscale_all_dim": 0.707},
+    }
+)
+DEEPSEEK_V3 = (
+    YOUTU
+    | EXPERTS
+    | {
+        "architectures": ["DeepseekV3ForCausalLM"],
+        "model_type": "deepseek_v3",
+        "first_k_dense_replace": 1,
+        "n_group": 4,
+        "topk_group": 2,
+        "rope_scaling": YARN | {"mscale": 1.0, "mscale_all_dim": 1.0},
+    }
+)
+GLM4_MOE_LITE = (
+    YOUTU
+    | EXPERTS
+    | {
+        "architectures": ["Glm4MoeLiteForCausalLM"],
+        "model_type": "glm4_moe_lite",
+        "n_shared_experts": 1,
+        "mlp_layer_types": ["sparse", "dense", "sparse"],
+    }
+)
+MINICPM3 = YOUTU | {
+    "architectures": ["MiniCPM3ForCausalLM"],
+    "model_type": "minicpm3",
+    "v_head_dim": 32,
+    "scale_emb": 3,
+    "scale_depth": 1.1,
+    "dim_model_base": 64,
+    "rope_scaling": longrope(6, original_max_position_embeddings=128),
+}
+
+VARIANTS = [
+    Variant("youtu", YOUTU | {"attention_bias": True}, "bfloat16", "safetensors-sharded"),
+    # Queries without a latent, halves that are rotated together, stretched positions.
+    Variant(
+        "youtu-halves",
+        YOUTU
+        | {
+            "q_lora_rank": None,
+            "rope_interleave": False,
+            "tie_word_embeddings": False,
+            "rope_scaling": YARN | {"mscale": 0.7, "mscale_all_dim": 0.9},
+        },
+    ),
+    Variant("deepseek-v2", DEEPSEEK_V2, "bfloat16"),
+    Variant("deepseek-v3", DEEPSEEK_V3, "bfloat16", "safetensors-sharded"),
+    Variant("glm4-moe-lite", GLM4_MOE_LITE, "bfloat16"),
+    Variant("minicpm3", MINICPM3, "bfloat16"),
+]
