@@ -1,0 +1,66 @@
+"""Compare the rates that `tinychat models --available` estimates with those of random weights in the same shapes.
+
+    .venv/bin/python scripts/compare_estimates.py smollm2-135m qwen3.5-0.8b --rounds 3
+
+For each round, the memory's bandwidth is measured as the command does, and then a reply is written from an empty
+context, for each shape in its turn. stdout has a markdown table and, as its last line, one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+from tinychat.bench.random_model import write_random_model
+from tinychat.generate.model import Model, load_folder
+from tinychat.models.shapes import SHAPES, config_of
+from tinychat.store.catalog import CATALOG
+from tinychat.store.estimates import memory_bandwidth, tokens_per_second
+
+BOTH = [name for name in SHAPES if name in CATALOG]
+TOKENS = 64
+
+
+def main() -> None:
+    """Measure, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("shapes", nargs="*", default=BOTH, help=f"of {', '.join(BOTH)}")
+    parser.add_argument("--rounds", type=int, default=3)
+    asked = parser.parse_args()
+    if unknown := {*asked.shapes} - {*BOTH}:
+        parser.error(f"{', '.join(sorted(unknown))}: choose from {', '.join(BOTH)}")
+    found = {}
+    for name in asked.shapes:
+        with tempfile.TemporaryDirectory() as folder, load_folder(_written(name, Path(folder)), draft=False) as model:
+            found[name] = [
+                (tokens_per_second(CATALOG[name], memory_bandwidth()), rate(model)) for _ in range(asked.rounds)
+            ]
+        print(f"{name}: {found[name]}", file=sys.stderr)
+    print("| shape | estimated tok/s | measured | ratio |\n|---|---:|---:|---:|")
+    for name, pairs in found.items():
+        estimated, measured = (median(values) for values in zip(*pairs))
+        print(f"| {name} | {estimated:.1f} | {measured:.1f} | {median(a / b for a, b in pairs):.2f} |")
+    print(json.dumps(found))
+
+
+def _written(name: str, folder: Path) -> Path:
+    print(f"writing {name}", file=sys.stderr)
+    return write_random_model(config_of(name), folder)
+
+
+def rate(model: Model) -> float:
+    """Return the tokens a second of a reply, without its first."""
+    stream = model.stream([1, 5, 17, 99], temperature=0.0, max_tokens=TOKENS, ignore_eos=True)
+    next(stream)
+    started = perf_counter()
+    stream.to_end()
+    return (TOKENS - 1) / (perf_counter() - started)
+
+
+if __name__ == "__main__":
+    main()
