@@ -12,6 +12,7 @@ from tinychat.models.architectures import parse_config
 ARCHITECTURES = {
     "mistral": "llama",
     "gemma3_text": "gemma3",
+    "gemma4_text": "gemma4",
     "olmo3": "olmo2",
     "ministral3": "mistral3",
     "glm": "chatglm",
@@ -46,6 +47,10 @@ VARIANTS = [
     like("phi3", sliding_window=None),
     like("gemma2", query_pre_attn_scalar=40),
     like("gemma3", query_pre_attn_scalar=40, sliding_window_pattern=6, rope_local_base_freq=1e4),
+    # It reads the keys of the last two layers that have some, of which the second has no window; and it rounds keys,
+    # whose scores are sharp: the fewer layers, the less comes of it.
+    like("gemma4", num_hidden_layers=4, layer_types=["sliding_attention", "full_attention"] * 2),
+    *(like(name, num_hidden_layers=2) for name in ("gemma4-large", "gemma4-moe")),
     *(like(name) for name in ("granite", "minicpm", "olmo2", "olmo3", "ministral3", "chatglm3", "qwen")),
     *(like(name, head_dim=24) for name in ("exaone4", "exaone4-full", "glm", "glm4")),
     like("internlm2", bias=False, rope_scaling=None),
@@ -158,15 +163,23 @@ def add_sizes(writer, raw, config):
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)
     # Qwen 1 says the width of both halves.
-    writer.add_feed_forward_length(config.intermediate_size * (2 if raw["model_type"] == "qwen" else 1))
+    width = config.intermediate_size * (2 if raw["model_type"] == "qwen" else 1)
+    wide = config.varied.wide_mlps if config.varied else ()
+    widths = [width * (2 if layer in wide else 1) for layer in range(config.num_hidden_layers)]
+    writer.add_feed_forward_length(widths if wide else width)
     writer.add_head_count(config.num_attention_heads)
     if config.conv_layers:
         layers = range(config.num_hidden_layers)
         writer.add_head_count_kv([0 if i in config.conv_layers else config.num_key_value_heads for i in layers])
         writer.add_shortconv_l_cache(config.conv_L_cache)
+    elif config.varied and config.varied.keys_as_values:
+        heads = config.num_key_value_heads, config.varied.wide_key_value_heads
+        writer.add_head_count_kv([heads[layer in config.varied.wide] for layer in range(config.num_hidden_layers)])
     else:
         writer.add_head_count_kv(config.num_key_value_heads)
-    if config.head_dim * config.num_attention_heads != config.hidden_size or "head_dim" in raw:
+    if config.varied:
+        add_varied(writer, config)
+    elif config.head_dim * config.num_attention_heads != config.hidden_size or "head_dim" in raw:
         writer.add_key_length(config.head_dim)
         writer.add_value_length(config.head_dim)
     if config.layer_norm:
@@ -178,6 +191,26 @@ def add_sizes(writer, raw, config):
         writer.add_rope_dimension_count(config.rotary_dim)
     if any(config.sliding_windows) and not config.conv_layers:
         writer.add_sliding_window(max(config.sliding_windows))
+
+
+def add_varied(writer, config):
+    """Write what differs between layers of Gemma 4."""
+    varied = config.varied
+    writer.add_key_length(varied.wide_head_dim)
+    writer.add_value_length(varied.wide_head_dim)
+    writer.add_key_length_swa(config.head_dim)
+    writer.add_value_length_swa(config.head_dim)
+    writer.add_rope_dimension_count_swa(config.head_dim)
+    writer.add_rope_freq_base_swa(config.sliding_rope_theta)
+    writer.add_sliding_window_pattern([window > 0 for window in config.sliding_windows])
+    writer.add_shared_kv_layers(sum(source != layer for layer, source in enumerate(varied.sources)))
+    writer.add_embedding_length_per_layer_input(varied.input_size)
+    if config.logits_softcap:
+        writer.add_final_logit_softcapping(config.logits_softcap)
+    # Pairs of channels that stay are divided by a number without end.
+    pairs = varied.wide_head_dim // 2
+    turned = int(config.rope_scaling.rotated * pairs)
+    writer.add_tensor("rope_freqs.weight", np.array([1.0] * turned + [1e30] * (pairs - turned), np.float32))
 
 
 def add_particulars(writer, architecture, raw, config):
@@ -203,7 +236,7 @@ def add_particulars(writer, architecture, raw, config):
     if config.experts:
         writer.add_expert_count(config.experts.num_experts)
         writer.add_expert_used_count(config.experts.num_experts_per_tok)
-    if architecture in ("qwen2moe", "qwen3moe", "gpt-oss"):
+    if architecture in ("qwen2moe", "qwen3moe", "gpt-oss") or (architecture == "gemma4" and config.experts):
         writer.add_expert_feed_forward_length(config.experts.intermediate_size)
     if architecture in ("glm4moe", "lfm2moe"):
         writer.add_expert_feed_forward_length(config.experts.intermediate_size)
@@ -255,12 +288,14 @@ def converted(architecture, config, weights):
     found = {}
     for name, values in weights.items():
         values, layer = values.astype(np.float32), name.partition("layers.")[2].partition(".")[0]
-        if architecture.startswith("gemma") and name.endswith("norm.weight"):
+        if architecture in ("gemma", "gemma2", "gemma3") and name.endswith("norm.weight"):
             values = values + 1
         if architecture == "gpt2" and values.ndim == 2 and ".c_" in name:
             values = np.ascontiguousarray(values.T)
         if architecture in DELTA_NETS:
             name, values = of_delta_net(name, values, config.delta_net, architecture != "qwen3next")
+        for ours, theirs in (("router.scale", "ffn_gate_inp"), ("router.per_expert_scale", "ffn_down_exps")):
+            name = f"blk.{layer}.{theirs}.scale" if name.endswith(f".{ours}.weight") else name
         name = name.replace("gate.e_score_correction_bias.weight", "gate.e_score_correction.bias")
         if architecture == "lfm2moe":
             name = name.replace("expert_bias.weight", "expert_bias.bias")
@@ -295,7 +330,12 @@ def converted(architecture, config, weights):
         for name, values in found.items():
             heads = H if "q_proj" in name else G if "k_proj" in name else 0
             found[name] = interleaved(values, heads) if heads else values
-    return stacked(found)
+    found = stacked(found)
+    if architecture == "gemma4":
+        for stem in [name.removesuffix("gate_proj.weight") for name in found if "experts.gate_proj" in name]:
+            halves = [found.pop(f"{stem}{half}_proj.weight") for half in ("gate", "up")]
+            found[f"{stem}gate_up_proj.weight"] = np.concatenate(halves, axis=1)
+    return found
 
 
 def of_delta_net(name, values, net, stands_apart):
@@ -393,6 +433,21 @@ def write_sentencepiece(path, model):
         eos_token_id=2,
         unknown_token_id=0,
     )
+
+
+def write_spelled_pairs(path):
+    """Write a vocabulary as Gemma 4 has it: merges of text as it is, with a sign for spaces, and bytes beside it."""
+    tokens, merges = ["<pad>", "<eos>", "<bos>", "<unk>", *(f"<0x{byte:02X}>" for byte in range(256))], []
+    kinds = [3, 3, 3, 2] + [6] * 256
+    tokens += ["▁", "\n", *"abcdefghijklmnopqrstuvwxyz0123456789.,!é日"]
+    for word in ("▁the", "don", "▁▁▁▁", "\n\n\n", "12", "▁é"):
+        for end in range(2, len(word) + 1):
+            if word[:end] not in tokens:
+                merges.append(f"{word[: end - 1]} {word[end - 1]}")
+                tokens.append(word[:end])
+    kinds += [1] * (len(tokens) - len(kinds))
+    ids = {"bos_token_id": 2, "eos_token_id": 1, "unknown_token_id": 3, "padding_token_id": 0}
+    return write_vocabulary(path, "gemma4", tokens, kinds, merges=merges, **ids)
 
 
 def write_byte_pairs(path, pre):

@@ -42,6 +42,7 @@ ARROWS = {
         "models.embedder",
         "models.passthrough",
         "models.tensors",
+        "models.varied_layers",
         "settings",
     ],
     "store": [

@@ -25,6 +25,14 @@ def test_rows_are_reordered_then_shifted_then_scaled(rng):
     np.testing.assert_array_equal(plain.read(1, 4), rows[order][1:4])
 
 
+@pytest.mark.parametrize(("start", "stop"), [(0, 12), (1, 2), (2, 7), (3, 6), (11, 12), (4, 4)])
+def test_rows_are_cut_and_scaled(start, stop, rng):
+    rows = rng.standard_normal((4, 15)).astype(np.float32)
+    tensor = AdjustedTensor(MemoryTensor(rows), cut=3, scale=2.0)
+    assert tensor.shape == (12, 5) and tensor.form is None
+    np.testing.assert_array_equal(tensor.read(start, stop), 2 * rows.reshape(12, 5)[start:stop])
+
+
 def test_a_tensor_of_another_shape_is_left_for_the_check_of_shapes():
     tensor = AdjustedTensor(MemoryTensor(np.zeros((4, 2), np.float32)), order=np.arange(6))
     assert tensor.shape == (4, 2)

@@ -37,7 +37,7 @@ LOGITS = """
 import json, sys, llama_cpp, numpy
 found = {}
 for file, ids in json.load(sys.stdin):
-    model = llama_cpp.Llama(file, n_ctx=64, n_batch=64, n_threads=1, logits_all=True, verbose=False)
+    model = llama_cpp.Llama(file, n_ctx=64, n_batch=64, n_threads=1, logits_all=True, type_k=0, type_v=0, verbose=False)
     model.eval(ids)
     found[file] = numpy.array(model.scores[: len(ids)])
 numpy.savez(sys.argv[1], **found)
@@ -50,6 +50,8 @@ def write_vocabulary(kind, path):
         if not LLAMA_TOKENIZER.exists():
             pytest.skip(f"{LLAMA_TOKENIZER} is not there")
         return gguf_files.write_sentencepiece(path, LLAMA_TOKENIZER)
+    if kind == "gemma4":
+        return gguf_files.write_spelled_pairs(path)
     if kind == "file":
         if not GGUF:
             pytest.skip("set TINYCHAT_GGUF to a file of a real model")
@@ -58,7 +60,7 @@ def write_vocabulary(kind, path):
 
 
 @needs_llama_cpp
-@pytest.mark.parametrize("kind", ["file", "llama", *PRE_TOKENIZERS])
+@pytest.mark.parametrize("kind", ["file", "llama", "gemma4", *PRE_TOKENIZERS])
 def test_token_ids_are_llama_cpps(kind, tmp_path):
     file = write_vocabulary(kind, tmp_path / "vocabulary.gguf")
     command = [LLAMA_PYTHON, "-c", TOKENIZE, file]
@@ -90,7 +92,7 @@ def of_llama_cpp(tmp_path_factory):
 @pytest.mark.live
 @pytest.mark.parametrize("name", RUN)
 def test_logits_are_llama_cpps(name, of_llama_cpp, tmp_path):
-    """Within what its keys and values in float16, and its tables of GELU, make of them."""
+    """Within what its tables of GELU, in float16, make of them; keys and values are float32."""
     file, ids, expected = of_llama_cpp[name]
     found = tinychat.load(tinychat.convert(file, tmp_path / "f32", quant="f32"), context=families.CONTEXT_SIZE)
     assert np.abs(found.logits(ids) - expected).max() < 2e-2 * expected.std()

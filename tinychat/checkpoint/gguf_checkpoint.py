@@ -34,6 +34,7 @@ from tinychat.models.config import ModelConfig
 from tinychat.models.delta_net import GATES
 from tinychat.models.embedder import embedder_files
 from tinychat.models.tensors import Linear
+from tinychat.models.varied_layers import LAYER_INPUTS
 
 # GGUF's names of a linear's parts, by how many of them a family has as tensors of their own.
 LINEARS: Mapping[str, Mapping[int, tuple[str, ...]]] = {
@@ -48,6 +49,16 @@ LINEARS: Mapping[str, Mapping[int, tuple[str, ...]]] = {
     "expert_down_proj": {1: ("ffn_down_exps",)},
     "shared_gate_up_proj": {2: ("ffn_gate_shexp", "ffn_up_shexp")},
     "shared_down_proj": {1: ("ffn_down_shexp",)},
+    "query_proj": {1: ("attn_q",)},
+    "wide_qkv_proj": {3: ("attn_q", "attn_k", "attn_v")},
+    "wide_query_proj": {1: ("attn_q",)},
+    "wide_o_proj": {1: ("attn_output",)},
+    "wide_gate_up_proj": {2: ("ffn_gate", "ffn_up")},
+    "wide_down_proj": {1: ("ffn_down",)},
+    LAYER_INPUTS: {1: ("per_layer_token_embd",)},
+    "inputs_proj": {1: ("per_layer_model_proj",)},
+    "input_gate": {1: ("inp_gate",)},
+    "input_proj": {1: ("proj",)},
     "conv_in_proj": {1: ("shortconv.in_proj",)},
     "conv_out_proj": {1: ("shortconv.out_proj",)},
     "delta_in_proj": {2: ("attn_qkv", "attn_gate")},
@@ -58,12 +69,19 @@ LINEARS: Mapping[str, Mapping[int, tuple[str, ...]]] = {
 # GGUF's numbers of poolings (llama.cpp, include/llama.h, llama_pooling_type).
 POOLINGS: Mapping[int, str] = {1: "mean", 3: "last"}
 # Whose names have their own endings.
-_VECTORS = {**VECTORS, "router_bias": "exp_probs_b.bias"}
+_VECTORS = {
+    **VECTORS,
+    "router_bias": "exp_probs_b.bias",
+    "router_norm": "ffn_gate_inp.scale",
+    "expert_scale": "ffn_down_exps.scale",
+}
 TABLES = {"embed_positions": "position_embd"}
 # Of channels that are rotated in a head.
 _MAX_PAIRS = 1 << 16
 # Halves of the rows of a linear that is one tensor in a checkpoint and two in a file.
 HALVES = ("gate", "up")
+# Tensors of all experts that may be one.
+GATES_AND_INPUTS = ("ffn_gate_exps", "ffn_up_exps")
 _EXPERT = re.compile(r"\.experts\.(\d+)\.")
 
 
@@ -187,12 +205,15 @@ def _vector(files: Sequence[GgufFile], name: str) -> list[float] | None:
     return numbers
 
 
-def expert_of(tensor: GgufTensor, name: str, expert: int) -> TensorPart:
-    """Return the matrix, or bias, of one expert in a tensor of all."""
+def expert_of(tensor: GgufTensor, name: str, expert: int, half: int | None = None) -> TensorPart:
+    """Return the matrix, or bias, of one expert in a tensor of all; `half` of its rows, if two matrices share one."""
     experts, *shape = tensor.shape
     if len(shape) != (1 if name.endswith(".bias") else 2) or expert >= experts:
         raise CheckpointError(f"{tensor.path}: {name} does not hold that many experts")
-    return TensorPart(tensor, expert * (shape[0] if len(shape) == 2 else 1), tuple(shape))
+    first = expert * (shape[0] if len(shape) == 2 else 1)
+    if half is not None:
+        shape[0] //= 2
+    return TensorPart(tensor, first + (half or 0) * shape[0], tuple(shape))
 
 
 def halves_order(rows: int, heads: int) -> NDArray[np.intp]:
@@ -211,7 +232,9 @@ def tensor_names(config: ModelConfig, family: GgufFamily) -> dict[str, str]:
         for shard in range(linear.shards):
             prefix = "" if linear.layers is None else f"blk.{linear.layer_of(shard)}."
             for name, theirs in zip(linear.names(shard), LINEARS[linear.name][len(linear.sources)]):
-                names |= {f"{name}.{part}": f"{prefix}{theirs}.{part}" for part in parts_of(linear.bias)}
+                for part in parts_of(linear.bias):
+                    # Keys that are values too have the first one's name.
+                    names.setdefault(f"{name}.{part}", f"{prefix}{theirs}.{part}")
     known = {**NORMS, **family.norms, **(family.parallel_norms if config.separate_mlp_norm else {})}
     for norm in norms(config):
         for layer, source in zip(norm.at or range(norm.layers or 1), norm.sources, strict=True):
@@ -292,13 +315,16 @@ def open_gguf_tensors(folder: Path, file: Path, config: ModelConfig) -> Tensors:
             theirs = ".".join([*block, "attn_qkv", part])
         if has_both_gates and kind in DELTA_GATES:
             theirs = ".".join([*block, BOTH_GATES, part])
+        half = GATES_AND_INPUTS.index(kind) if kind in GATES_AND_INPUTS and theirs not in stored else None
+        if half is not None:
+            theirs = ".".join([*block, "ffn_gate_up_exps", part])
         if theirs not in stored:
             continue
         tensor = stored[theirs]
         tensor.check_readable()
         found[name] = tensor
         if expert := _EXPERT.search(name):
-            found[name] = expert_of(tensor, theirs, int(expert[1]))
+            found[name] = expert_of(tensor, theirs, int(expert[1]), half)
         elif kind in fused:
             first, stop, _ = fused[kind].indices(tensor.shape[0])
             found[name] = TensorPart(tensor, first, (stop - first, *tensor.shape[1:]))

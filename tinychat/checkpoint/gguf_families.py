@@ -41,6 +41,7 @@ NORMS = {
 }
 MOST = 1e30  # of any number that something is computed from
 MAX_LAYERS = 4096
+_ENDLESS = 1e29
 
 
 class GgufValues:
@@ -147,6 +148,42 @@ def _gemma2(values: GgufValues) -> Config:
 def _gemma3(values: GgufValues) -> Config:
     found = {**_gemma2(values), "rope_local_base_freq": values.get("rope.freq_base_swa", 1e4)}
     return found | {"layer_types": values.layer_types(6)} if found["sliding_window"] else found
+
+
+def _gemma4(values: GgufValues) -> Config:
+    types, theta = values.layer_types(6), values.config.get("rope_theta")
+    # Divisors of the angles of layers without a window: those of channels that stay are endless.
+    divisors = (values.config.get("rope_scaling") or {}).get("short_factor") or [1.0]
+    rotated = sum(divisor < _ENDLESS for divisor in divisors) / len(divisors)
+    found: dict[str, Any] = {
+        "head_dim": values.get("attention.key_length_swa"),
+        "global_head_dim": values.get("attention.key_length"),
+        "num_kv_shared_layers": values.get("attention.shared_kv_layers", 0),
+        "hidden_size_per_layer_input": values.get("embedding_length_per_layer_input", 0),
+        "final_logit_softcapping": values.get("final_logit_softcapping"),
+        "sliding_window": values.config.get("sliding_window"),
+        "layer_types": types,
+        "attention_k_eq_v": any(
+            f"blk.{layer}.attn_k.weight" in values.tensors and f"blk.{layer}.attn_v.weight" not in values.tensors
+            for layer in range(len(types))
+        ),
+        "rope_scaling": None,
+        "rope_parameters": {
+            "full_attention": {"rope_type": "proportional", "rope_theta": theta, "partial_rotary_factor": rotated},
+            "sliding_attention": {"rope_type": "default", "rope_theta": values.get("rope.freq_base_swa", 1e4)},
+        },
+    }
+    heads, widths = (values.config.get(key) for key in ("num_key_value_heads", "intermediate_size"))
+    if isinstance(heads, list):
+        by_kind = dict(zip(types, heads))
+        found["num_key_value_heads"] = by_kind.get("sliding_attention")
+        found["num_global_key_value_heads"] = by_kind.get("full_attention")
+    if isinstance(widths, list) and widths and all(type(width) is int for width in widths):
+        found |= {"intermediate_size": min(widths), "use_double_wide_mlp": True}
+    if values.get("expert_count"):
+        size = values.get("expert_feed_forward_length")
+        found |= {**_experts(values), "moe_intermediate_size": size, "enable_moe_block": True}
+    return found
 
 
 def _minicpm(values: GgufValues) -> Config:
@@ -348,6 +385,21 @@ FAMILIES: Mapping[str, GgufFamily] = {
     "gemma": GgufFamily("GemmaForCausalLM", done=_GAINS),
     "gemma2": GgufFamily("Gemma2ForCausalLM", done=_GAINS, extra=_gemma2),
     "gemma3": GgufFamily("Gemma3ForCausalLM", done=_GAINS, extra=_gemma3),
+    "gemma4": GgufFamily(
+        "Gemma4ForCausalLM",
+        extra=_gemma4,
+        experts=True,
+        norms={
+            "wide_q_norm": "attn_q_norm",
+            "wide_k_norm": "attn_k_norm",
+            "layer_scale": "layer_output_scale",
+            "inputs_norm": "per_layer_proj_norm",
+            "input_norm": "post_norm",
+            "mlp_norm": "post_ffw_norm_1",
+            "before_experts": "pre_ffw_norm_2",
+            "experts_norm": "post_ffw_norm_2",
+        },
+    ),
     "granite": GgufFamily("GraniteForCausalLM", True, extra=lambda values: _multipliers(values, 1.0, 1.0, 1.0)),
     "minicpm": GgufFamily("GraniteForCausalLM", True, extra=_minicpm),
     "olmo2": GgufFamily(

@@ -1,7 +1,7 @@
 """The tokenizer of a GGUF file as the files that a checkpoint folder has.
 
-A vocabulary of the kind "gpt2" becomes a ``tokenizer.json``, made by the `tokenizers` library; one of the kind "llama"
-a SentencePiece model. The file has only a name for how text is cut before merging, which llama.cpp knows
+A vocabulary of the kinds "gpt2" and "gemma4" becomes a ``tokenizer.json``, made by the `tokenizers` library; one of the
+kind "llama" a SentencePiece model. The file has only a name for how text is cut before merging, which llama.cpp knows
 (src/llama-vocab.cpp there); the patterns are those of the models' own files.
 """
 
@@ -53,6 +53,7 @@ class Cutting:
     digits: bool = False  # single, in GPT-2's way
     whole_words: bool = False  # a word that is a token itself is not merged from its parts
     adds_bos: bool = False
+    spelled: bool = False  # tokens are spelled as they are read, spaces as "▁", and bytes where there is none
 
 
 # By all of llama.cpp's names for it.
@@ -71,9 +72,20 @@ _SAME_CUTTING = {
     ("falcon",): Cutting(_FALCON),
     ("bloom",): Cutting((_BLOOM,)),
 }
+# The cutting of another kind of vocabulary than "gpt2", for which no name is given.
+_GEMMA4 = Cutting((r"[^\n]+|\n+",), adds_bos=True, spelled=True)
 PRE_TOKENIZERS = {name: cutting for names, cutting in _SAME_CUTTING.items() for name in names}
 # Tokens that end a turn in one model or another: llama.cpp stops at each of them that a vocabulary has.
-TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<|end|>", "<|endoftext|>", "<|end_of_text|>", "<|eom_id|>", "<end_of_turn>")
+TURN_ENDS = (
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|end|>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<|eom_id|>",
+    "<end_of_turn>",
+    "<turn|>",
+)
 _NAMED = {
     "bos_token": "bos_token_id",
     "eos_token": "eos_token_id",
@@ -86,15 +98,16 @@ def tokenizer_files(metadata: Mapping[str, Any], source: str) -> tuple[dict[str,
     """Return the content of ``generation_config.json``, and the tokenizer's files by their names."""
     vocabulary = _Vocabulary(metadata, source)
     kind = str(metadata.get("tokenizer.ggml.model"))
-    if kind == "gpt2":
+    if kind in ("gpt2", "gemma4"):
         name = metadata.get("tokenizer.ggml.pre", "default")
-        if not isinstance(name, str) or name not in PRE_TOKENIZERS:
+        if kind == "gpt2" and (not isinstance(name, str) or name not in PRE_TOKENIZERS):
             what = f"tokenizer.ggml.pre is {one_line(str(name), 40)!r}, which is not supported"
             raise UnsupportedModelError(f"{source}: {what}; give the checkpoint that the file was made from")
-        adds_bos = vocabulary.flag("add_bos_token", PRE_TOKENIZERS[name].adds_bos)
+        cutting = PRE_TOKENIZERS[name] if kind == "gpt2" else _GEMMA4
+        adds_bos = vocabulary.flag("add_bos_token", cutting.adds_bos)
         ends = [("bos_token", adds_bos), ("eos_token", vocabulary.flag("add_eos_token", False))]
         around = [vocabulary.named.get(token) if adds else None for token, adds in ends]
-        files = {"tokenizer.json": _byte_level(vocabulary, PRE_TOKENIZERS[name], *around)}
+        files = {"tokenizer.json": _byte_level(vocabulary, cutting, *around)}
         settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "add_bos_token": adds_bos}
     elif kind == "llama":
         files = {"tokenizer.model": _sentencepiece(vocabulary)}
@@ -110,7 +123,7 @@ def tokenizer_files(metadata: Mapping[str, Any], source: str) -> tuple[dict[str,
         }
     else:
         what = f"tokenizer.ggml.model is {one_line(kind, 40)!r}, which is not supported"
-        raise UnsupportedModelError(f"{source}: {what}; supported are gpt2 and llama")
+        raise UnsupportedModelError(f"{source}: {what}; supported are gpt2, gemma4 and llama")
     settings |= {name: vocabulary.tokens[i] for name, i in vocabulary.named.items()}
     template = metadata.get("tokenizer.chat_template")
     if isinstance(template, str):
@@ -189,8 +202,11 @@ def sampling_of(metadata: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _byte_level(vocabulary: _Vocabulary, cutting: Cutting, first: int | None, last: int | None) -> bytes:
-    """Return a ``tokenizer.json`` for tokens that are spelled in the letters of bytes, with ids put around a text."""
-    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+    """Return a ``tokenizer.json`` for tokens that merges make, with ids put around a text.
+
+    They are spelled in the letters of bytes, unless `cutting` says otherwise.
+    """
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
     merges = vocabulary.texts("merges")
     if not all(each.count(" ") == 1 for each in merges):
@@ -198,19 +214,33 @@ def _byte_level(vocabulary: _Vocabulary, cutting: Cutting, first: int | None, la
     pairs = [(first, second) for first, second in (each.split(" ") for each in merges)]
     ids = {token: i for i, token in reversed(list(enumerate(vocabulary.tokens)))}
     try:
-        tokenizer = Tokenizer(models.BPE(vocab=ids, merges=pairs, ignore_merges=cutting.whole_words))
+        options = {"unk_token": vocabulary.tokens[next(vocabulary.of_kind(UNKNOWN), 0)]} if cutting.spelled else {}
+        tokenizer = Tokenizer(
+            models.BPE(
+                vocab=ids,
+                merges=pairs,
+                ignore_merges=cutting.whole_words,
+                byte_fallback=cutting.spelled,
+                fuse_unk=cutting.spelled,
+                **options,
+            )
+        )
     except Exception as error:
         reason = one_line(str(error), 80)
         what = f"tokenizer.ggml.merges do not fit ({reason})"
         raise TextError(f"{vocabulary.source}: {what}; download the file again") from None
     if cutting.patterns:
         cuts = [pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in cutting.patterns]
-        steps = [*cuts, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        letters = [] if cutting.spelled else [pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        steps = [*cuts, *letters]
     else:
         steps = [pre_tokenizers.Digits(individual_digits=True)] if cutting.digits else []
         steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)
     tokenizer.decoder = decoders.ByteLevel()
+    if cutting.spelled:
+        tokenizer.normalizer = normalizers.Replace(" ", "▁")
+        tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
     control, user_defined = ([vocabulary.tokens[i] for i in vocabulary.of_kind(k)] for k in (CONTROL, USER_DEFINED))
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in control])
     tokenizer.add_tokens([AddedToken(token, normalized=False) for token in user_defined])

@@ -205,7 +205,7 @@ def _ask_for_huge_pages(mapped: mmap.mmap) -> None:
 def _ask_for_few_pages(mapped: mmap.mmap, start: int, stop: int) -> None:
     """Ask the system to read no more of a part than is looked at: of a large table, a token looks at a few pages."""
     first, last = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, stop // mmap.PAGESIZE * mmap.PAGESIZE
-    for advice in ("MADV_NOHUGEPAGE", "MADV_RANDOM"):
-        if first < last and hasattr(mmap, advice):
-            with suppress(OSError):
+    if sys.platform != "win32" and first < last:
+        for advice in ("MADV_NOHUGEPAGE", "MADV_RANDOM"):
+            with suppress(OSError, AttributeError):
                 mapped.madvise(getattr(mmap, advice), first, last - first)
