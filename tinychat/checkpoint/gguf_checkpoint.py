@@ -26,6 +26,7 @@ from tinychat.checkpoint.gguf_file import GgufFile, GgufTensor, open_gguf
 from tinychat.checkpoint.gguf_tokenizer import tokenizer_files
 from tinychat.checkpoint.group_codes import GroupCodes, concatenate
 from tinychat.checkpoint.mapping import FloatArray
+from tinychat.checkpoint.stacked import unstacked
 from tinychat.checkpoint.tensor_part import TensorPart
 from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.errors import CheckpointError
@@ -40,7 +41,11 @@ from tinychat.models.tensors import Linear
 # GGUF's names of a linear's parts, by how many of them a family has as tensors of their own.
 LINEARS: Mapping[str, Mapping[int, tuple[str, ...]]] = {
     "embed_tokens": {1: ("token_embd",)},
-    "qkv_proj": {1: ("attn_qkv",), 3: ("attn_q", "attn_k", "attn_v")},
+    # Of latents; queries that have none are called otherwise.
+    "qkv_proj": {1: ("attn_qkv",), 2: ("attn_q_a", "attn_kv_a_mqa"), 3: ("attn_q", "attn_k", "attn_v")},
+    "q_b_proj": {1: ("attn_q_b",)},
+    "k_b_proj": {1: ("attn_k_b",)},
+    "v_b_proj": {1: ("attn_v_b",)},
     "o_proj": {1: ("attn_output",)},
     "gate_up_proj": {1: ("ffn_up",), 2: ("ffn_gate", "ffn_up")},
     "up_proj": {1: ("ffn_up",)},
@@ -66,7 +71,7 @@ TABLES = {"embed_positions": "position_embd"}
 _MAX_PAIRS = 1 << 16
 # Halves of the rows of a linear that is one tensor in a checkpoint and two in a file.
 HALVES = ("gate", "up")
-_EXPERT = re.compile(r"\.experts\.(\d+)\.")
+_EXPERT = re.compile(r"\.(?:experts|[kv]_b_proj)\.(\d+)\.")
 
 
 @contextmanager
@@ -232,10 +237,10 @@ class JoinedTensor(Tensor):
 
 
 def expert_of(tensor: GgufTensor, name: str, expert: int) -> TensorPart:
-    """Return the matrix, or bias, of one expert in a tensor of all."""
+    """Return the matrix, or bias, of one expert or head in a tensor of all."""
     experts, *shape = tensor.shape
     if len(shape) != (1 if name.endswith(".bias") else 2) or expert >= experts:
-        raise CheckpointError(f"{tensor.path}: {name} does not hold that many experts")
+        raise CheckpointError(f"{tensor.path}: {name} does not hold that many experts or heads")
     return TensorPart(tensor, expert * (shape[0] if len(shape) == 2 else 1), tuple(shape))
 
 
@@ -333,6 +338,8 @@ def open_gguf_tensors(folder: Path, file: Path, config: ModelConfig) -> Tensors:
         *block, kind, part = theirs.split(".")
         if kind in fused:
             theirs = ".".join([*block, "attn_qkv", part])
+        if kind == "attn_q_a" and theirs not in stored:
+            theirs = ".".join([*block, "attn_q", part])
         if theirs not in stored:
             continue
         tensor = stored[theirs]
@@ -353,4 +360,9 @@ def open_gguf_tensors(folder: Path, file: Path, config: ModelConfig) -> Tensors:
         elif config.delta_net is not None and _is_of_state(theirs, config):
             found[name] = restored(tensor, theirs, config.delta_net)
     join_halves(found, config)
-    return adjusted(Tensors(folder, found), config, family.done)
+    for layer in range(config.num_hidden_layers if config.latents else 0):
+        # Older files have one tensor for the matrices of heads, as checkpoints have.
+        if (whole := f"blk.{layer}.attn_kv_b.weight") in stored:
+            stored[whole].check_readable()
+            found.setdefault(f"model.layers.{layer}.self_attn.kv_b_proj.weight", stored[whole])
+    return adjusted(unstacked(Tensors(folder, found), config), config, family.done)

@@ -30,6 +30,8 @@ NORMS = {
     "input_layernorm": "attn_norm",
     "q_norm": "attn_q_norm",
     "k_norm": "attn_k_norm",
+    "q_a_norm": "attn_q_a_norm",
+    "kv_a_norm": "attn_kv_a_norm",
     "sinks": "attn_sinks",
     "conv_taps": "shortconv.conv",
     "delta_taps": "ssm_conv1d",
@@ -289,6 +291,38 @@ def _glm4_moe(values: GgufValues) -> Config:
     }
 
 
+def _deepseek2_architecture(values: GgufValues) -> str:
+    if not values.get("expert_count"):
+        return "YoutuForCausalLM"
+    # Not every file says how experts are chosen.
+    is_v3 = any(name.endswith(".exp_probs_b.bias") for name in values.tensors)
+    return "DeepseekV3ForCausalLM" if is_v3 else "DeepseekV2ForCausalLM"
+
+
+def _deepseek2(values: GgufValues) -> Config:
+    rotated, scaling = values.get("rope.dimension_count"), values.config.get("rope_scaling")
+    found = {
+        **(_sigmoid_experts(values) if values.get("expert_count") else {}),
+        "num_hidden_layers": int(values.number("block_count", 0) - values.number("nextn_predict_layers", 0)),
+        "num_key_value_heads": None,
+        "head_dim": rotated,
+        "partial_rotary_factor": None,
+        "q_lora_rank": values.get("attention.q_lora_rank") or None,
+        "kv_lora_rank": values.get("attention.kv_lora_rank"),
+        # Older files have the sizes of heads without latents under the common keys.
+        "qk_nope_head_dim": int(values.number("attention.key_length_mla", values.number("attention.key_length", 0)))
+        - int(positive(rotated, 0)),
+        "v_head_dim": values.get("attention.value_length_mla") or values.get("attention.value_length"),
+        "norm_topk_prob": bool(values.get("expert_weights_norm", False)),
+        "n_group": values.get("expert_group_count", 1),
+    }
+    if isinstance(scaling, dict):
+        # The converter divides it by 10.
+        magnitude = 10 * values.number("rope.scaling.yarn_log_multiplier", 0.1)
+        found["rope_scaling"] = {**scaling, "mscale": magnitude, "mscale_all_dim": magnitude}
+    return found
+
+
 def _gpt_oss(values: GgufValues) -> Config:
     found = {**_experts(values), "intermediate_size": values.get("expert_feed_forward_length")}
     scaling = values.config.get("rope_scaling")
@@ -339,6 +373,7 @@ FAMILIES: Mapping[str, GgufFamily] = {
         norms={"norm": "token_embd_norm"},
     ),
     "glm4moe": GgufFamily("Glm4MoeForCausalLM", extra=_glm4_moe, experts=True, norms=_AFTER_ATTENTION),
+    "deepseek2": GgufFamily(_deepseek2_architecture, extra=_deepseek2, experts=True),
     "phi3": GgufFamily("Phi3ForCausalLM"),
     "smollm3": GgufFamily("SmolLM3ForCausalLM", True),
     "gemma": GgufFamily("GemmaForCausalLM", done=_GAINS),
