@@ -239,7 +239,7 @@ def stored(variant, weights):
         ends = tuple(f"{end}.weight" for end in ("expert_bias", "correction_bias"))
         weights = {name.removesuffix(".weight") if name.endswith(ends) else name: v for name, v in weights.items()}
     if variant.config["model_type"] in LATENTS:
-        return _with_heads_in_one(weights)
+        return with_heads_in_one(weights)
     if variant.config["model_type"] in ("lfm2", "lfm2_moe"):
         channels = variant.config["hidden_size"], 1, -1
         return {name: values.reshape(channels) if ".conv.conv." in name else values for name, values in weights.items()}
@@ -284,7 +284,7 @@ def with_whole_tensors(weights):
     return found | {name: np.concatenate([rows[i] for i in sorted(rows)]) for name, rows in parts.items()}
 
 
-def _with_heads_in_one(weights):
+def with_heads_in_one(weights):
     """Return weights with one tensor for the heads of latent attention: rows of a head's keys, then of its values."""
     found, heads = {}, {}
     for name, values in weights.items():

@@ -26,6 +26,7 @@ ARCHITECTURES = {
     "glm4_moe": "glm4moe",
     "lfm2_moe": "lfm2moe",
     "qwen3_5_text": "qwen35",
+    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "glm4_moe_lite", "youtu"), "deepseek2"),
     "qwen3_5_moe_text": "qwen35moe",
     "qwen3_next": "qwen3next",
 }
@@ -69,6 +70,11 @@ VARIANTS = [
     # llama.cpp takes the factor as given.
     like("lfm2-moe", routed_scaling_factor=1.0),
     like("arcee", rope_scaling=None),
+    # llama.cpp knows no groups of few experts, nor biases of latents, nor another order of layers.
+    like("youtu", attention_bias=False),
+    like("deepseek-v2"),
+    like("deepseek-v3", n_group=1, topk_group=1),
+    like("glm4-moe-lite", mlp_layer_types="none"),
     like("ernie4.5", use_bias=False),
     like("seed-oss"),
     # Heads of values are as wide as those of keys.
@@ -181,7 +187,7 @@ def add_sizes(writer, raw, config):
         add_varied(writer, config)
     elif config.head_dim * config.num_attention_heads != config.hidden_size or "head_dim" in raw:
         writer.add_key_length(config.head_dim)
-        writer.add_value_length(config.head_dim)
+        writer.add_value_length(config.value_dim)
     if config.layer_norm:
         writer.add_layer_norm_eps(config.rms_norm_eps)
     else:
@@ -261,6 +267,25 @@ def add_particulars(writer, architecture, raw, config):
         writer.add_expert_feed_forward_length(config.experts.intermediate_size)
     if architecture in ("qwen2moe", "qwen35moe", "qwen3next"):
         writer.add_expert_shared_feed_forward_length(config.experts.shared_intermediate_size)
+    if architecture == "deepseek2":
+        sizes = config.latents
+        writer.add_q_lora_rank(sizes.q_lora_rank)
+        writer.add_kv_lora_rank(sizes.kv_lora_rank)
+        writer.add_key_length_mla(sizes.query_dim)
+        writer.add_value_length_mla(sizes.v_head_dim)
+        writer.add_leading_dense_block_count(config.experts.layers[0] if config.experts else config.num_hidden_layers)
+        if scaling := raw.get("rope_scaling"):
+            writer.add_rope_scaling_yarn_log_mul(0.1 * scaling["mscale_all_dim"])
+    if architecture == "deepseek2" and not config.experts:
+        writer.add_expert_feed_forward_length(config.intermediate_size)
+        writer.add_expert_shared_count(0)
+    if architecture == "deepseek2" and config.experts:
+        sigmoid = gguf.ExpertGatingFuncType.SIGMOID if config.experts.sigmoid else gguf.ExpertGatingFuncType.SOFTMAX
+        writer.add_expert_gating_func(sigmoid)
+        writer.add_expert_feed_forward_length(config.experts.intermediate_size)
+        writer.add_expert_shared_count(raw["n_shared_experts"])
+        writer.add_expert_weights_scale(config.experts.scale)
+        writer.add_expert_weights_norm(config.experts.norm_topk_prob)
     if architecture == "mpt":
         writer.add_max_alibi_bias(8.0)
 
@@ -373,11 +398,14 @@ def of_delta_net(name, values, net, stands_apart):
 
 
 def stacked(weights):
-    """Stack the weights of experts; a matrix of one row becomes a vector."""
+    """Stack the weights of experts and of heads; a matrix of one row becomes a vector."""
     found, stacks = {}, {}
     for name, values in weights.items():
         stem, between, rest = name.partition(".experts.")
-        if between:
+        if "_b_proj." in name and name.split(".")[-2].isdigit():
+            whole, _, _ = name.removesuffix(".weight").rpartition(".")
+            stacks.setdefault(f"{whole}.weight", []).append(values)
+        elif between:
             stacks.setdefault(f"{stem}.experts.{rest.partition('.')[2]}", []).append(values)
         else:
             found[name] = values[0] if "shared_expert_gate" in name else values

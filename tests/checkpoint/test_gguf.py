@@ -41,6 +41,7 @@ TOLD_APART = {
     "minicpm": {"architecture"},
     "internlm2": {"architecture"},
     "baichuan2-7b": {"architecture"},
+    "glm4-moe-lite": {"architecture"},
     # Every fourth rotation is left out there, whatever the configuration says.
     "smollm3": {"rotary_dims"},
     # Neither is done there.
@@ -139,6 +140,19 @@ def test_a_file_is_the_checkpoint_that_it_was_made_from(name, tmp_path):
 def f32_model(source, folder):
     made = tinychat.convert(source, folder / f"{source.stem}-f32", quant="f32")
     return tinychat.load(made, context=families.CONTEXT_SIZE)
+
+
+def test_older_files_have_the_matrices_of_heads_in_one_tensor(tmp_path, monkeypatch):
+    variant = gguf_files.BY_NAME["deepseek-v2"]
+    expected = Source(open_checkpoint(families.write_checkpoint(variant, tmp_path / "checkpoint")))
+    stacked = gguf_files.stacked
+    monkeypatch.setattr(gguf_files, "stacked", lambda weights: stacked(families.with_heads_in_one(weights)))
+    file = gguf_files.write_variant(variant, tmp_path / "model.gguf")
+    assert "blk.0.attn_kv_b.weight" in GgufFile(file).tensors
+    with unpacked(file) as folder:
+        found = Source(open_checkpoint(folder))
+        for name in ("k_b_proj", "v_b_proj"):
+            np.testing.assert_array_equal(found.weight(name, 5), expected.weight(name, 5))
 
 
 @pytest.mark.parametrize("name", ["llama2-gqa", "phi4-mini"])
@@ -337,6 +351,8 @@ PATTERNS = {
     "llama-bpe": ["don", "'t", "␣", "123", "45", "␣x", "\n\n"],
     "lfm2": ["don", "'t", "␣", "123", "45", "␣x", "\n\n"],
     "qwen2": ["don", "'t", "␣", "1", "2", "3", "4", "5", "␣x", "\n\n"],
+    "deepseek-llm": ["don", "'", "t", "␣", "123", "45", "␣x", "\n", "\n"],
+    "deepseek-v3": ["don", "'t", "␣", "123", "45", "␣x", "\n\n"],
     "gpt-4o": ["don't", "␣", "123", "45", "␣x", "\n\n"],
     "tekken": ["don", "'t", "␣", "1", "2", "3", "4", "5", "␣x", "\n\n"],
 }

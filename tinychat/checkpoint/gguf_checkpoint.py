@@ -22,9 +22,11 @@ from tinychat.checkpoint.gguf import ENDING, first_parts
 from tinychat.checkpoint.gguf_delta_net import BOTH_GATES, VECTORS, gates_of, restored
 from tinychat.checkpoint.gguf_delta_net import GATES as DELTA_GATES
 from tinychat.checkpoint.gguf_families import FAMILIES as GGUF_FAMILIES
-from tinychat.checkpoint.gguf_families import NORMS, GgufFamily, GgufValues, positive
+from tinychat.checkpoint.gguf_families import NORMS, GgufFamily
 from tinychat.checkpoint.gguf_file import GgufFile, GgufTensor, open_gguf
 from tinychat.checkpoint.gguf_tokenizer import tokenizer_files
+from tinychat.checkpoint.gguf_values import GgufValues, positive
+from tinychat.checkpoint.stacked import unstacked
 from tinychat.checkpoint.tensor_part import JoinedTensor, TensorPart
 from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.errors import CheckpointError
@@ -39,7 +41,11 @@ from tinychat.models.varied_layers import LAYER_INPUTS
 # GGUF's names of a linear's parts, by how many of them a family has as tensors of their own.
 LINEARS: Mapping[str, Mapping[int, tuple[str, ...]]] = {
     "embed_tokens": {1: ("token_embd",)},
-    "qkv_proj": {1: ("attn_qkv",), 3: ("attn_q", "attn_k", "attn_v")},
+    # Of latents; queries that have none are called otherwise.
+    "qkv_proj": {1: ("attn_qkv",), 2: ("attn_q_a", "attn_kv_a_mqa"), 3: ("attn_q", "attn_k", "attn_v")},
+    "q_b_proj": {1: ("attn_q_b",)},
+    "k_b_proj": {1: ("attn_k_b",)},
+    "v_b_proj": {1: ("attn_v_b",)},
     "o_proj": {1: ("attn_output",)},
     "gate_up_proj": {1: ("ffn_up",), 2: ("ffn_gate", "ffn_up")},
     "up_proj": {1: ("ffn_up",)},
@@ -82,7 +88,7 @@ _MAX_PAIRS = 1 << 16
 HALVES = ("gate", "up")
 # Tensors of all experts that may be one.
 GATES_AND_INPUTS = ("ffn_gate_exps", "ffn_up_exps")
-_EXPERT = re.compile(r"\.experts\.(\d+)\.")
+_EXPERT = re.compile(r"\.(?:experts|[kv]_b_proj)\.(\d+)\.")
 
 
 @contextmanager
@@ -206,10 +212,10 @@ def _vector(files: Sequence[GgufFile], name: str) -> list[float] | None:
 
 
 def expert_of(tensor: GgufTensor, name: str, expert: int, half: int | None = None) -> TensorPart:
-    """Return the matrix, or bias, of one expert in a tensor of all; `half` of its rows, if two matrices share one."""
+    """Return the matrix, or bias, of one expert or head in a tensor of all; `half` of its rows if two share one."""
     experts, *shape = tensor.shape
     if len(shape) != (1 if name.endswith(".bias") else 2) or expert >= experts:
-        raise CheckpointError(f"{tensor.path}: {name} does not hold that many experts")
+        raise CheckpointError(f"{tensor.path}: {name} does not hold that many experts or heads")
     first = expert * (shape[0] if len(shape) == 2 else 1)
     if half is not None:
         shape[0] //= 2
@@ -318,6 +324,8 @@ def open_gguf_tensors(folder: Path, file: Path, config: ModelConfig) -> Tensors:
         half = GATES_AND_INPUTS.index(kind) if kind in GATES_AND_INPUTS and theirs not in stored else None
         if half is not None:
             theirs = ".".join([*block, "ffn_gate_up_exps", part])
+        if kind == "attn_q_a" and theirs not in stored:
+            theirs = ".".join([*block, "attn_q", part])
         if theirs not in stored:
             continue
         tensor = stored[theirs]
@@ -341,4 +349,9 @@ def open_gguf_tensors(folder: Path, file: Path, config: ModelConfig) -> Tensors:
             else:
                 found[name] = restored(tensor, theirs, config.delta_net, not has_both_gates)
     join_halves(found, config)
-    return adjusted(Tensors(folder, found), config, family.done)
+    for layer in range(config.num_hidden_layers if config.latents else 0):
+        # Older files have one tensor for the matrices of heads, as checkpoints have.
+        if (whole := f"blk.{layer}.attn_kv_b.weight") in stored:
+            stored[whole].check_readable()
+            found.setdefault(f"model.layers.{layer}.self_attn.kv_b_proj.weight", stored[whole])
+    return adjusted(unstacked(Tensors(folder, found), config), config, family.done)

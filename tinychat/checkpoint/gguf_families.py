@@ -7,29 +7,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
+from tinychat.checkpoint.gguf_values import GgufValues, positive
+from tinychat.errors import UnsupportedModelError
 
-from tinychat.errors import CheckpointError, UnsupportedModelError
-
-# Keys of config.json by those of the metadata, which begin with the architecture's name.
-KEYS = {
-    "hidden_size": "embedding_length",
-    "intermediate_size": "feed_forward_length",
-    "num_hidden_layers": "block_count",
-    "num_attention_heads": "attention.head_count",
-    "num_key_value_heads": "attention.head_count_kv",
-    "head_dim": "attention.key_length",
-    "max_position_embeddings": "context_length",
-    "rms_norm_eps": "attention.layer_norm_rms_epsilon",
-    "rope_theta": "rope.freq_base",
-    "sliding_window": "attention.sliding_window",
-}
 # Most architectures' names of norms, and of what else has one number for each channel.
 NORMS = {
     "embed_norm": "token_embd_norm",
     "input_layernorm": "attn_norm",
     "q_norm": "attn_q_norm",
     "k_norm": "attn_k_norm",
+    "q_a_norm": "attn_q_a_norm",
+    "kv_a_norm": "attn_kv_a_norm",
     "sinks": "attn_sinks",
     "conv_taps": "shortconv.conv",
     "delta_taps": "ssm_conv1d",
@@ -39,75 +27,7 @@ NORMS = {
     "post_mlp_layernorm": "post_ffw_norm",
     "norm": "output_norm",
 }
-MOST = 1e30  # of any number that something is computed from
-MAX_LAYERS = 4096
 _ENDLESS = 1e29
-
-
-class GgufValues:
-    """Metadata of a GGUF file by keys without the architecture's name, and the names of its tensors.
-
-    Lists for more layers than a model has raise `CheckpointError`; `source` is the file. `config` collects the keys of
-    ``config.json``.
-    """
-
-    def __init__(self, metadata: Mapping[str, Any], architecture: str, tensors: frozenset[str], source: str) -> None:
-        self._metadata, self._architecture = metadata, architecture
-        self.tensors, self.source = tensors, source
-        self.config: dict[str, Any] = {}
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """Return a value; of a list with the same value for each layer, that value."""
-        value = self._listed(key)
-        if isinstance(value, list) and value and all(item == value[0] for item in value):
-            value = value[0]
-        return default if value is None else value
-
-    def _listed(self, key: str) -> Any:
-        """Return a value, an array as a list."""
-        key = f"{self._architecture}.{key}"
-        value = self._metadata.get(key)
-        if isinstance(value, list | np.ndarray) and len(value) > MAX_LAYERS:
-            raise CheckpointError(f"{self.source}: {key} is a list of {len(value)} values: download the file again")
-        return value.tolist() if isinstance(value, np.ndarray) else value
-
-    def number(self, key: str, default: float) -> float:
-        """Return a positive number; `default` where there is none."""
-        return positive(self.get(key), default)
-
-    def has(self, tensor: str) -> bool:
-        """Return whether the first layer has a tensor of this name."""
-        return f"blk.0.{tensor}" in self.tensors
-
-    def common(self) -> dict[str, Any]:
-        """Return the values that all architectures have, by the keys of most families of transformers."""
-        found = {key: self.get(theirs) for key, theirs in KEYS.items()}
-        if found["rms_norm_eps"] is None:
-            found["rms_norm_eps"] = self.get("attention.layer_norm_epsilon")
-        size = positive(found["hidden_size"], 0) / positive(found["num_attention_heads"], 1)
-        if found["head_dim"] is None and size and size < MOST and size == int(size):
-            found["head_dim"] = int(size)
-        found["attention_bias"] = self.has("attn_q.bias") or self.has("attn_qkv.bias")
-        found["mlp_bias"] = self.has("ffn_down.bias")
-        found["tie_word_embeddings"] = "output.weight" not in self.tensors
-        return {key: value for key, value in found.items() if value is not None}
-
-    def layer_types(self, interval: int) -> list[str]:
-        """Return the type of each layer by the file's pattern, or with a full one at every `interval`."""
-        layers = min(MAX_LAYERS, int(self.number("block_count", 0)))
-        # Not through `get`: a list with the same value for all layers is still a list.
-        pattern = self._listed("attention.sliding_window_pattern")
-        pattern = interval if pattern is None else pattern
-        if type(pattern) is int and pattern > 0:
-            pattern = [(layer + 1) % pattern != 0 for layer in range(layers)]
-        found = pattern if isinstance(pattern, list) else []
-        return ["sliding_attention" if slides else "full_attention" for slides in found]
-
-
-def positive(value: object, default: float) -> float:
-    """Return a value that is a positive finite number, else `default`."""
-    return value if type(value) in (int, float) and 0 < value < MOST else default  # type: ignore[operator,return-value]
-
 
 Config = Mapping[str, Any]
 Extra = Callable[[GgufValues], Config]
@@ -326,6 +246,38 @@ def _glm4_moe(values: GgufValues) -> Config:
     }
 
 
+def _deepseek2_architecture(values: GgufValues) -> str:
+    if not values.get("expert_count"):
+        return "YoutuForCausalLM"
+    # Not every file says how experts are chosen.
+    is_v3 = any(name.endswith(".exp_probs_b.bias") for name in values.tensors)
+    return "DeepseekV3ForCausalLM" if is_v3 else "DeepseekV2ForCausalLM"
+
+
+def _deepseek2(values: GgufValues) -> Config:
+    rotated, scaling = values.get("rope.dimension_count"), values.config.get("rope_scaling")
+    found = {
+        **(_sigmoid_experts(values) if values.get("expert_count") else {}),
+        "num_hidden_layers": int(values.number("block_count", 0) - values.number("nextn_predict_layers", 0)),
+        "num_key_value_heads": None,
+        "head_dim": rotated,
+        "partial_rotary_factor": None,
+        "q_lora_rank": values.get("attention.q_lora_rank") or None,
+        "kv_lora_rank": values.get("attention.kv_lora_rank"),
+        # Older files have the sizes of heads without latents under the common keys.
+        "qk_nope_head_dim": int(values.number("attention.key_length_mla", values.number("attention.key_length", 0)))
+        - int(positive(rotated, 0)),
+        "v_head_dim": values.get("attention.value_length_mla") or values.get("attention.value_length"),
+        "norm_topk_prob": bool(values.get("expert_weights_norm", False)),
+        "n_group": values.get("expert_group_count", 1),
+    }
+    if isinstance(scaling, dict):
+        # The converter divides it by 10.
+        magnitude = 10 * values.number("rope.scaling.yarn_log_multiplier", 0.1)
+        found["rope_scaling"] = {**scaling, "mscale": magnitude, "mscale_all_dim": magnitude}
+    return found
+
+
 def _gpt_oss(values: GgufValues) -> Config:
     found = {**_experts(values), "intermediate_size": values.get("expert_feed_forward_length")}
     scaling = values.config.get("rope_scaling")
@@ -380,6 +332,7 @@ FAMILIES: Mapping[str, GgufFamily] = {
         norms={"norm": "token_embd_norm"},
     ),
     "glm4moe": GgufFamily("Glm4MoeForCausalLM", extra=_glm4_moe, experts=True, norms=_AFTER_ATTENTION),
+    "deepseek2": GgufFamily(_deepseek2_architecture, extra=_deepseek2, experts=True),
     "phi3": GgufFamily("Phi3ForCausalLM"),
     "smollm3": GgufFamily("SmolLM3ForCausalLM", True),
     "gemma": GgufFamily("GemmaForCausalLM", done=_GAINS),

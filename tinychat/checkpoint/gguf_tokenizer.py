@@ -43,6 +43,14 @@ _UNNAMED = (
 )
 _FALCON = (r"[\p{P}\$\+<=>\^~\|`]+", _UNNAMED[1], r"[0-9][0-9][0-9]")
 _BLOOM = r" ?[^(\s|.,!?…。，、।۔،)]+"  # noqa: RUF001
+_CASED, _WIDE = r"\s?[\p{Lu}\p{Ll}\p{Lt}]+", "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+"
+_DEEPSEEK_V2 = (r"[\r\n]", _CASED, _WIDE, r"\s+$", "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+", r"\p{N}+")
+_DEEPSEEK_V3 = (
+    r"\p{N}{1,3}",
+    "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+    r"[!-/:-@\[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+",
+)
 
 
 @dataclass(frozen=True)
@@ -71,6 +79,8 @@ _SAME_CUTTING = {
     ("tekken",): Cutting((_TEKKEN,), whole_words=True, adds_bos=True),
     ("falcon",): Cutting(_FALCON),
     ("bloom",): Cutting((_BLOOM,)),
+    ("deepseek-llm",): Cutting(_DEEPSEEK_V2),
+    ("deepseek-v3",): Cutting(_DEEPSEEK_V3),
 }
 # The cutting of another kind of vocabulary than "gpt2", for which no name is given.
 _GEMMA4 = Cutting((r"[^\n]+|\n+",), adds_bos=True, spelled=True)

@@ -93,7 +93,7 @@ def unstacked(tensors: Tensors, config: ModelConfig) -> Tensors:
     """Return a checkpoint's tensors with each expert's and head's under a name of its own, where they are stacked."""
     found = dict(tensors.by_name)
     for layer in range(config.num_hidden_layers if config.latents else 0):
-        found |= _of_heads(tensors, config, layer)
+        found = _of_heads(tensors, config, layer) | found
     for linear in linears(config):
         for shard in range(linear.shards if linear.experts else 0):
             expert = shard % linear.experts

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.engine.ids import common_length
-from tinychat.engine.sequence import new_sequence
 from tinychat.generate.draft_model import MOST, WINDOW, ModelDrafts, ModelText
 from tinychat.generate.drafts import Drafts, DraftText
 
@@ -150,5 +149,7 @@ def own_drafts(sequence: TokenSequence, progress: Callable[[int, int], None] | N
     head = sequence.engine.draft_head
     if head is None:
         return Drafts()
+    from tinychat.engine.sequence import new_sequence
+
     head.compile(progress)
     return HeadDrafts(new_sequence(head, sequence.context_size), sequence.vocab_size)

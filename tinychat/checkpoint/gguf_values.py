@@ -1,0 +1,92 @@
+"""The metadata of a GGUF file as values of a ``config.json``.
+
+(github.com/ggml-org/llama.cpp: gguf-py/gguf/constants.py has the keys.)
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tinychat.errors import CheckpointError
+
+# Keys of config.json by those of the metadata, which begin with the architecture's name.
+KEYS = {
+    "hidden_size": "embedding_length",
+    "intermediate_size": "feed_forward_length",
+    "num_hidden_layers": "block_count",
+    "num_attention_heads": "attention.head_count",
+    "num_key_value_heads": "attention.head_count_kv",
+    "head_dim": "attention.key_length",
+    "max_position_embeddings": "context_length",
+    "rms_norm_eps": "attention.layer_norm_rms_epsilon",
+    "rope_theta": "rope.freq_base",
+    "sliding_window": "attention.sliding_window",
+}
+MOST = 1e30  # of any number that something is computed from
+MAX_LAYERS = 4096
+
+
+class GgufValues:
+    """Metadata of a GGUF file by keys without the architecture's name, and the names of its tensors.
+
+    Lists for more layers than a model has raise `CheckpointError`; `source` is the file. `config` collects the keys of
+    ``config.json``.
+    """
+
+    def __init__(self, metadata: Mapping[str, Any], architecture: str, tensors: frozenset[str], source: str) -> None:
+        self._metadata, self._architecture = metadata, architecture
+        self.tensors, self.source = tensors, source
+        self.config: dict[str, Any] = {}
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return a value; of a list with the same value for each layer, that value."""
+        value = self._listed(key)
+        if isinstance(value, list) and value and all(item == value[0] for item in value):
+            value = value[0]
+        return default if value is None else value
+
+    def _listed(self, key: str) -> Any:
+        """Return a value, an array as a list."""
+        key = f"{self._architecture}.{key}"
+        value = self._metadata.get(key)
+        if isinstance(value, list | np.ndarray) and len(value) > MAX_LAYERS:
+            raise CheckpointError(f"{self.source}: {key} is a list of {len(value)} values: download the file again")
+        return value.tolist() if isinstance(value, np.ndarray) else value
+
+    def number(self, key: str, default: float) -> float:
+        """Return a positive number; `default` where there is none."""
+        return positive(self.get(key), default)
+
+    def has(self, tensor: str) -> bool:
+        """Return whether the first layer has a tensor of this name."""
+        return f"blk.0.{tensor}" in self.tensors
+
+    def common(self) -> dict[str, Any]:
+        """Return the values that all architectures have, by the keys of most families of transformers."""
+        found = {key: self.get(theirs) for key, theirs in KEYS.items()}
+        if found["rms_norm_eps"] is None:
+            found["rms_norm_eps"] = self.get("attention.layer_norm_epsilon")
+        size = positive(found["hidden_size"], 0) / positive(found["num_attention_heads"], 1)
+        if found["head_dim"] is None and size and size < MOST and size == int(size):
+            found["head_dim"] = int(size)
+        found["attention_bias"] = self.has("attn_q.bias") or self.has("attn_qkv.bias")
+        found["mlp_bias"] = self.has("ffn_down.bias")
+        found["tie_word_embeddings"] = "output.weight" not in self.tensors
+        return {key: value for key, value in found.items() if value is not None}
+
+    def layer_types(self, interval: int) -> list[str]:
+        """Return the type of each layer by the file's pattern, or with a full one at every `interval`."""
+        layers = min(MAX_LAYERS, int(self.number("block_count", 0)))
+        # Not through `get`: a list with the same value for all layers is still a list.
+        pattern = self._listed("attention.sliding_window_pattern")
+        pattern = interval if pattern is None else pattern
+        if type(pattern) is int and pattern > 0:
+            pattern = [(layer + 1) % pattern != 0 for layer in range(layers)]
+        found = pattern if isinstance(pattern, list) else []
+        return ["sliding_attention" if slides else "full_attention" for slides in found]
+
+
+def positive(value: object, default: float) -> float:
+    """Return a value that is a positive finite number, else `default`."""
+    return value if type(value) in (int, float) and 0 < value < MOST else default  # type: ignore[operator,return-value]
