@@ -37,7 +37,7 @@ def tensor_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     for linear in linears(config):
         for shard in range(linear.shards):
             for source, rows in zip(linear.names(shard), linear.rows, strict=True):
-                shapes[f"{source}.weight"] = rows, linear.columns
+                shapes[f"{source}.weight"] = rows // linear.cut, linear.columns * linear.cut
     for norm in norms(config):
         for source in norm.sources:
             shapes[f"{source}.weight"] = (norm.size,)

@@ -13,7 +13,7 @@ from variants.llama import LISTED
 from tinychat.conversion.convert import expected_shapes
 from tinychat.models import architectures
 from tinychat.models.architectures import linears, norms, parse_config
-from tinychat.models.tensors import whole_and_rows
+from tinychat.models.tensors import whole_and_part
 
 __all__ = ["BY_NAME", "NEWER", "VARIANTS", "Variant"]
 
@@ -21,10 +21,11 @@ SHORT, LONG = 40, 200  # prompt lengths that are compared
 SHORT_ROWS, LONG_ROWS = [39], [120, 199]  # the positions whose logits the goldens keep
 NEW_TOKENS = 16
 CONTEXT_SIZE = 256
-DELTA_NETS, TAPS = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"), 4
+DELTA_NETS, TAPS = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid"), 4
 SIGMOIDS = ("glm4_moe", "lfm2_moe", "minimax_m2", "deepseek_v3", "glm4_moe_lite")
 LATENTS = ("youtu", "minicpm3", "deepseek_v2", "deepseek_v3", "glm4_moe_lite")
 MAMBAS = ("granitemoehybrid",)
+GEMMAS = ("gemma4_text",)
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 
 
@@ -47,7 +48,12 @@ def kind_of(variant):
         len(experts.layers) < config.num_hidden_layers,
         experts.sigmoid,
     )
-    hybrid = bool(config.conv_layers), bool(config.delta_net), bool(config.mamba), config.gated_attention
+    flags += (bool(config.normed_after),)
+    varied = config.varied and (
+        bool(config.varied.input_size),
+        config.varied.sources != (*range(len(config.varied.sources)),),
+    )
+    hybrid = varied, bool(config.conv_layers), bool(config.delta_net), bool(config.mamba), config.gated_attention
     latent = config.latents and bool(config.latents.q_lora_rank)
     return *(name in found for name in names), *flags, *scores, config.qk_norm == "width", mixture, hybrid, latent
 
@@ -72,6 +78,9 @@ def weight_shapes(config):
             for part in one.names(shard)
         }
         shapes = dict(expected_shapes(parsed))
+        for one in architectures.linears(parsed):
+            if one.cut > 1:
+                shapes[f"{one.sources[0]}.weight"] = (one.rows[0] // one.cut, one.columns * one.cut)
         return {name: shape[::-1] if name[:-7] in turned else shape for name, shape in shapes.items()}
     hidden, inner, heads = (config[k] for k in ("hidden_size", "intermediate_size", "num_attention_heads"))
     head_dim = config.get("head_dim") or hidden // heads
@@ -209,15 +218,23 @@ def stored(variant, weights):
     linears share a tensor.
     """
     if variant.config["model_type"] in DELTA_NETS:
-        taps = {name: values.reshape(-1, 1, TAPS) for name, values in weights.items() if ".conv1d." in name}
+        taps = {name: values.reshape(-1, 1, TAPS) for name, values in weights.items() if "conv1d." in name}
         ends = (".A_log.weight", ".dt_bias.weight")
         found = {
             name.removesuffix(".weight") if name.endswith(ends) else name: values
             for name, values in (weights | taps).items()
         }
+        if variant.config["model_type"] == "olmo_hybrid":
+            found = _with_taps_apart(found, parse_config(variant.config, variant.name).delta_net)
         return _with_stacked_experts(found) if variant.config["model_type"] == "qwen3_5_moe_text" else found
+    if variant.config["model_type"] in GEMMAS:
+        weights = _with_stacked_experts(weights)
+        return {
+            name.removesuffix(".weight") if name.endswith(("scalar.weight", "scale.weight")) else name: v
+            for name, v in weights.items()
+        }
     if variant.config["model_type"] in MAMBAS:
-        return _with_whole_tensors(weights)
+        return with_whole_tensors(weights)
     if variant.config["model_type"] in SIGMOIDS:
         ends = tuple(f"{end}.weight" for end in ("expert_bias", "correction_bias"))
         weights = {name.removesuffix(".weight") if name.endswith(ends) else name: v for name, v in weights.items()}
@@ -243,13 +260,23 @@ def stored(variant, weights):
     }
 
 
-def _with_whole_tensors(weights):
+def _with_taps_apart(weights, net):
+    """Return weights with the taps of queries, keys and values in tensors of their own, as OLMo Hybrid has them."""
+    found = {}
+    for name, values in weights.items():
+        *sources, last = name.removesuffix(".weight").split("+")
+        cuts = np.split(values, np.cumsum([net.key_size, net.key_size])) if sources else [values]
+        found |= {f"{source}.weight" if sources else name: cut for source, cut in zip([*sources, last], cuts)}
+    return found
+
+
+def with_whole_tensors(weights):
     """Return weights with the parts of each tensor in one, as Mamba-2 has them."""
     found, parts = {}, {}
     for name, values in weights.items():
-        whole, rows = whole_and_rows(name)
-        if rows:
-            parts.setdefault(whole, {})[rows[0]] = values
+        whole, part = whole_and_part(name)
+        if part:
+            parts.setdefault(whole, {})[part.first] = values
         elif name.endswith((".A_log.weight", ".dt_bias.weight", ".D.weight", ".conv1d.bias.weight")):
             found[name.removesuffix(".weight")] = values
         else:

@@ -27,8 +27,9 @@ ARCHITECTURES = {
     "qwen3_5_text": "qwen35",
     **dict.fromkeys(("deepseek_v2", "deepseek_v3", "glm4_moe_lite", "youtu"), "deepseek2"),
     "qwen3_5_moe_text": "qwen35moe",
+    "qwen3_next": "qwen3next",
 }
-DELTA_NETS = ("qwen35", "qwen35moe")
+DELTA_NETS = ("qwen35", "qwen35moe", "qwen3next")
 # Whose queries and keys llama.cpp rotates in neighbouring pairs, and transformers in halves.
 PERMUTED = ("llama", "arcee", "smollm3", "granite", "minicpm", "mistral3", "internlm2", "baichuan")
 
@@ -76,6 +77,8 @@ VARIANTS = [
         like(name, attention_bias=False, layer_types="none", full_attention_interval=2, linear_value_head_dim=16)
         for name in ("qwen3.5", "qwen3.5-moe")
     ),
+    # Experts' probabilities sum up to 1 there.
+    like("qwen3-next", mlp_only_layers=[], full_attention_interval=2, linear_value_head_dim=16, norm_topk_prob=True),
 ]
 BY_NAME = {variant.name: variant for variant in VARIANTS}
 
@@ -227,9 +230,9 @@ def add_particulars(writer, architecture, raw, config):
         # Three axes of positions, which are the same in text.
         pairs = config.rotary_dim // 2
         writer.add_rope_dimension_sections([pairs - 2 * (pairs // 3), pairs // 3, pairs // 3, 0])
-    if architecture == "qwen35moe":
+    if architecture in ("qwen35moe", "qwen3next"):
         writer.add_expert_feed_forward_length(config.experts.intermediate_size)
-    if architecture in ("qwen2moe", "qwen35moe"):
+    if architecture in ("qwen2moe", "qwen35moe", "qwen3next"):
         writer.add_expert_shared_feed_forward_length(config.experts.shared_intermediate_size)
     if architecture == "deepseek2":
         sizes = config.latents
@@ -282,7 +285,7 @@ def converted(architecture, config, weights):
         if architecture == "gpt2" and values.ndim == 2 and ".c_" in name:
             values = np.ascontiguousarray(values.T)
         if architecture in DELTA_NETS:
-            name, values = of_delta_net(name, values, config.delta_net)
+            name, values = of_delta_net(name, values, config.delta_net, architecture != "qwen3next")
         name = name.replace("gate.e_score_correction_bias.weight", "gate.e_score_correction.bias")
         if architecture == "lfm2moe":
             name = name.replace("expert_bias.weight", "expert_bias.bias")
@@ -302,6 +305,13 @@ def converted(architecture, config, weights):
             heads = (H, G, G) if "W_pack" in name else (H // G, 1, 1)
             cuts = np.split(groups, np.cumsum(heads)[:-1], axis=1)
             found |= {stem: cut.reshape(-1, *values.shape[1:]) for stem, cut in zip(stems, cuts)}
+        elif "in_proj_qkvz" in name:
+            net = config.delta_net
+            group = net.value_heads // net.key_heads * net.value_dim
+            by_head = values.reshape(net.key_heads, -1, values.shape[1])
+            cuts = np.split(by_head, np.cumsum([net.key_dim, net.key_dim, group]), axis=1)
+            *qkv, z = (cut.reshape(-1, values.shape[1]) for cut in cuts)
+            found |= {name.replace("qkvz", "qkv"): np.concatenate(qkv), name.replace("qkvz", "z"): z}
         elif ".experts." in name and ".gate_up_proj." in name:
             found |= {name.replace("gate_up", half): values[i::2] for i, half in enumerate(("gate", "up"))}
         else:
@@ -313,11 +323,16 @@ def converted(architecture, config, weights):
     return stacked(found)
 
 
-def of_delta_net(name, values, net):
-    """Return the name and values of a tensor: gains with their 1, decays, and heads of values by number in a group."""
+def of_delta_net(name, values, net, stands_apart):
+    """Return the name and values of a tensor: gains with their 1, decays, and heads of values by number in a group.
+
+    stands_apart : whether heads of values are reordered.
+    """
     group = net.value_heads // net.key_heads
 
     def tiled(part, size=1):
+        if not stands_apart:
+            return part
         heads = part.reshape(net.key_heads, group, size, *part.shape[1:])
         return heads.swapaxes(0, 1).reshape(part.shape)
 

@@ -20,6 +20,7 @@ from kernels import (
     test_experts,
     test_inputs,
     test_latent,
+    test_layer_inputs,
     test_linear,
     test_recurrence,
     test_rope_append,
@@ -127,6 +128,13 @@ def of_latents():
         yield f"values, {T} tokens", test_latent.values_of("f32", T)[-1]
 
 
+def of_layers():
+    """Yield name and result of what only layers with inputs of their own run."""
+    for method, size, T in (("int4", 40, 9), ("f32", 24, 1)):
+        inputs, *_ = test_layer_inputs.run_inputs(method, size, T, 1, np.random.default_rng(SEED))
+        yield f"{T} inputs of layers, {method}", inputs
+
+
 def scanned(kind):
     """Return the results of a kind of layer with a state, and the state behind them."""
     inputs = kind(np.random.default_rng(SEED), 80, 64)
@@ -160,6 +168,7 @@ def results(folders):
     found = of_generic() | {folder.name: engines.fresh_logits(folder) for folder in folders}
     found |= {f"f32: {name}": array for name, array in unquantized()}
     found |= {f"experts: {name}": array for name, array in routed()} | {"short convolution": convolved()}
+    found |= dict(of_layers())
     found |= {f"latents: {name}": array for name, array in of_latents()}
     found["delta net"], found["mamba"] = scanned(test_recurrence.Inputs), scanned(test_recurrence.MambaInputs)
     return found | {f"{kv}: {name}": array for kv in OTHER_KVS for name, array in cached(kv)}

@@ -366,7 +366,15 @@ def _longrope(config, scaling, sequence_length):
     return frequencies, math.sqrt(1 + math.log(scaling.factor) / math.log(trained)) if scaling.factor > 1 else 1.0
 
 
+def _proportional(config, scaling, sequence_length):
+    """The fastest pairs turn as in a rotation of all channels; the others stay."""
+    frequencies = _plain_frequencies(config.rope_theta, config.rotary_dim) / scaling.factor
+    frequencies[int(scaling.rotated * config.rotary_dim / 2) :] = 0
+    return frequencies, 1.0
+
+
 _FREQUENCIES = {
+    "proportional": _proportional,
     "default": _default,
     "linear": _linear,
     "dynamic": _dynamic,
@@ -384,6 +392,7 @@ class Weights:
         self.config, self.tensors = config, tensors
         self.linears = {linear.name: linear for linear in linears(config)}
         self.norms = {norm.name: norm for norm in norms(config)}
+        self.kept = {}  # keys and values of layers
 
     def piece(self, name, layer):
         """Return which of its kind a layer's linear is; of experts or heads, the first."""
@@ -395,7 +404,7 @@ class Weights:
         found = []
         for i, source in enumerate(linear.names(piece)):
             rows = np.asarray(self.tensors[f"{source}.{part}"], np.float64)
-            rows = rows.T if linear.transposed else rows
+            rows = rows.T if linear.transposed else rows.reshape(-1, linear.columns) if linear.cut > 1 else rows
             rows = rows / np.linalg.norm(rows, axis=1, keepdims=True) if linear.unit_rows else rows
             found.append(rows[linear.order[i]] if linear.order and linear.order[i] is not None else rows)
         return linear.scale * np.concatenate(found)
@@ -408,7 +417,7 @@ class Weights:
 
     def norm(self, name, layer, x):
         """Return what a norm makes of the last axis; `x` where there is no such norm."""
-        if name not in self.norms:
+        if name not in self.norms or not self.norms[name].is_in(layer):
             return np.asarray(x, np.float64)
         norm, eps = self.norms[name], self.config.rms_norm_eps
         source = norm.source.format(layer)
@@ -447,15 +456,33 @@ def decoder_states(config, weights, ids):
     for table in tables(config):
         vectors = np.asarray(weights[f"{table.source}.weight"], np.float64)
         x = x + vectors[table.first : table.first + len(ids)]
-    x = parts.norm("embed_norm", 0, x)
+    return _layers(config, parts, parts.norm("embed_norm", 0, x), ids)
+
+
+def head_states(config, weights, ids, hidden):
+    """Return the same of a draft head, which reads the model's hidden states ``[T, D]`` before each of the ids."""
+    parts = Weights(config, weights)
+    embedded = parts.stacked(parts.linears["embed_tokens"], 0, "weight")[np.asarray(ids)]
+    inputs = {"embedding": embedded, "hidden": hidden}
+    return _layers(
+        config, parts, sum(parts.apply(f"{k}_proj", 0, parts.norm(f"{k}_norm", 0, v)) for k, v in inputs.items())
+    )
+
+
+def _layers(config, parts, x, ids=()):
+    embedded = x
     for layer in range(config.num_hidden_layers):
         before = x
         x = x + _mixer_of(config, layer)(config, parts, layer, x)
         x = x + _mlp_block(config, parts, layer, before if config.parallel else x)
+        if config.varied:
+            x = _layer_end(config, parts, layer, x, embedded, ids)
     return parts.norm("norm", 0, x)
 
 
 def _mixer_of(config, layer):
+    if config.varied:
+        return _varied_attention_block
     if layer in config.conv_layers:
         return _convolution_block
     if layer in config.state_layers:
@@ -517,8 +544,8 @@ def _delta_block(config, parts, layer, x):
     q, k = (each.reshape(len(x), net.key_heads, net.key_dim) for each in (q, k))
     decays = np.exp(-np.exp(part["A_log"]) * np.logaddexp(0, steps + part["dt_bias"]))
     heads = (len(x), net.value_heads, net.value_dim)
-    out, _ = delta_rule(q, k, v.reshape(heads), decays, 1 / (1 + np.exp(-rates)))
-    normed = rms_norm(out, part["norm"], config.rms_norm_eps) * silu(z.reshape(heads))
+    out, _ = delta_rule(q, k, v.reshape(heads), decays, net.rate_scale / (1 + np.exp(-rates)))
+    normed = rms_norm(out, part["norm"], net.norm_eps) * silu(z.reshape(heads))
     return parts.apply("delta_out_proj", layer, normed.reshape(len(x), -1))
 
 
@@ -622,6 +649,37 @@ def _attention_block(config, parts, layer, x):
     return parts.norm("post_self_attn_layernorm", layer, parts.apply("o_proj", layer, mixed))
 
 
+def _varied_attention_block(config, parts, layer, x):
+    """Gemma 4: heads of two sizes, normed values, keys and values that may be those of an earlier layer."""
+    varied, H = config.varied, config.num_attention_heads
+    source, kind = varied.sources[layer], "wide_" if layer in varied.wide else ""
+    d = varied.wide_head_dim if kind else config.head_dim
+    normed, angles = parts.norm("input_layernorm", layer, x), layer_angles(config, layer, len(x))
+    if source == layer:
+        G = varied.wide_key_value_heads if kind else config.num_key_value_heads
+        q, k, v = np.split(parts.apply(f"{kind}qkv_proj", layer, normed), [H * d, (H + G) * d], axis=1)
+        k = rope(parts.norm(f"{kind}k_norm", layer, k.reshape(len(x), G, d)), *angles)
+        v = rms_norm(v.reshape(len(x), G, d), 1.0, config.rms_norm_eps)
+        parts.kept[layer] = k, v
+    else:
+        q, (k, v) = parts.apply(f"{kind}query_proj", layer, normed), parts.kept[source]
+    q = rope(parts.norm(f"{kind}q_norm", layer, q.reshape(len(x), H, d)), *angles)
+    mixed = attention(q, k, v, config.sliding_windows[layer], config.attention_scale)
+    out = parts.apply(f"{kind}o_proj", layer, mixed.reshape(len(x), -1))
+    return parts.norm("post_self_attn_layernorm", layer, out)
+
+
+def _layer_end(config, parts, layer, x, embedded, ids):
+    P, L = config.varied.input_size, config.num_hidden_layers
+    if P:
+        table = parts.stacked(parts.linears["layer_inputs"], 0, "weight").reshape(-1, L, P)
+        projected = parts.apply("inputs_proj", 0, embedded).reshape(len(x), L, P)[:, layer]
+        own = parts.norm("inputs_norm", 0, projected) + table[np.asarray(ids), layer]
+        inner = ACTIVATIONS[config.hidden_act](parts.apply("input_gate", layer, x)) * own
+        x = x + parts.norm("input_norm", layer, parts.apply("input_proj", layer, inner))
+    return x * np.asarray(parts.tensors[f"{parts.norms['layer_scale'].source.format(layer)}.weight"], np.float64)
+
+
 def latent_attention(q, c, r, of_keys, of_values, scale):
     """Causal attention to keys and values that are linears of a latent.
 
@@ -674,20 +732,42 @@ def _latent_block(config, parts, layer, x):
 def layer_angles(config, layer, T):
     """Return the rotation angles of positions 0 to T - 1 in a layer, and the factor on cosine and sine."""
     if config.sliding_rope_theta is not None and config.sliding_windows[layer]:
-        frequencies = _plain_frequencies(config.sliding_rope_theta, config.rotary_dim)
+        frequencies = _plain_frequencies(config.sliding_rope_theta, config.rotary_dims[layer])
         return np.arange(T, dtype=np.float64)[:, None] * frequencies, 1.0
     return rope_angles(config, np.arange(T), T)
 
 
-def _mlp_block(config, parts, layer, x):
-    x = parts.norm("post_attention_layernorm", layer, x)
+def _mixed_block(config, parts, layer, x):
+    """Gemma 4's mixture: an MLP and experts side by side."""
+
+    def vector(name):
+        return np.asarray(parts.tensors[f"{parts.norms[name].source.format(layer)}.weight"], np.float64)
+
+    inner = _gated(config, parts.apply("gate_up_proj", layer, parts.norm("post_attention_layernorm", layer, x)))
+    out = parts.norm("mlp_norm", layer, parts.apply("down_proj", layer, inner))
+    logits = parts.apply("router", layer, parts.norm("router_norm", layer, x))
+    chosen, weights = choose_experts(logits, config.experts.num_experts_per_tok, True)
+    total, inputs = np.zeros_like(out), parts.norm("before_experts", layer, x)
+    for t, rank in np.ndindex(chosen.shape):
+        e = chosen[t, rank]
+        inner = _gated(config, parts.apply("expert_gate_up_proj", layer, inputs[t : t + 1], e))
+        given = parts.apply("expert_down_proj", layer, inner, e)[0]
+        total[t] += weights[t, rank] * vector("expert_scale")[e] * given
+    return parts.norm("post_mlp_layernorm", layer, out + parts.norm("experts_norm", layer, total))
+
+
+def _mlp_block(config, parts, layer, before):
+    x = parts.norm("post_attention_layernorm", layer, before)
+    kind = "wide_" if config.varied and layer in config.varied.wide_mlps else ""
+    if config.varied and config.experts:
+        return _mixed_block(config, parts, layer, before)
     if config.experts and layer in config.experts.layers:
         return _mixture(config, parts, layer, x)
     if config.gated:
-        inner = _gated(config, parts.apply("gate_up_proj", layer, x))
+        inner = _gated(config, parts.apply(f"{kind}gate_up_proj", layer, x))
     else:
         inner = ACTIVATIONS[config.hidden_act](parts.apply("up_proj", layer, x))
-    return parts.norm("post_mlp_layernorm", layer, parts.apply("down_proj", layer, inner))
+    return parts.norm("post_mlp_layernorm", layer, parts.apply(f"{kind}down_proj", layer, inner))
 
 
 def clamped_swiglu(gate, up, alpha, limit):

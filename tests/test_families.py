@@ -15,11 +15,13 @@ from tinychat.generate.sequence import logits_of_all
 # One model of each kind of layer that is compiled for the tests: each compiles a forward pass of its own. The others,
 # whose parts are in these, run where transformers is. Normed before and after, capped; the same, and queries; normed
 # after only, all heads together; layer norms, side by side, with gates and without; learned positions; slopes; experts,
-# one of them shared; short convolutions; states; latents.
+# one of them shared; short convolutions; states; latents. Gemma 4 has heads and MLPs of two sizes, and keys of other
+# layers.
 KINDS = (
     "llama3",
     "gemma2",
     "gemma3",
+    "gemma4",
     "olmo2",
     "stablelm-parallel",
     "phi",

@@ -21,10 +21,11 @@ logging.getLogger("torch").setLevel(logging.ERROR)
 
 def build(variant):
     """Return the variant as a model of transformers or `remote_models` in float32, with ``make_weights``' weights."""
-    if parse_config(variant.config, variant.name).experts:
+    if parse_config(variant.config, variant.name).experts or variant.config["model_type"] == "olmo_hybrid":
         return _read(variant)
     weights = families.make_weights(variant)
-    if variant.config["model_type"] in ("lfm2", *families.DELTA_NETS, *families.MAMBAS, *families.LATENTS):
+    renamed = (*families.DELTA_NETS, *families.MAMBAS, *families.GEMMAS, *families.LATENTS)
+    if variant.config["model_type"] in ("lfm2", *renamed):
         weights = families.stored(variant, weights)
     state = {name: torch.from_numpy(w.astype(np.float32)) for name, w in weights.items()}
     if variant.config["model_type"] in remote_models.MODELS:
@@ -39,7 +40,7 @@ def build(variant):
 
 
 def _read(variant):
-    """Return the same as transformers reads it from a checkpoint: it stacks the weights of experts."""
+    """Return the same as transformers reads it from a checkpoint: it stacks the weights of experts, or renames some."""
     with TemporaryDirectory() as folder:
         place = families.write_checkpoint(variant, Path(folder) / variant.name)
         model, report = transformers.AutoModelForCausalLM.from_pretrained(
@@ -65,7 +66,8 @@ def greedy(model, ids, count):
 
 def save_checkpoint(variant, model, folder):
     """Write the checkpoint as transformers does, in the variant's type and files; return the folder."""
-    if not isinstance(model, torch.nn.Module):
+    # Saving, transformers gives norms of OLMo Hybrid names that its published checkpoints have for others.
+    if not isinstance(model, torch.nn.Module) or variant.config["model_type"] == "olmo_hybrid":
         return families.write_checkpoint(variant, folder)
     stored = model.to(getattr(torch, variant.dtype))
     if variant.files.startswith("safetensors"):

@@ -163,6 +163,14 @@ def test_work_counts_what_one_token_needs():
     assert tied.state_bytes == 0
 
 
+def test_a_table_of_which_a_token_looks_up_a_row_is_not_read():
+    config, int4 = parse_config(config_of("gemma4-e2b"), "test"), Quantization("int4", 32)
+    work = work_of(config, int4, cache_bytes=7)
+    # Half a byte and a 32nd of one for each of its weights, and four for each row of 256.
+    assert work.file_bytes - work.weight_bytes == 262144 * 35 * (256 * 17 // 32 + 4) + 16
+    assert 0.9e9 < work.weight_bytes < 1.3e9 and 1.8e9 < work.multiply_adds < 2e9
+
+
 def test_states_are_read_and_written():
     config = parse_config(config_of("qwen3.5-0.8b"), "test")
     matrices, taps, channels = 16 * 128 * 128, 3, 3 * 16 * 128

@@ -56,6 +56,19 @@ def test_convolutions_have_their_share(tmp_path):
     assert all(row["bytes"] > 0 for row in rows.values())
 
 
+def test_what_layers_share_is_counted_once(tmp_path):
+    folder = engines.convert_variant("gemma4", "int4", tmp_path / "model")
+    sequence = engines.open_sequence(folder, context_size=256, threads=2)
+    rows = {row["kernel"]: row for row in profile(sequence, 17, 100)}
+    assert rows.keys() >= {"qkv_proj", "query_proj", "wide_qkv_proj", "wide_query_proj", "inputs of layers"}
+    D, heads = sequence.engine.config.hidden_size, 4
+    # Two layers of heads of 40, one of 56, and of each one that reads the keys of another.
+    assert rows["qkv_proj"]["multiply_adds"] == 17 * 2 * (heads + 2) * 40 * D
+    assert rows["wide_query_proj"]["multiply_adds"] == 17 * heads * 56 * D
+    assert rows["wide_down_proj"]["multiply_adds"] == 17 * 2 * 344 * D
+    assert all(row["bytes"] > 0 for row in rows.values())
+
+
 def test_states_have_their_share(tmp_path):
     folder = engines.convert_variant("qwen3.5", "int4", tmp_path / "model")
     sequence = engines.open_sequence(folder, context_size=256, threads=2)

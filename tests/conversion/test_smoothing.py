@@ -53,8 +53,9 @@ def test_the_function_stays(uneven):
     np.testing.assert_allclose(outputs(even), expected, atol=2e-4 * expected.std())
 
 
-# Norms of 1 + weight, before and after; none before; one for both, with biases; weights that are transposed.
-@pytest.mark.parametrize("name", ["gemma2", "olmo2", "stablelm-parallel", "gpt2"])
+# Norms of 1 + weight, before and after; none before; one for both, with biases; weights that are transposed; linears of
+# two sizes.
+@pytest.mark.parametrize("name", ["gemma2", "olmo2", "stablelm-parallel", "gpt2", "gemma4"])
 def test_the_function_of_other_layers_stays(name, tmp_path):
     checkpoint = open_checkpoint(families.write_checkpoint(families.BY_NAME[name], tmp_path / "checkpoint"))
     even = smoothed(checkpoint, TEXTS)

@@ -12,10 +12,12 @@ from tinychat.kernels.experts import (
     add_routed,
     choose_experts,
     choose_scored,
+    clear_rows,
     group_rows,
     linear_routed,
     quantize_routed,
     quantize_routed_gated,
+    scale_choices,
 )
 from tinychat.kernels.linear import tokens_per_tile
 from tinychat.kernels.variants import NoNorm, Silu
@@ -98,6 +100,23 @@ def test_choices_by_sigmoids(T, used, count, groups, norm_topk, rng):
     assert len(set(results)) == 1
     assert_within(e.weights[:, :used], weights, 16 * EPS * weights)
     assert (e.weights[:, used] == 1).all()
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_weights_are_times_a_number_of_each_expert(threads, rng):
+    T, used, count = 9, 3, 7
+    e, scale = scratch_for(T, used, count), rng.standard_normal(count).astype(np.float32)
+    e.chosen[:], e.weights[:] = draw_choices(rng, T, used, count), rng.standard_normal((T, used + 1))
+    expected = np.concatenate([e.weights[:, :used] * scale[e.chosen], e.weights[:, used:]], axis=1)
+    on_threads(scale_choices, threads, T, scale, e)
+    np.testing.assert_array_equal(e.weights, expected)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_rows_are_cleared(threads):
+    out = np.full((6, 48), np.nan, np.float32)
+    on_threads(clear_rows, threads, 5, np.zeros((6, 32), np.float32), out)
+    assert not out[:5, :32].any() and np.isnan(out[5:]).all() and np.isnan(out[:, 32:]).all()
 
 
 def test_numbers_that_are_not_finite_choose_experts_that_exist(rng):

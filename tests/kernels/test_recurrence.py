@@ -22,6 +22,7 @@ from tinychat.kernels.mamba import norm_groups, scan_steps, step_factors
 from tinychat.kernels.sizes import SNAPSHOT
 
 GROUPS, HEADS, TAPS, LAYERS = 2, 6, 4, 2
+RATE_SCALE = 1.25
 LAYER = 1  # of those with a state
 
 
@@ -35,9 +36,9 @@ class Rows(NamedTuple):
 
 
 def dims(size):
-    return ModelDims(
-        0, 3, 32, 0, 0, np.float32(1e-6), key_heads=GROUPS, value_heads=HEADS, key_dim=16, value_dim=size, taps=TAPS
-    )
+    states = {"key_heads": GROUPS, "value_heads": HEADS, "key_dim": 16, "value_dim": size, "taps": TAPS}
+    factors = {"rate_scale": np.float32(RATE_SCALE), "state_norm_eps": np.float32(1e-5)}
+    return ModelDims(0, 3, 32, 0, 0, np.float32(1e-6), **states, **factors)
 
 
 class Inputs:
@@ -93,8 +94,8 @@ class Inputs:
         heads = (len(self.x), HEADS, -1)
         rates, steps = (self.gates[:, : 2 * HEADS].astype(np.float64).reshape(-1, 2, HEADS)[:, i] for i in range(2))
         decays = np.exp(-np.exp(self.log_decay.astype(np.float64)) * np.logaddexp(0, steps + self.bias))
-        out, state = reference.delta_rule(q, k, v.reshape(heads), decays, 1 / (1 + np.exp(-rates)))
-        normed = reference.rms_norm(out, self.gain, 1e-6) * reference.silu(z.reshape(heads))
+        out, state = reference.delta_rule(q, k, v.reshape(heads), decays, RATE_SCALE / (1 + np.exp(-rates)))
+        normed = reference.rms_norm(out, self.gain, 1e-5) * reference.silu(z.reshape(heads))
         return normed.reshape(len(self.x), -1), state
 
 

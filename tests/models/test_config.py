@@ -9,7 +9,7 @@ from tinychat.conversion.convert import expected_shapes
 from tinychat.errors import CheckpointError, UnsupportedModelError
 from tinychat.models.architectures import parse_config, read_config, supported_families
 from tinychat.models.rope import angle_set
-from tinychat.models.tensors import whole_and_rows
+from tinychat.models.tensors import whole_and_part
 
 FAMILIES = supported_families()
 REPO = Path(__file__).parents[2]
@@ -27,8 +27,13 @@ ESSENTIALS = {
 # The code of these comes with their checkpoints.
 REMOTE = {"minicpm", "baichuan", "internlm2", "qwen", "chatglm"}
 OF_TRANSFORMERS = [name for name, family in FAMILIES.items() if family.model_type not in REMOTE]
-# Of those, whose parameters have the names of the checkpoint's tensors: transformers stacks the weights of experts.
-OF_DENSE = [name for name in OF_TRANSFORMERS if "num_experts_per_tok" not in FAMILIES[name].defaults]
+# Of those, whose parameters have the names of the checkpoint's tensors: transformers stacks the weights of experts, and
+# renames norms of OLMo Hybrid.
+OF_DENSE = [
+    name
+    for name in OF_TRANSFORMERS
+    if "num_experts_per_tok" not in FAMILIES[name].defaults and name != "OlmoHybridForCausalLM"
+]
 # Keys of older files: transformers 5 writes elsewhere what they say, or takes it as given.
 OLDER = {
     "hidden_act",
@@ -42,6 +47,9 @@ OLDER = {
     "rotary_pct",
     "rotary_emb_base",
     "full_attention_interval",
+    "global_head_dim",
+    "sliding_attention_rope",
+    "full_attention_rope",
 }
 # What files of a family have to say.
 NEEDED = {
@@ -52,10 +60,16 @@ NEEDED = {
         "num_local_experts": 0,
         "layer_types": ["linear_attention", "full_attention", "linear_attention"],
     },
+    # Three quarters of 64 columns are three heads.
+    "OlmoHybridForCausalLM": {
+        "linear_num_key_heads": 3,
+        "linear_num_value_heads": 3,
+        "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+    },
 }
 # Attention in one of two layers, where a family has it in some.
 SOME_ATTENTION = {"full_attention_interval": 2}
-WITHOUT_ENDING = ".A_log.weight", ".dt_bias.weight", "mamba.D.weight", ".conv1d.bias.weight"
+WITHOUT_ENDING = ".layer_scalar.weight", ".A_log.weight", ".dt_bias.weight", "mamba.D.weight", ".conv1d.bias.weight"
 
 
 def raw_config(architecture="LlamaForCausalLM", **changes):
@@ -102,6 +116,8 @@ def test_biases_and_norms_of_each_family():
         "GemmaForCausalLM": (True, True, False, None),
         "Gemma2ForCausalLM": (True, True, False, None),
         "Gemma3ForCausalLM": (True, True, False, "head"),
+        "Gemma4ForCausalLM": (True, True, False, "head"),
+        "Gemma4UnifiedForCausalLM": (True, True, False, "head"),
         "GlmForCausalLM": (True, False, False, None),
         "Glm4ForCausalLM": (True, False, False, None),
         "BloomForCausalLM": (True, True, True, None),
@@ -151,7 +167,18 @@ def test_biases_and_norms_of_each_family():
         "Qwen3NextForCausalLM": (True, True, False, "head"),
         "Qwen3_5ForCausalLM": (True, True, False, "head"),
         "Qwen3_5MoeForCausalLM": (True, True, False, "head"),
+        "OlmoHybridForCausalLM": (True, True, False, "width"),
     }
+
+
+def test_olmo_hybrid():
+    config = parse("OlmoHybridForCausalLM", linear_allow_neg_eigval=False)
+    net = config.delta_net
+    assert (config.normed_after, net.rate_scale, net.norm_eps, net.key_dim, net.value_dim) == ((1,), 1.0, 1e-5, 16, 32)
+    assert parse("OlmoHybridForCausalLM").delta_net.rate_scale == 2.0
+    for keys in ({"rope_theta": None}, {"rope_parameters": {"rope_theta": None, "rope_type": "default"}}):
+        assert parse("OlmoHybridForCausalLM", **keys).rotary_dim == 0
+    assert parse("OlmoHybridForCausalLM").rotary_dim == 16
 
 
 def test_gemma_layers():
@@ -161,6 +188,49 @@ def test_gemma_layers():
     assert (gemma3.rope_theta, gemma3.sliding_rope_theta, gemma3.attention_scale) == (1e6, 1e4, 0.125)
     assert parse("GemmaForCausalLM", hidden_act="gelu").hidden_act == "gelu_tanh"
     assert parse("GemmaForCausalLM", hidden_size=100).embedding_multiplier == 10
+
+
+GEMMA4 = {"hidden_size_per_layer_input": 8, "global_head_dim": 48, "head_dim": 24}
+
+
+def test_gemma_4_layers():
+    config = parse("Gemma4ForCausalLM", num_hidden_layers=8, num_kv_shared_layers=2, **GEMMA4)
+    varied = config.varied
+    assert (varied.wide, varied.sources, varied.wide_mlps) == ((5, 7), (0, 1, 2, 3, 4, 5, 4, 5), ())
+    assert (config.rotary_dims[4:], config.sliding_windows[4:]) == ((24, 48, 24, 48), (512, 0, 512, 0))
+    assert config.cache_shapes == ((5, 2, 24), (1, 2, 48))
+    twice = parse("Gemma4ForCausalLM", num_hidden_layers=8, num_kv_shared_layers=2, use_double_wide_mlp=True, **GEMMA4)
+    assert twice.varied.wide_mlps == (6, 7)
+    # Keys are values where they are said to be, and only there the larger heads have a number of their own.
+    large = GEMMA4 | {"hidden_size_per_layer_input": 0, "num_global_key_value_heads": 1}
+    heads = [
+        parse("Gemma4ForCausalLM", attention_k_eq_v=flag, **large).varied.wide_key_value_heads for flag in (False, True)
+    ]
+    assert heads == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_kv_shared_layers": 2}, "num_kv_shared_layers"),
+        ({"num_kv_shared_layers": 3}, "num_kv_shared_layers is 3; expected an integer from 0 to 2"),
+        ({"global_head_dim": 47}, "global_head_dim is 47; expected an even number"),
+        ({"vocab_size_per_layer_input": 50}, "vocab_size_per_layer_input is 50; expected the vocab_size"),
+        ({"attention_k_eq_v": True, "num_global_key_value_heads": 3}, "num_global_key_value_heads is 3"),
+        ({"layer_types": ["full_attention"] * 3}, "layers of one kind only"),
+        ({"use_bidirectional_attention": "all"}, "use_bidirectional_attention"),
+        ({"enable_moe_block": True}, "num_experts is missing"),
+        (
+            {"enable_moe_block": True, "use_double_wide_mlp": True, "num_hidden_layers": 8, "num_kv_shared_layers": 2},
+            "moe",
+        ),
+        ({"rope_parameters": {"full_attention": {"rope_theta": 1e6}}}, "rope_parameters"),
+        ({"rope_parameters": {"full_attention": {"rope_theta": 1e6, "rope_type": "yarn"}}}, "rope type 'yarn'"),
+    ],
+)
+def test_other_gemma_4_is_refused(changes, message):
+    with pytest.raises((CheckpointError, UnsupportedModelError), match=message):
+        parse("Gemma4ForCausalLM", **GEMMA4 | changes)
 
 
 def test_layers_of_two_kinds_in_the_form_of_transformers_5():
@@ -544,6 +614,7 @@ def test_defaults_equal_transformers(architecture, tmp_path):
     # Heads enough for any number of key/value heads, and wide enough for what is rotated of each.
     heads = math.lcm(32, family.defaults.get("num_key_value_heads", 1))
     sizes = {**ESSENTIALS, "num_attention_heads": heads, "hidden_size": heads * 64}
+    sizes |= {"vocab_size": 262144} if "hidden_size_per_layer_input" in family.defaults else {}
     sizes |= SOME_ATTENTION if SOME_ATTENTION.keys() <= family.defaults.keys() else NEEDED.get(architecture, {})
     raw = {"architectures": [architecture], **{family.names.get(key, key): value for key, value in sizes.items()}}
     transformers.AutoConfig.for_model(family.model_type, **raw).save_pretrained(tmp_path)
@@ -572,9 +643,11 @@ def test_parameters_equal_transformers(architecture, switches):
     raw |= {"head_dim": 16} if architecture == "MinistralForCausalLM" else {}
     their_config = transformers.AutoConfig.for_model(FAMILIES[architecture].model_type, **raw)
     with torch.device("meta"):
-        names = {name for name, _ in transformers.AutoModelForCausalLM.from_config(their_config).named_parameters()}
+        model = transformers.AutoModelForCausalLM.from_config(their_config)
+    buffers = [name for name, _ in model.named_buffers() if name.endswith("layer_scalar")]
+    names = {*buffers, *(name for name, _ in model.named_parameters())}
     shapes = expected_shapes(parse_config(raw, "config.json"))
-    ours = {re.sub(r"\b[kv]_b_proj\.\d+", "kv_b_proj", whole_and_rows(name)[0]) for name, _ in shapes}
+    ours = {re.sub(r"\b[kv]_b_proj\.\d+", "kv_b_proj", whole_and_part(name)[0]) for name, _ in shapes}
     assert {name.removesuffix(".weight") if name.endswith(WITHOUT_ENDING) else name for name in ours} == names
 
 

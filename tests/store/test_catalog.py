@@ -53,7 +53,7 @@ def test_a_shape_has_the_weights_of_its_configuration(entry):
     assert cache == context * bytes_per_position(config, "bf16")
 
 
-@pytest.mark.parametrize("name", ["smollm2-135m", "tinyllama-1.1b", "qwen3.5-0.8b"])
+@pytest.mark.parametrize("name", ["smollm2-135m", "tinyllama-1.1b", "qwen3.5-0.8b", "gemma4-e2b"])
 def test_shapes_that_are_known_elsewhere_are_the_same(name):
     assert CATALOG[name].shape.weights == weight_count(parse_config(config_of(name), name))
 
@@ -67,6 +67,19 @@ def test_states_count_in_memory_and_rate():
     assert tokens_per_second(entry, 40) < tokens_per_second(stateless, 40) * 1.05
     shapes = [CATALOG[f"qwen3.5-{size}"].shape for size in ("4b", "9b", "35b-a3b")]
     assert [round(shape.weights / 1e9, 1) for shape in shapes] == [4.2, 9.0, 34.6]
+
+
+def test_what_is_looked_up_stays_on_the_disk():
+    small, large = (CATALOG[f"gemma4-e{size}b"] for size in (2, 4))
+    assert [round(entry.shape.weights / 1e9, 1) for entry in (small, large)] == [4.6, 7.5]
+    assert [round((entry.shape.weights - entry.shape.looked_up) / 1e9, 1) for entry in (small, large)] == [2.3, 4.6]
+    others = {"num_hidden_layers": 42, "hidden_size": 2560, "intermediate_size": 10240, "use_double_wide_mlp": False}
+    others |= {"num_kv_shared_layers": 18, "num_key_value_heads": 2, "layer_types": None}
+    for entry, changes in ((small, {}), (large, others)):
+        config = parse_config(config_of("gemma4-e2b") | changes, "test")
+        assert entry.shape.weights == weight_count(config)
+        assert entry.shape.cache_numbers == bytes_per_position(config, "bf16") // 2
+        assert memory_bytes_needed(entry) < disk_bytes(entry)
 
 
 def test_the_weights_of_mixtures_are_those_that_they_are_named_for():

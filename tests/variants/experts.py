@@ -1,6 +1,7 @@
 """Variants of the families whose MLPs are mixtures of experts."""
 
 from variants.common import COMMON, DELTA_NET, YARN, Variant
+from variants.rms_norm import GEMMA4
 
 MIXTRAL = COMMON | {
     "architectures": ["MixtralForCausalLM"],
@@ -109,6 +110,16 @@ QWEN3_5_MOE = QWEN3_NEXT | {
     "model_type": "qwen3_5_moe_text",
     "layer_types": ["linear_attention", "full_attention", "linear_attention", "linear_attention"],
 }
+GEMMA4_MOE = {key: value for key, value in GEMMA4.items() if key not in ("use_double_wide_mlp", "layer_types")} | {
+    "num_hidden_layers": 3,
+    "num_kv_shared_layers": 0,
+    "hidden_size_per_layer_input": 0,
+    "attention_k_eq_v": True,
+    "enable_moe_block": True,
+    "num_experts": 11,
+    "top_k_experts": 3,
+    "moe_intermediate_size": 52,
+}
 
 VARIANTS = [
     Variant("mixtral", MIXTRAL | {"sliding_window": 27}, "bfloat16", "safetensors-sharded"),
@@ -122,6 +133,8 @@ VARIANTS = [
     # Experts stacked, rows of gates before those of their inputs.
     Variant("qwen3.5-moe", QWEN3_5_MOE, "bfloat16"),
     Variant("mellum", MELLUM, "bfloat16"),
+    # Experts and an MLP in each layer, with norms of their own.
+    Variant("gemma4-moe", GEMMA4_MOE, "bfloat16"),
     Variant("glm4-moe", GLM4_MOE, "bfloat16"),
     Variant("minimax-m2", MINIMAX_M2, "bfloat16"),
     # Some convolutions have experts behind them.

@@ -32,6 +32,20 @@ GEMMA3 = GEMMA2 | {
     "rope_local_base_freq": 5e3,
     "rope_scaling": {"rope_type": "linear", "factor": 8.0},
 }
+GEMMA4 = {key: value for key, value in GEMMA.items() if key != "hidden_act"} | {
+    "architectures": ["Gemma4ForCausalLM"],
+    "model_type": "gemma4_text",
+    "num_hidden_layers": 5,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "global_head_dim": 56,
+    "sliding_window": 22,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention", "full_attention"],
+    "final_logit_softcapping": 1.5,
+    "num_kv_shared_layers": 2,
+    "use_double_wide_mlp": True,
+    "hidden_size_per_layer_input": 24,
+    "vocab_size_per_layer_input": 517,
+}
 GRANITE = COMMON | {
     "architectures": ["GraniteForCausalLM"],
     "model_type": "granite",
@@ -92,6 +106,19 @@ LFM2 = COMMON | {
     "pad_token_id": 0,
 }
 
+OLMO_HYBRID = (
+    COMMON
+    | DELTA_NET
+    | {
+        "architectures": ["OlmoHybridForCausalLM"],
+        "model_type": "olmo_hybrid",
+        "linear_num_key_heads": 6,
+        "layer_types": ["linear_attention", "full_attention", "linear_attention", "full_attention"],
+        "pad_token_id": 0,
+        "rms_norm_eps": 1e-3,
+        "rope_parameters": {"rope_theta": None, "rope_type": "default"},
+    }
+)
 QWEN3_5 = (
     COMMON
     | DELTA_NET
@@ -136,6 +163,16 @@ VARIANTS = [
     Variant("gemma2", GEMMA2, "bfloat16", "safetensors-sharded"),
     Variant("gemma3", GEMMA3, "bfloat16"),
     Variant("gemma3-untied", GEMMA3 | {"tie_word_embeddings": False, "rope_scaling": None}, "float16"),
+    Variant("gemma4", GEMMA4, "bfloat16"),
+    # No layer reads another's keys, or has inputs of its own; wide heads have keys that are their values.
+    Variant(
+        "gemma4-large",
+        {key: value for key, value in GEMMA4.items() if key not in ("use_double_wide_mlp", "layer_types")}
+        | {"num_kv_shared_layers": 0, "hidden_size_per_layer_input": 0, "num_hidden_layers": 3}
+        | {"num_key_value_heads": 2, "attention_k_eq_v": True, "num_global_key_value_heads": 1},
+        "bfloat16",
+        "safetensors-sharded",
+    ),
     Variant("granite", GRANITE | {"attention_bias": True, "mlp_bias": True}, "bfloat16"),
     # transformers has no such class; Granite is the same with its multipliers written out.
     Variant(
@@ -182,6 +219,7 @@ VARIANTS = [
     # Here it takes two layers.
     Variant("lfm2", LFM2),
     Variant("qwen3.5", QWEN3_5 | {"tie_word_embeddings": True, "attention_bias": True}),
+    Variant("olmo-hybrid", OLMO_HYBRID),
     Variant("seed-oss", SEED_OSS, "bfloat16"),
     Variant("arcee", ARCEE, "bfloat16"),
     Variant("helium", HELIUM | {"mlp_bias": True, "attention_bias": True}),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tinychat.errors import TinychatError
 from tinychat.machine import available_cores, available_memory_bytes, memory_bytes, processor_name
 from tinychat.models.config import ModelConfig
-from tinychat.models.layout import Quantization, tensor_specs
+from tinychat.models.layout import Quantization, looked_up_bytes, tensor_specs
 from tinychat.store.estimates import PROGRAM_BYTES
 from tinychat.store.local import code_lines, list_models, quality_lines, store_folder
 from tinychat.store.names import ModelReference
@@ -179,9 +179,10 @@ def _add_sizes(
         check_context(asked)
     context = asked or min(config.max_position_embeddings, DEFAULT_CONTEXT)
     kv = kv or default_kv(config, quantization)
-    weights = sum(spec.bytes for spec in tensor_specs(config, quantization).values())
+    specs = tensor_specs(config, quantization)
+    weights = sum(spec.bytes for spec in specs.values())
     cache = sequence_bytes(config, kv, context)
-    needed = weights + cache + PROGRAM_BYTES
+    needed = weights - looked_up_bytes(specs) + cache + PROGRAM_BYTES
     findings.add("architecture", f"{config.architecture}, {config.num_hidden_layers} layers of {config.hidden_size}")
     stored_as = "the checkpoint's own codes" if quantization.passthrough else quantization.dtype
     findings.add("weights", f"{_size(weights)} in {stored_as}")

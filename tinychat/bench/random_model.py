@@ -10,8 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tinychat.models.architectures import linears, parse_config
+from tinychat.models.config import ModelConfig
 from tinychat.models.folder import DESCRIPTION, WEIGHTS, description_of, header_of
-from tinychat.models.layout import UNQUANTIZED, Quantization, tensor_specs
+from tinychat.models.head_folder import HEAD, head_layout, head_specs
+from tinychat.models.layout import UNQUANTIZED, Quantization, TensorSpec, tensor_specs
 
 _PIECE_BYTES = 16 << 20
 # Codes are drawn from 1..15, zero being 8: no bias, and this standard deviation.
@@ -20,17 +22,24 @@ _TABLE = np.arange(-8, 8, dtype=np.int8)
 _SCALE = 100
 
 
-def write_random_model(shape: Mapping[str, object], folder: Path) -> Path:
+def write_random_model(shape: Mapping[str, object], folder: Path, draft_head: bool = False) -> Path:
     """Write a model folder of random int4 weights, groups of 32, and a tokenizer of as many tokens.
 
-    shape : as in a config.json, of sizes that are multiples of 32; folder : exists and is empty.
+    shape : as in a config.json, of sizes that are multiples of 32; folder : exists and is empty; draft_head : whether
+    to write one, of a family that has it.
     """
     config, quantization = parse_config(shape, "random shape"), Quantization("int4", 32)
     (folder / "config.json").write_text(json.dumps(shape))
     description = {**description_of(quantization), "source": "random"}
     (folder / DESCRIPTION).write_text(json.dumps(description))
     _write_tokenizer(folder, config.vocab_size)
-    specs = tensor_specs(config, quantization)
+    _write_weights(folder / WEIGHTS, config, tensor_specs(config, quantization))
+    if draft_head and (layout := head_layout(config, quantization)):
+        _write_weights(folder / HEAD, layout[0], head_specs(*layout))
+    return folder
+
+
+def _write_weights(file: Path, config: ModelConfig, specs: Mapping[str, TensorSpec]) -> None:
     # Each output is then of about the size of the inputs.
     row_scales = {
         f"{linear.name}.row_scales": 1 / (_SCALE * _CODE_DEVIATION * np.sqrt(linear.columns))
@@ -38,7 +47,7 @@ def write_random_model(shape: Mapping[str, object], folder: Path) -> Path:
     }
     random = np.random.default_rng(1)
     codes = random.integers(1, 16, _PIECE_BYTES, np.uint8) | random.integers(1, 16, _PIECE_BYTES, np.uint8) << 4
-    with (folder / WEIGHTS).open("wb") as stream:
+    with file.open("wb") as stream:
         stream.write(header_of(specs)[0])
         for name, spec in specs.items():
             if spec.dtype == "U8":
@@ -53,7 +62,6 @@ def write_random_model(shape: Mapping[str, object], folder: Path) -> Path:
                 stream.write(values.tobytes())
             else:
                 stream.write(np.full(spec.shape, row_scales.get(name, 1), np.float32).tobytes())
-    return folder
 
 
 def _repeated(codes: npt.NDArray[np.uint8], size: int) -> Iterator[memoryview]:

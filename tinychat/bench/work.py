@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tinychat.engine.states import state_bytes
 from tinychat.models.architectures import linears
 from tinychat.models.config import ModelConfig
-from tinychat.models.layout import FREQUENT, Quantization, TensorSpec, tensor_specs
+from tinychat.models.layout import FREQUENT, Quantization, TensorSpec, looked_up_bytes, tensor_specs
 from tinychat.models.tensors import Linear
 
 
@@ -16,7 +16,7 @@ from tinychat.models.tensors import Linear
 class Work:
     """Costs of one token."""
 
-    weight_bytes: int  # read by decoding: without the embedding, and of experts the chosen ones
+    weight_bytes: int  # read by decoding: without the embeddings, and of experts the chosen ones
     cache_bytes: int  # read by decoding for each token before
     state_bytes: int  # of recurrent layers, read and written by decoding
     multiply_adds: int  # of the linears inside the layers, which prefill runs for every token; without attention
@@ -28,9 +28,12 @@ def work_of(config: ModelConfig, quantization: Quantization, cache_bytes: int) -
     specs = tensor_specs(config, quantization)
     total = sum(spec.bytes for spec in specs.values())
     embedding = sum(spec.bytes for name, spec in specs.items() if name.startswith(("embed_tokens.", FREQUENT)))
-    inside = [linear for linear in linears(config) if linear.layers is not None]
+    inside = [linear for linear in linears(config) if linear.layers is not None or linear.name == "inputs_proj"]
     return Work(
-        weight_bytes=total - _bytes_not_chosen(config, specs) - (0 if config.tie_word_embeddings else embedding),
+        weight_bytes=total
+        - _bytes_not_chosen(config, specs)
+        - looked_up_bytes(specs)
+        - (0 if config.tie_word_embeddings else embedding),
         cache_bytes=cache_bytes,
         state_bytes=2 * state_bytes(config),
         multiply_adds=sum(linear.weights // (linear.experts or 1) * _used(linear, config) for linear in inside),

@@ -13,19 +13,19 @@ from numpy.typing import NDArray
 
 from tinychat.checkpoint.group_codes import GroupCodes
 from tinychat.checkpoint.mapping import FloatArray
-from tinychat.checkpoint.tensor_part import part_of
+from tinychat.checkpoint.tensor_part import JoinedTensor, part_of
 from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.models.architectures import linears, norms, tables
 from tinychat.models.config import ModelConfig
 from tinychat.models.passthrough import Form
-from tinychat.models.tensors import whole_and_rows
+from tinychat.models.tensors import whole_and_part
 
 # Rows of this length or less are not brought to length 1: as torch.nn.functional.normalize has it.
 SHORTEST = 1e-12
 
 
 class AdjustedTensor(Tensor):
-    """A tensor as ``scale * (offset + tensor[order])``; `unit_rows` are divided by their lengths."""
+    """A tensor as ``scale * (offset + tensor[order])``; `unit_rows` are divided by their lengths, or rows cut."""
 
     def __init__(
         self,
@@ -37,10 +37,11 @@ class AdjustedTensor(Tensor):
         transposed: bool = False,
         unit_rows: bool = False,
         flattened: bool = False,
+        cut: int = 1,
     ) -> None:
         self.path, self._tensor = tensor.path, tensor
         self._order, self._offset, self._scale = order, offset, scale
-        self._transposed, self._unit_rows, self._flattened = transposed, unit_rows, flattened
+        self._transposed, self._unit_rows, self._flattened, self._cut = transposed, unit_rows, flattened, cut
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -48,6 +49,8 @@ class AdjustedTensor(Tensor):
         shape = self._tensor.shape
         if self._flattened:
             return (math.prod(shape),)
+        if self._cut > 1 and len(shape) == 2:
+            return shape[0] * self._cut, shape[1] // self._cut
         return shape[::-1] if self._transposed else shape
 
     def read(self, start: int, stop: int) -> FloatArray:
@@ -70,7 +73,7 @@ class AdjustedTensor(Tensor):
     @property
     def form(self) -> Form | None:
         """Form of the codes; None where numbers are computed from them."""
-        is_computed = self._transposed or self._unit_rows or (self._offset, self._scale) != (0.0, 1.0)
+        is_computed = self._transposed or self._unit_rows or self._cut > 1 or (self._offset, self._scale) != (0.0, 1.0)
         return None if is_computed else self._tensor.form
 
     def read_codes(self, start: int, stop: int) -> GroupCodes:
@@ -83,6 +86,10 @@ class AdjustedTensor(Tensor):
         whole = self._tensor.shape[0]
         if self._flattened:
             return self._tensor.read(0, whole).reshape(-1)[start:stop]
+        if self._cut > 1:
+            first, last = start // self._cut, -(-stop // self._cut)
+            rows = self._tensor.read(first, last).reshape(-1, self.shape[1])
+            return rows[start - first * self._cut : stop - first * self._cut]
         if self._transposed:
             return np.ascontiguousarray(self._tensor.read(0, whole).T[start:stop])
         # Tensors of another shape than the configuration's are refused later, by their shape.
@@ -109,23 +116,34 @@ def adjusted(tensors: Tensors, config: ModelConfig, done: Collection[str] = ()) 
     """
     changed = dict(tensors.by_name)
 
-    def adjust(name: str, **adjustment: Any) -> None:
-        """Adjust a tensor, under whichever name it has; `adjustment` is empty where it stays as it is."""
-        whole, rows = whole_and_rows(name)
+    def find(name: str) -> Tensor | None:
+        """Return a tensor under whichever name it has."""
+        stem, _, ending = name.rpartition(".")
+        if "+" in stem:
+            parts = [find(f"{source}.{ending}") for source in stem.split("+")]
+            return None if None in parts else JoinedTensor(name, [part for part in parts if part is not None])
+        whole, part = whole_and_part(name)
         found = next((other for other in (whole, *other_names(whole)) if other in tensors.by_name), None)
-        if found is not None:
-            tensor = part_of(tensors.by_name[found], name, rows) if rows else tensors.by_name[found]
+        if found is None:
+            return None
+        return part_of(tensors.by_name[found], name, part) if part else tensors.by_name[found]
+
+    def adjust(name: str, **adjustment: Any) -> None:
+        """Adjust a tensor; `adjustment` is empty where it stays as it is."""
+        tensor = find(name)
+        if tensor is not None:
             changed[name] = AdjustedTensor(tensor, **adjustment) if adjustment else tensor
 
     for linear in linears(config):
         turned = {key: True for key in ("transposed", "unit_rows") if getattr(linear, key) and key not in done}
+        cut = {"cut": linear.cut} if linear.cut > 1 else {}
         orders = (linear.order if "order" not in done else ()) or (None,) * len(linear.sources)
         for shard in range(linear.shards):
             for source, order in zip(linear.names(shard), orders):
                 rows: dict[str, Any] = {}
                 if order is not None or linear.scale != 1:
                     rows = {"order": order, "scale": linear.scale}
-                adjust(f"{source}.weight", **rows, **turned)
+                adjust(f"{source}.weight", **rows, **turned, **cut)
                 adjust(f"{source}.bias", **rows)
     for norm in norms(config):
         scale = {"scale": norm.scale} if norm.scale != 1 else {}

@@ -19,15 +19,14 @@ from numpy.typing import NDArray
 
 from tinychat.checkpoint.adjusted import AdjustedTensor, adjusted
 from tinychat.checkpoint.gguf import ENDING, first_parts
-from tinychat.checkpoint.gguf_delta_net import VECTORS, restored
+from tinychat.checkpoint.gguf_delta_net import BOTH_GATES, VECTORS, gates_of, restored
+from tinychat.checkpoint.gguf_delta_net import GATES as DELTA_GATES
 from tinychat.checkpoint.gguf_families import FAMILIES as GGUF_FAMILIES
 from tinychat.checkpoint.gguf_families import NORMS, GgufFamily, GgufValues, positive
 from tinychat.checkpoint.gguf_file import GgufFile, GgufTensor, open_gguf
 from tinychat.checkpoint.gguf_tokenizer import tokenizer_files
-from tinychat.checkpoint.group_codes import GroupCodes, concatenate
-from tinychat.checkpoint.mapping import FloatArray
 from tinychat.checkpoint.stacked import unstacked
-from tinychat.checkpoint.tensor_part import TensorPart
+from tinychat.checkpoint.tensor_part import JoinedTensor, TensorPart
 from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.errors import CheckpointError
 from tinychat.json_file import one_line
@@ -35,7 +34,6 @@ from tinychat.models.architectures import family_of, linears, norms, parse_confi
 from tinychat.models.config import ModelConfig
 from tinychat.models.delta_net import GATES
 from tinychat.models.embedder import embedder_files
-from tinychat.models.passthrough import Form
 from tinychat.models.tensors import Linear
 
 # GGUF's names of a linear's parts, by how many of them a family has as tensors of their own.
@@ -194,48 +192,6 @@ def _vector(files: Sequence[GgufFile], name: str) -> list[float] | None:
     return numbers
 
 
-class JoinedTensor(Tensor):
-    """Several tensors of the same columns as one, their rows one below the other; `name` is for errors."""
-
-    def __init__(self, name: str, parts: Sequence[Tensor]) -> None:
-        self.path, self._name, self._parts = parts[0].path, name, parts
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the whole."""
-        shapes = [part.shape for part in self._parts]
-        if len({shape[1:] for shape in shapes}) > 1:
-            raise CheckpointError(f"{self.path}: the parts of {self._name} do not fit together: download it again")
-        return sum(shape[0] for shape in shapes), *shapes[0][1:]
-
-    def read(self, start: int, stop: int) -> FloatArray:
-        """Return rows ``start..stop-1``."""
-        rows: FloatArray = np.concatenate([part.read(*cut) for part, *cut in self._cuts(start, stop)])
-        return rows
-
-    @property
-    def kind(self) -> str:
-        """Name of their type, or of each."""
-        return " and ".join(dict.fromkeys(part.kind for part in self._parts))
-
-    @property
-    def form(self) -> Form | None:
-        """Form of the codes, where all are of one type."""
-        return self._parts[0].form if len({part.kind for part in self._parts}) == 1 else None
-
-    def read_codes(self, start: int, stop: int) -> GroupCodes:
-        """Return rows ``start..stop-1`` as codes."""
-        return concatenate([part.read_codes(*cut) for part, *cut in self._cuts(start, stop)])
-
-    def _cuts(self, start: int, stop: int) -> Iterator[tuple[Tensor, int, int]]:
-        """Yield each part with the rows of it that the rows ``start..stop-1`` have."""
-        first = 0
-        for part in self._parts:
-            rows = part.shape[0]
-            yield part, min(max(start - first, 0), rows), min(max(stop - first, 0), rows)
-            first += rows
-
-
 def expert_of(tensor: GgufTensor, name: str, expert: int) -> TensorPart:
     """Return the matrix, or bias, of one expert or head in a tensor of all."""
     experts, *shape = tensor.shape
@@ -333,6 +289,7 @@ def open_gguf_tensors(folder: Path, file: Path, config: ModelConfig) -> Tensors:
     # Of Gated DeltaNet, it is another tensor.
     is_fused = "blk.0.attn_qkv.weight" in stored and config.delta_net is None
     fused = fused_rows(config) if is_fused else {}
+    has_both_gates = any(f".{BOTH_GATES}." in name for name in stored)
     found: dict[str, Tensor] = {}
     for name, theirs in tensor_names(config, family).items():
         *block, kind, part = theirs.split(".")
@@ -340,6 +297,8 @@ def open_gguf_tensors(folder: Path, file: Path, config: ModelConfig) -> Tensors:
             theirs = ".".join([*block, "attn_qkv", part])
         if kind == "attn_q_a" and theirs not in stored:
             theirs = ".".join([*block, "attn_q", part])
+        if has_both_gates and kind in DELTA_GATES:
+            theirs = ".".join([*block, BOTH_GATES, part])
         if theirs not in stored:
             continue
         tensor = stored[theirs]
@@ -358,7 +317,10 @@ def open_gguf_tensors(folder: Path, file: Path, config: ModelConfig) -> Tensors:
                 raise CheckpointError(f"{file}: the rows of {name} make no {heads} heads: download the file again")
             found[name] = AdjustedTensor(tensor, order=halves_order(tensor.shape[0], heads))
         elif config.delta_net is not None and _is_of_state(theirs, config):
-            found[name] = restored(tensor, theirs, config.delta_net)
+            if has_both_gates and kind in DELTA_GATES:
+                found[name] = gates_of(tensor, kind, config.delta_net)
+            else:
+                found[name] = restored(tensor, theirs, config.delta_net, not has_both_gates)
     join_halves(found, config)
     for layer in range(config.num_hidden_layers if config.latents else 0):
         # Older files have one tensor for the matrices of heads, as checkpoints have.

@@ -357,6 +357,10 @@ FAMILIES: Mapping[str, GgufFamily] = {
     "qwen35moe": GgufFamily(
         "Qwen3_5MoeForCausalLM", done=_GAINS, extra=_qwen3_5_moe, experts=True, norms=_AFTER_ATTENTION
     ),
+    # Its tensors are those of Qwen3.5.
+    "qwen3next": GgufFamily(
+        "Qwen3_5MoeForCausalLM", done=_GAINS, extra=_qwen3_5_moe, experts=True, norms=_AFTER_ATTENTION
+    ),
     "olmoe": GgufFamily("OlmoeForCausalLM", extra=_experts, experts=True),
     "gpt-oss": GgufFamily(
         "GptOssForCausalLM",

@@ -18,6 +18,7 @@ from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.errors import CheckpointError
 from tinychat.models.architectures import linears
 from tinychat.models.config import ModelConfig
+from tinychat.models.tensors import Part
 
 # Values of the codes: a sign, two bits of exponent, one of fraction.
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
@@ -118,9 +119,10 @@ def _of_heads(tensors: Tensors, config: ModelConfig, layer: int) -> dict[str, Te
     whole, found = tensors.by_name[known], dict[str, Tensor]()
     for head in range(H):
         first = head * size
-        part = part_of(whole, name, (first, first + keys, H * size))
+        part = part_of(whole, name, Part(0, first, first + keys, H * size))
         found[f"{stem}k_b_proj.{head}.weight"] = AdjustedTensor(part, transposed=True)
-        found[f"{stem}v_b_proj.{head}.weight"] = part_of(whole, name, (first + keys, first + size, H * size))
+        values = Part(0, first + keys, first + size, H * size)
+        found[f"{stem}v_b_proj.{head}.weight"] = part_of(whole, name, values)
     return found
 
 

@@ -1,10 +1,15 @@
-"""Rows of a tensor as a tensor of their own: of one expert, or of one of the parts that share a tensor."""
+"""Parts of a tensor as tensors of their own, of one expert or of those that share a tensor; and tensors as one."""
 
-from tinychat.checkpoint.group_codes import GroupCodes
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from tinychat.checkpoint.group_codes import GroupCodes, concatenate
 from tinychat.checkpoint.mapping import FloatArray
 from tinychat.checkpoint.tensors import Tensor
 from tinychat.errors import CheckpointError
 from tinychat.models.passthrough import Form
+from tinychat.models.tensors import Part
 
 
 class TensorPart(Tensor):
@@ -41,10 +46,75 @@ class TensorPart(Tensor):
         return self._tensor.read_codes(self._first + start, self._first + stop)
 
 
-def part_of(tensor: Tensor, name: str, rows: tuple[int, ...]) -> TensorPart:
-    """Return the rows of a tensor that `tinychat.models.tensors.whole_and_rows` gave for a name."""
-    first, stop, whole = rows
-    count, *columns = tensor.shape
-    if count != whole:
-        raise CheckpointError(f"{tensor.path}: {name} is of a tensor of {count} rows: download the checkpoint again")
-    return TensorPart(tensor, first, (stop - first, *columns))
+class TensorColumns(Tensor):
+    """Columns of a matrix as a tensor of their own."""
+
+    def __init__(self, tensor: Tensor, part: Part) -> None:
+        self.path, self._tensor, self._part = tensor.path, tensor, part
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of these columns."""
+        return self._tensor.shape[0], self._part.stop - self._part.first
+
+    def read(self, start: int, stop: int) -> FloatArray:
+        """Return rows ``start..stop-1``."""
+        return np.ascontiguousarray(self._tensor.read(start, stop)[:, self._part.first : self._part.stop])
+
+    @property
+    def kind(self) -> str:
+        """Name of the tensor's type."""
+        return self._tensor.kind
+
+
+class JoinedTensor(Tensor):
+    """Several tensors of the same columns as one, their rows one below the other; `name` is for errors."""
+
+    def __init__(self, name: str, parts: Sequence[Tensor]) -> None:
+        self.path, self._name, self._parts = parts[0].path, name, parts
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the whole."""
+        shapes = [part.shape for part in self._parts]
+        if len({shape[1:] for shape in shapes}) > 1:
+            raise CheckpointError(f"{self.path}: the parts of {self._name} do not fit together: download it again")
+        return sum(shape[0] for shape in shapes), *shapes[0][1:]
+
+    def read(self, start: int, stop: int) -> FloatArray:
+        """Return rows ``start..stop-1``."""
+        rows: FloatArray = np.concatenate([part.read(*cut) for part, *cut in self._cuts(start, stop)])
+        return rows
+
+    @property
+    def kind(self) -> str:
+        """Name of their type, or of each."""
+        return " and ".join(dict.fromkeys(part.kind for part in self._parts))
+
+    @property
+    def form(self) -> Form | None:
+        """Form of the codes, where all are of one type."""
+        return self._parts[0].form if len({part.kind for part in self._parts}) == 1 else None
+
+    def read_codes(self, start: int, stop: int) -> GroupCodes:
+        """Return rows ``start..stop-1`` as codes."""
+        return concatenate([part.read_codes(*cut) for part, *cut in self._cuts(start, stop)])
+
+    def _cuts(self, start: int, stop: int) -> Iterator[tuple[Tensor, int, int]]:
+        """Yield each part with the rows of it that the rows ``start..stop-1`` have."""
+        first = 0
+        for part in self._parts:
+            rows = part.shape[0]
+            yield part, min(max(start - first, 0), rows), min(max(stop - first, 0), rows)
+            first += rows
+
+
+def part_of(tensor: Tensor, name: str, part: Part) -> TensorPart | TensorColumns:
+    """Return the rows or columns of a tensor that `tinychat.models.tensors.whole_and_part` gave for a name."""
+    shape = tensor.shape
+    if len(shape) <= part.axis or shape[part.axis] != part.whole:
+        wanted = f"{part.whole} {'columns' if part.axis else 'rows'}"
+        raise CheckpointError(f"{tensor.path}: {name} is of a tensor with {wanted}: download the checkpoint again")
+    if part.axis:
+        return TensorColumns(tensor, part)
+    return TensorPart(tensor, part.first, (part.stop - part.first, *shape[1:]))

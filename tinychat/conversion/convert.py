@@ -12,7 +12,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tinychat.checkpoint.adjusted import adjusted
 from tinychat.checkpoint.checkpoint import Checkpoint, open_checkpoint
+from tinychat.checkpoint.stacked import unstacked
+from tinychat.checkpoint.tensors import Tensors
 from tinychat.conversion.gptq import Calibrated, Finished, Packed
 from tinychat.conversion.pack import check_finite, pack_linear, relative_error
 from tinychat.conversion.passthrough import TensorSlice, count_tensors, passthrough_layers
@@ -20,9 +23,10 @@ from tinychat.conversion.smoothing import smoothed
 from tinychat.conversion.unfinished import JournaledWriter, WorkFolder, key_of, work_for
 from tinychat.errors import ConversionError
 from tinychat.files import read_small
-from tinychat.models.architectures import linears, norms, tables
+from tinychat.models.architectures import family_of, linears, norms, tables
 from tinychat.models.config import ModelConfig
 from tinychat.models.folder import DESCRIPTION, WEIGHTS, description_of, header_of
+from tinychat.models.head_folder import HEAD, SHARED, head_layout, head_specs
 from tinychat.models.layout import Quantization, padded, stored_linears, tensor_specs
 from tinychat.models.passthrough import NATIVE
 from tinychat.models.tensors import Linear, Norm, Table
@@ -87,6 +91,7 @@ def write_model_folder(
     with own as opened:
         folder = opened.model
         errors = write_weights(checkpoint, quantization, opened, progress, coding if calibrated else None)
+        write_draft_head(checkpoint, quantization, opened)
         for file in checkpoint.text_files():
             copy = folder / file.relative_to(checkpoint.path)
             copy.parent.mkdir(exist_ok=True)
@@ -158,12 +163,37 @@ def write_weights(
             writer.write(linear, shard, arrays, note)
             show()
         for norm in norms(checkpoint.config):
-            for name, data in read_norm(checkpoint, norm, quantization).items():
+            for name, data in read_norm(checkpoint.tensors, norm, quantization).items():
                 writer.write_tensor(name, data)
         for table in tables(checkpoint.config):
             writer.write_tensor(table.name, read_table(checkpoint, table, quantization))
         show()
     return quantizer.errors()
+
+
+def write_draft_head(checkpoint: Checkpoint, quantization: Quantization, work: WorkFolder) -> None:
+    """Write the file of a checkpoint's draft head, each weight by itself; nothing where it has none."""
+    layout, head = head_layout(checkpoint.config, quantization), family_of(checkpoint.config.architecture).draft_head
+    prefix, by_name = head.prefix if head else "", checkpoint.tensors.by_name
+    own = {f"model.{name.removeprefix(prefix)}": by_name[name] for name in by_name if name.startswith(prefix)}
+    if layout is None or not own:
+        return
+    config, quantization = layout
+    tensors = adjusted(unstacked(Tensors(checkpoint.tensors.folder, own), config), config)
+    shared = {source for linear in linears(config) if linear.name in SHARED for source in linear.sources}
+    for name, shape in expected_shapes(config):
+        if name.removesuffix(".weight") not in shared:
+            tensors.expect(name, shape)
+    header, offsets = header_of(specs := head_specs(config, quantization))
+    total = sum(spec.bytes for spec in specs.values())
+    with JournaledWriter(work.model / HEAD, work.folder / "head-journal", header, offsets, total) as writer:
+        for linear in linears(config):
+            if linear.name not in SHARED:
+                for shard in range(linear.shards):
+                    writer.write(linear.name, shard, pack_linear(tensors, linear, shard, quantization)[0], ())
+        for norm in norms(config):
+            for name, data in read_norm(tensors, norm, quantization).items():
+                writer.write_tensor(name, data)
 
 
 def _followed(parts: Iterable[TensorSlice], show: Callable[[], None]) -> Iterator[TensorSlice]:
@@ -236,7 +266,7 @@ def read_table(checkpoint: Checkpoint, table: Table, quantization: Quantization)
     return found
 
 
-def read_norm(checkpoint: Checkpoint, norm: Norm, quantization: Quantization) -> dict[str, NDArray[np.float32]]:
+def read_norm(tensors: Tensors, norm: Norm, quantization: Quantization) -> dict[str, NDArray[np.float32]]:
     """Return gains and biases of the norms of one kind, by their stored names: float32 [layers, padded size]."""
     size = padded(norm.size, quantization.column_multiple) if norm.padded else norm.size
     found = {}
@@ -244,6 +274,6 @@ def read_norm(checkpoint: Checkpoint, norm: Norm, quantization: Quantization) ->
         found[stored] = rows = np.zeros((norm.layers or 1, size), np.float32)
         for source, row in zip(norm.sources, rows, strict=True):
             name = f"{source}.{suffix}"
-            row[: norm.size] = checkpoint.tensors.read(name).astype(np.float32)
+            row[: norm.size] = tensors.read(name).astype(np.float32)
             check_finite(row, name)
     return found

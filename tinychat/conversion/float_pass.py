@@ -1,6 +1,7 @@
 """A checkpoint's own forward pass in float32, layer by layer over some texts, for calibration and quality reports."""
 
 from collections.abc import Sequence
+from copy import copy
 from itertools import accumulate
 
 import numpy as np
@@ -9,7 +10,7 @@ from tinychat.conversion.float_stages import Cell, FloatStages, Linear
 from tinychat.conversion.source import Floats, Source
 from tinychat.engine.arguments import Batch, scratch_of
 from tinychat.engine.forward import embed_ids, predict, run_layer
-from tinychat.engine.named_tensors import NamedTensors
+from tinychat.engine.named_tensors import NamedTensors, named_caches
 from tinychat.engine.parameters import dims_of, parameters_of
 from tinychat.engine.stages import layer_of
 
@@ -30,12 +31,21 @@ class FloatPass:
         counts, none = [len(ids), len(ids), len(texts)], np.zeros(0, np.int64)
         arrays = [np.array(each, np.int64) for each in (counts, ids, positions, [], self.firsts)]
         self._batch = Batch(*arrays, *[none] * 6)
+        self._caches = named_caches(source.config)
+        self._inputs: Floats | None = None
+
+    def other(self) -> "FloatPass":
+        """Return a pass over the same texts, whose layers share keys and values among themselves."""
+        found = copy(self)
+        found._caches = named_caches(self._source.config)
+        return found
 
     def embed(self) -> Floats:
         """Return the hidden states that the first layer gets."""
         s = scratch_of(Cell)
         embed_ids(FloatStages(self._source, self._source.linear), self._parameters, self._dims, s, self._batch)
         hidden: Floats = s.hidden.value
+        self._inputs = s.inputs.value
         return hidden
 
     # Callers refuse results that are not finite.
@@ -43,8 +53,8 @@ class FloatPass:
     def run_layer(self, layer: int, hidden: Floats, linear: Linear | None = None) -> Floats:
         """Run a decoder layer, with other linears than the checkpoint's own, if they are given."""
         s, stages = scratch_of(Cell), FloatStages(self._source, linear or self._source.linear)
-        s.hidden.value = hidden
-        run_layer(stages, layer_of(self._parameters.layers, layer), self._dims, None, s, None, self._batch)
+        p, s.hidden.value, s.inputs.value = self._parameters, hidden, self._inputs
+        run_layer(stages, layer_of(p.layers, layer), p.inputs, self._dims, self._caches, s, None, self._batch)
         found: Floats = s.hidden.value
         return found
 

@@ -95,19 +95,45 @@ class FloatStages:
 
     def rope_append(self, T, batch, qkv, q_gain, k_gain, angles, rotary_dim, sizes, cache):
         """Leave queries, keys and values of each text, heads first."""
-        found = qkv.take()
-        by_text = (found[start:stop] for start, stop in pairwise(batch.firsts))
-        qkv.value = (self._rotated_heads(each, q_gain, k_gain, angles, rotary_dim) for each in by_text)
+        H, G = self._config.num_attention_heads, cache.heads
 
-    def _rotated_heads(self, qkv, q_gain, k_gain, angles, rotary_dim):
-        T, (H, G, d) = len(qkv), self._heads
-        parts = np.split(qkv, [H * d, (H + G) * d], axis=1)
-        q, k, v = (part.reshape(T, heads, -1).transpose(1, 0, 2) for part, heads in zip(parts, (H, G, G)))
-        if isinstance(q_gain, NamedVector):
-            q, k = self._source.normed(q_gain, q), self._source.normed(k_gain, k)
-        table = _angles(sliding_rope(self._config) if angles else self._config, T)[:, :rotary_dim]
-        factors = (self._config.attention_scale * query_scales(self._config, range(T))).astype(np.float32)
-        return _rotated(q, table) * factors[:, None], _rotated(k, table), v
+        def parts(text):
+            cuts = [H * cache.head_dim, (H + G) * cache.head_dim]
+            q, k, v = (_heads_first(part, n) for part, n in zip(np.split(text, cuts, axis=1), (H, G, G)))
+            return self._queries(q, q_gain, angles, rotary_dim), self._keys(k, k_gain, angles, rotary_dim), v
+
+        found = qkv.take()
+        qkv.value = (parts(found[start:stop]) for start, stop in pairwise(batch.firsts))
+        if cache.is_shared:
+            qkv.value = [*qkv.value]
+            cache.held = [(k, v) for _, k, v in qkv.value]
+
+    def norm_values(self, T, qkv, sizes, cache):
+        first = (sizes.num_attention_heads + cache.heads) * cache.head_dim
+        values = qkv.value[:, first:].reshape(len(qkv.value), -1, cache.head_dim)
+        values /= np.sqrt(np.square(values).mean(axis=-1, keepdims=True) + sizes.rms_norm_eps)
+
+    def rotate_queries(self, T, batch, qkv, q_gain, angles, rotary_dim, sizes, cache):
+        found = qkv.take()
+        texts = zip(pairwise(batch.firsts), cache.held)
+        qkv.value = (
+            (
+                self._queries(_heads_first(found[start:stop], sizes.num_attention_heads), q_gain, angles, rotary_dim),
+                k,
+                v,
+            )
+            for (start, stop), (k, v) in texts
+        )
+
+    def _queries(self, q, gain, angles, rotary_dim):
+        factors = (self._config.attention_scale * query_scales(self._config, range(q.shape[1]))).astype(np.float32)
+        return self._keys(q, gain, angles, rotary_dim) * factors[:, None]
+
+    def _keys(self, k, gain, angles, rotary_dim):
+        if isinstance(gain, NamedVector):
+            k = self._source.normed(gain, k)
+        table = _angles(sliding_rope(self._config) if angles else self._config, k.shape[1])[:, :rotary_dim]
+        return _rotated(k, table)
 
     def attend(self, batch, qkv, sizes, window, scoring, cache, scratch, out):
         sinks = self._source.vector(scoring.sinks) if isinstance(scoring, AttentionSink) else None
@@ -163,7 +189,7 @@ class FloatStages:
         rates, steps = np.split(gates.take(), 2, axis=1)
         speed = np.exp(self._source.vector(log_decay))
         decays = np.exp(-speed * np.logaddexp(np.float32(0), steps + self._source.vector(bias)))
-        factors.value = decays, sigmoid(rates)
+        factors.value = decays, sizes.rate_scale * sigmoid(rates)
 
     def delta_rule(self, batch, x, factors, layer, sizes, out):
         by_text = [
@@ -175,7 +201,7 @@ class FloatStages:
 
     def norm_gated(self, T, x, gain, sizes, out):
         gates = x.take()[:, self._config.delta_net.channels :]
-        out.value = gated_norm(out.take(), gates, self._source.vector(gain), sizes.rms_norm_eps)
+        out.value = gated_norm(out.take(), gates, self._source.vector(gain), sizes.state_norm_eps)
 
     def step_factors(self, T, steps, log_decay, bias, limits, sizes, factors):
         found = np.logaddexp(np.float32(0), steps.take() + self._source.vector(bias)).clip(*limits)
@@ -195,6 +221,14 @@ class FloatStages:
     def norm_groups(self, T, gain, sizes, out):
         out.value = group_norm(out.take(), self._source.vector(gain), sizes.key_heads, sizes.rms_norm_eps)
 
+    def take_inputs(self, T, table, ids, projected, gain, layer, sizes, gate_up):
+        size, rows = sizes.layer_input_size, ids * sizes.num_hidden_layers + layer
+        of_layer = self._source.normed(gain, projected.value[:, layer * size : (layer + 1) * size])
+        gate_up.value = np.concatenate([gate_up.value, of_layer + self._source.rows(table.layout, rows)], axis=1)
+
+    def scale_rows(self, T, factor, hidden):
+        hidden.value = hidden.value * self._source.vector(factor)
+
     def choose_experts(self, T, sizes, e):
         count = self._config.experts.num_experts
         e.chosen.value, e.weights.value = _choices(e.logits.value[:, :count], self._config.experts)
@@ -210,6 +244,9 @@ class FloatStages:
         e.chosen.value = order[:, : experts.num_experts_per_tok]
         weights = np.take_along_axis(scores, e.chosen.value, axis=1)
         e.weights.value = weights / weights.sum(axis=1, keepdims=True) if experts.norm_topk_prob else weights
+
+    def scale_choices(self, T, scale, e):
+        e.weights.value = e.weights.value * self._source.vector(scale)[e.chosen.value]
 
     def group_rows(self, T, e):
         pass
@@ -230,6 +267,9 @@ class FloatStages:
     def linear_routed(self, weight, out, buffers, e):
         by_expert = enumerate(e.x.take(), weight.shard)
         out.value = (self._linear(weight.name, shard, x, None) for shard, x in by_expert)
+
+    def clear_rows(self, T, hidden, out):
+        out.value = np.zeros_like(hidden.value)
 
     def add_routed(self, T, shared, branch, hidden, e):
         chosen, weights = e.chosen.take(), e.weights.take()
@@ -259,6 +299,11 @@ class FloatStages:
         return self._config.num_attention_heads, self._config.num_key_value_heads, self._config.head_dim
 
 
+def _heads_first(text: Floats, heads: int) -> Floats:
+    """Return one text's heads [heads, T, d]."""
+    return text.reshape(len(text), heads, -1).transpose(1, 0, 2)
+
+
 def _latent_normed(x: Floats, gain: Floats) -> Floats:
     """RMS-norm the last axis, as `kernels.latent` does."""
     return np.asarray(x / np.sqrt(np.square(x).mean(axis=-1, keepdims=True) + np.float32(1e-6)) * gain, np.float32)
@@ -278,6 +323,7 @@ def _activated_by_block(config: ModelConfig, inner: Floats) -> Floats:
     return np.concatenate(on_each(functools.partial(_activated, config), blocks))
 
 
+@np.errstate(over="ignore")  # of a power whose inverse is then zero
 def _activated(config: ModelConfig, inner: Floats) -> Floats:
     """Return ``activation(gate) * up`` [T, F] of [T, 2 F], or of an MLP without gates ``activation(up)`` of [T, F]."""
     activation = ACTIVATIONS[config.hidden_act]

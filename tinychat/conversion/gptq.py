@@ -21,7 +21,7 @@ from tinychat.conversion.positive_definite import solve
 from tinychat.conversion.source import Floats, Source
 from tinychat.conversion.unfinished import WorkFolder
 from tinychat.errors import ConversionError
-from tinychat.models.layout import LANES, Quantization, padded, stored_linears
+from tinychat.models.layout import FREQUENT, LANES, Quantization, padded, stored_linears
 from tinychat.models.tensors import Linear as LinearLayout
 
 # Tokens on which the error of a linear's outputs is measured.
@@ -80,10 +80,11 @@ class Calibrated:
         """Yield every quantized linear of the model that is not finished."""
         config = self._source.config
         first, hidden, true_hidden = self._resumed(finished)
+        true_pass = self._pass.other()
         for layer in range(first, config.num_hidden_layers):
             true: dict[str, TrueLinear] = {}
             if self._feedback:
-                true_hidden = self._pass.run_layer(layer, true_hidden, self._recording(true))
+                true_hidden = true_pass.run_layer(layer, true_hidden, self._recording(true))
             made: list[Packed] = []
             hidden = self._pass.run_layer(layer, hidden, self._quantizing(made, true))
             yield from made
@@ -93,13 +94,17 @@ class Calibrated:
         inputs = self._pass.last_inputs(hidden)
         for linear in self._stored.values():
             if linear.layers is None and finished(linear.name, 0) is None:
-                gives_outputs = config.tie_word_embeddings or linear.name == "lm_head"
+                gives_outputs = linear.name in (
+                    ("embed_tokens", FREQUENT) if config.tie_word_embeddings else ("lm_head",)
+                )
                 yield linear.name, 0, self._table(linear, inputs if gives_outputs else None), ()
 
     def _resumed(self, finished: Finished) -> tuple[int, Floats, Floats]:
         """Return the first layer that is not finished, and its input hidden states, quantized and true."""
         states = self._work.read_arrays(STATE)
         layers = int(states["layers"]) if states.keys() == {"layers", "hidden", "true_hidden"} else 0
+        if self._source.config.varied is not None:
+            layers = 0  # what later layers take of embeddings and of earlier layers' keys is not written
         found = {
             (name, shard): finished(name, shard)
             for name, linear in self._stored.items()

@@ -29,12 +29,16 @@ Factors = dict[str, NDArray[np.float32]]
 # The norm that gives a linear's inputs.
 BEFORE = {
     "qkv_proj": "input_layernorm",
+    "query_proj": "input_layernorm",
+    "wide_qkv_proj": "input_layernorm",
+    "wide_query_proj": "input_layernorm",
     "conv_in_proj": "input_layernorm",
     "delta_in_proj": "input_layernorm",
     GATES: "input_layernorm",
     "mamba_in_proj": "input_layernorm",
     STEPS: "input_layernorm",
     "gate_up_proj": "post_attention_layernorm",
+    "wide_gate_up_proj": "post_attention_layernorm",
     "up_proj": "post_attention_layernorm",
 }
 
@@ -84,9 +88,11 @@ def _before(source: Source, name: str, shard: int, factors: NDArray[np.float32])
     return dict.fromkeys(source.norm_tensors(BEFORE[name], source.layout(name).layer_of(shard)), factors)
 
 
-def _can_be_evened(source: Source, name: str) -> bool:
+def _can_be_evened(source: Source, name: str, shard: int) -> bool:
     """Return whether a norm or a gated MLP half before a linear can take its factors."""
-    return source.config.gated if name == "down_proj" else name in BEFORE and source.has_norm(BEFORE[name])
+    if name == "down_proj":
+        return source.config.gated
+    return name in BEFORE and source.has_norm(BEFORE[name], source.layout(name).layer_of(shard))
 
 
 def _factors(source: Source, texts: Sequence[Sequence[int]]) -> dict[tuple[str, int], NDArray[np.float32]]:
@@ -94,7 +100,7 @@ def _factors(source: Source, texts: Sequence[Sequence[int]]) -> dict[tuple[str, 
     found: dict[tuple[str, int], NDArray[np.float32]] = {}
 
     def noting(name: str, shard: int, inputs: Floats, residual: Floats | None) -> Floats:
-        if _can_be_evened(source, name):
+        if _can_be_evened(source, name, shard):
             size = np.sqrt(np.square(inputs).mean(axis=0))
             mean = size.mean()
             if np.isfinite(mean) and mean > 0:

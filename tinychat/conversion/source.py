@@ -64,9 +64,9 @@ class Source:
         parts = [self._tensors.read(f"{source}.bias") for source in linear.names(shard)]
         return np.concatenate([part.astype(np.float32) for part in parts])
 
-    def has_norm(self, name: str) -> bool:
-        """Return whether the model has a norm."""
-        return name in self._norms
+    def has_norm(self, name: str, layer: int) -> bool:
+        """Return whether a layer has a norm."""
+        return name in self._norms and self._norms[name].is_in(layer)
 
     def norm_tensors(self, name: str, layer: int = 0) -> list[str]:
         """Return the checkpoint's names of a norm's gains and, if it has them, biases."""
@@ -92,9 +92,13 @@ class Source:
 
     def embeddings(self, ids: Sequence[int]) -> Floats:
         """Return the embeddings [T, D] of some ids."""
-        name = f"{self._linears['embed_tokens'].sources[0]}.weight"
-        rows = {i: self._tensors.read(name, i, i + 1).astype(np.float32)[0] for i in sorted(set(ids))}
-        return np.stack([rows[i] for i in ids])
+        return self.rows(self._linears["embed_tokens"], ids)
+
+    def rows(self, linear: Linear, numbers: Sequence[int]) -> Floats:
+        """Return some rows of a linear outside the layers."""
+        name = f"{linear.sources[0]}.weight"
+        rows = {i: self._tensors.read(name, i, i + 1).astype(np.float32)[0] for i in sorted({*numbers})}
+        return np.stack([rows[i] for i in numbers])
 
     def table(self, table: Table, rows: int) -> Floats:
         """Return the first rows of a table of vectors."""

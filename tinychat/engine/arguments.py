@@ -14,6 +14,7 @@ class GatedMlp(NamedTuple):
     post_attention_layernorm: Any  # before it
     gate_up_proj: Any
     activation: Any  # of `kernels.activations`
+    size: np.ndarray  # int64: gates
     down_proj: Any
     post_mlp_layernorm: Any  # of its output, before that is added to the residual stream
 
@@ -39,11 +40,21 @@ class ExpertMlp(NamedTuple):
 
     post_attention_layernorm: Any
     router: Any
-    routing: Any  # `SoftmaxRouter` or `SigmoidRouter`
+    routing: Any  # `SoftmaxRouter`, `ScaledRouter` or `SigmoidRouter`
     gate_up_proj: Any  # of all experts
     activation: Any
     down_proj: Any  # of all experts
     shared: Any  # `Shared` or `NoShared`
+
+
+class MixedMlp(NamedTuple):
+    """An MLP and experts beside each other, whose normed outputs are added."""
+
+    mlp: GatedMlp
+    experts: ExpertMlp
+    router_norm: Any  # before the router, which has one of its own
+    experts_norm: Any  # of what the experts give
+    norm: Any  # of the sum, before that is added to the residual stream
 
 
 class Attention(NamedTuple):
@@ -66,6 +77,33 @@ class GatedAttention(NamedTuple):
     """Attention whose queries come with gates of its output, without norms after it and over all heads."""
 
     attention: Attention
+
+
+class VariedAttention(NamedTuple):
+    """Attention whose keys and values may be those of an earlier layer, and whose values are normed."""
+
+    keys: Any  # `OwnKeys` or `OthersKeys`
+    input_layernorm: Any  # these are as in `Attention`
+    q_norm: Any
+    angles: np.ndarray
+    rotary_dim: np.ndarray
+    window: np.ndarray
+    scoring: Any
+    o_proj: Any
+    post_self_attn_layernorm: Any
+
+
+class OwnKeys(NamedTuple):
+    """What gives a layer queries, and keys and values of its own."""
+
+    qkv_proj: Any
+    k_norm: Any  # gains float32 [d]
+
+
+class OthersKeys(NamedTuple):
+    """What gives a layer queries that meet the keys of another."""
+
+    q_proj: Any
 
 
 class LatentAttention(NamedTuple):
@@ -120,15 +158,51 @@ class MambaLayer(NamedTuple):
     layer: np.ndarray  # int64: among those with a state
 
 
+class DraftInput(NamedTuple):
+    """The input of a draft head (`models.draft_head`), which stands where others norm their embeddings."""
+
+    embedding_norm: Any
+    embedding_proj: Any
+    hidden_norm: Any
+    hidden_proj: Any
+
+
+class LayerInput(NamedTuple):
+    """How a layer takes its own input of a token into the residual stream: through a gate (`kernels.layer_inputs`)."""
+
+    gate: Any
+    activation: Any
+    layer: np.ndarray  # int64
+    projection: Any
+    norm: Any
+
+
+class LayerEnd(NamedTuple):
+    """The end of a layer."""
+
+    input: Any  # `LayerInput` or `NoInputs`
+    scale: np.ndarray  # float32 [1]: what the residual stream is multiplied by
+
+
+class LayerInputs(NamedTuple):
+    """The inputs of all layers."""
+
+    before: Any  # `NoNorm`: the embedding is projected as it is
+    projection: Any
+    norm: Any  # gains float32 [P], of each layer's part of the projection
+    table: Any
+
+
 class Layer(NamedTuple):
     """One layer; stacked, each array has one more axis in front, of length L.
 
     Where layers differ in kind, `mixer` or `mlp` is `PerLayer` one of two.
     """
 
-    mixer: Any  # one of those from `Attention` to `MambaLayer`
+    mixer: Any  # `Attention`, or another one of those above
     cache_layer: np.ndarray  # int64: the first of its layers in the cache; 0 without any
     mlp: Any  # one of those above
+    end: Any  # `LayerEnd` or `NoEnd`
 
 
 class Parameters(NamedTuple):
@@ -136,7 +210,8 @@ class Parameters(NamedTuple):
 
     embed_tokens: Any
     embed_positions: Any  # float32 [P, D]
-    embed_norm: Any
+    embed_norm: Any  # a norm, or `DraftInput`
+    inputs: Any  # `LayerInputs` or `NoInputs`
     layers: Layer  # stacked
     norm: Any
     lm_head: Any
@@ -164,6 +239,9 @@ class ModelDims(NamedTuple):
     key_dim: int = 0
     value_dim: int = 0
     taps: int = 0
+    rate_scale: np.float32 = np.float32(1)  # of Gated DeltaNet
+    state_norm_eps: np.float32 = np.float32(0)  # of its norm
+    layer_input_size: int = 0
     kv_lora_rank: int = 0  # of latent attention, and so are the next
     qk_nope_head_dim: int = 0
     v_head_dim: int = 0
@@ -174,11 +252,13 @@ class Scratch(NamedTuple):
 
     x: Any  # activations, in the form that the linears read
     hidden: np.ndarray  # float32 [C, D]: the residual stream
-    last_hidden: np.ndarray  # float32 [C, D]: of the rows whose logits are wanted
+    # float32 [C, D]: of the rows whose logits are wanted; before, the hidden states that a draft head reads
+    last_hidden: np.ndarray
     qkv: np.ndarray  # float32 [C, (H + 2 G) d + slack], or what stands in the place of queries, keys and values
     attended: np.ndarray  # float32 [C, H d]
     gate_up: np.ndarray  # float32 [C, 2 F + slack]
     branch: np.ndarray  # float32 [C, D]: what is normed before it is added to the residual stream; [0, 0] without that
+    inputs: np.ndarray  # float32 [C, L P]: what the embeddings give the layers; [0, 0] without that
     rows: np.ndarray  # float32 [threads, widest input]
     tiles: np.ndarray  # float32 [threads, TILE_FLOATS]
     experts: Any  # `kernels.buffers.ExpertScratch` or `NoExperts`
@@ -226,6 +306,6 @@ class Arguments(NamedTuple):
     sizes: ModelDims
     scratch: Scratch
     batch: Batch
-    cache: Any  # `kernels.kv.CacheBuffers`
+    cache: Any  # `CacheBuffers` or `TwoCaches` of `kernels.buffers`
     attention: Any  # `kernels.attention.AttentionScratch`
     logits: np.ndarray  # float32 [>= rows that are wanted, V padded to 16]

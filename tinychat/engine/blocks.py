@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tinychat.engine.prefixes import PrefixIndex
 from tinychat.engine.states import FEWEST, Snapshots, sequence_state_bytes, state_bytes
 from tinychat.errors import CacheFullError, FieldError, SettingError
-from tinychat.kernels.buffers import CacheBuffers, empty_buffers
+from tinychat.kernels.buffers import CacheBuffers, TwoCaches, caches_of, empty_buffers
 from tinychat.kernels.pointers import pointers_of
 from tinychat.kernels.sizes import BLOCK, SNAPSHOT, STORAGE
 from tinychat.machine import available_memory_bytes
@@ -35,12 +35,16 @@ def blocks_for(positions: int) -> int:
 
 def bytes_per_position(config: ModelConfig, kv: str) -> int:
     """Return the bytes of one token in a cache of that type, over all layers."""
-    return sum(buffer.nbytes for buffer in _buffers(config, kv, 1)) // BLOCK
+    return sum(buffer.nbytes for one in caches_of(_empty_caches(config, kv, 1)) for buffer in one) // BLOCK
 
 
-def _buffers(config: ModelConfig, kv: str, blocks: int) -> CacheBuffers:
-    heads = config.num_key_value_heads
-    return empty_buffers(kv, blocks, len(config.cache_layers), heads, config.head_dim, config.value_dim)
+def _empty_caches(config: ModelConfig, kv: str, blocks: int) -> CacheBuffers | TwoCaches:
+    """Return zeros for so many blocks."""
+    caches = [
+        empty_buffers(kv, blocks, layers, heads, size, size if config.varied else config.value_dim)
+        for layers, heads, size in config.cache_shapes
+    ]
+    return TwoCaches(*caches) if len(caches) > 1 else caches[0]
 
 
 def sequence_bytes(config: ModelConfig, kv: str, positions: int) -> int:
@@ -66,7 +70,7 @@ class BlockPool:
         self.kv = kv
         self.is_fixed: bool = memory is not None
         self.prefixes: PrefixIndex = PrefixIndex()
-        self.buffers: CacheBuffers = _buffers(config, kv, 0)
+        self.buffers: CacheBuffers | TwoCaches = _empty_caches(config, kv, 0)
         self.pointers: NDArray[np.int64] = pointers_of(self.buffers)
         self.position_bytes: int = bytes_per_position(config, kv)
         # Snapshots at every multiple of 512 positions included.
@@ -81,7 +85,12 @@ class BlockPool:
     @property
     def capacity(self) -> int:
         """Number of all blocks."""
-        return len(self.buffers.keys)
+        return len(self.arrays[0])
+
+    @property
+    def arrays(self) -> list[NDArray[np.generic]]:
+        """All arrays, of which the first axis is that of the blocks."""
+        return [array for cache in caches_of(self.buffers) for array in cache]
 
     @property
     def used(self) -> int:
@@ -185,8 +194,8 @@ class BlockPool:
     def copy(self, block: int) -> int:
         """Return a new block of the same contents."""
         (new,) = self.take(1)
-        for buffer in self.buffers:
-            buffer[new] = buffer[block]
+        for array in self.arrays:
+            array[new] = array[block]
         return new
 
     def _set_limit(self, blocks: int) -> None:
@@ -219,12 +228,13 @@ class BlockPool:
 
     def _grow(self, blocks: int) -> None:
         """Move the blocks in use to larger buffers."""
-        old, new = self.buffers, _buffers(self.config, self.kv, blocks)
-        for before, after in zip(old, new):
+        old = self.arrays
+        self.buffers = _empty_caches(self.config, self.kv, blocks)
+        self.pointers = pointers_of(self.buffers)
+        for before, after in zip(old, self.arrays):
             for block in self._owners:
                 after[block] = before[block]
-        added = range(len(old.keys), blocks)
-        self.buffers, self.pointers = new, pointers_of(new)
+        added = range(len(old[0]), blocks)
         self._free = [*reversed(added), *self._free]
 
     @staticmethod

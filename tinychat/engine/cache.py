@@ -19,7 +19,7 @@ from tinychat.engine.ids import common_length
 from tinychat.engine.states import State, StateTrack
 from tinychat.errors import CacheFullError, SettingError
 from tinychat.held_signals import held_signals
-from tinychat.kernels.buffers import Moves
+from tinychat.kernels.buffers import Moves, caches_of
 from tinychat.kernels.sizes import BLOCK
 from tinychat.models.config import ModelConfig
 from tinychat.models.portable_math import cos_sin
@@ -259,21 +259,22 @@ class KVCache:
             from tinychat.kernels.rope import rewrite
 
         start, needed = first * BLOCK, blocks_for(len(sources))
-        moves = Moves(
-            start,
-            sources[start:],
-            self._turns(sources)[:, start:].copy(),
-            np.array([self.config.angle_sets[layer] for layer in self.config.cache_layers], np.int64),
-            np.array([self.config.rotary_dims[layer] for layer in self.config.cache_layers], np.int64),
-        )
+        config, turns = self.config, self._turns(sources)[:, start:].copy()
+        layers = np.split(np.array(config.cache_layers), np.cumsum([count for count, *_ in config.cache_shapes])[:-1])
+        moves = [
+            Moves(start, sources[start:], turns, np.array(config.angle_sets)[of], np.array(config.rotary_dims)[of])
+            for of in layers
+        ]
         tables = np.zeros((2, max(len(self.table), needed)), np.int64)
         tables[0, : len(self.table)] = self.table
-        row = np.empty(self.config.head_dim, np.float32)
         with self.pool.lock, pool.lock:
             new = pool.take(needed - first, beyond_limit=True)
             tables[1, first:needed] = new
             try:
-                rewrite(self.pool.buffers, pool.buffers, tables, moves, row)
+                for old, other, move, (*_, size) in zip(
+                    caches_of(self.pool.buffers), caches_of(pool.buffers), moves, config.cache_shapes
+                ):
+                    rewrite(old, other, tables, move, np.empty(size, np.float32))
             except BaseException:
                 pool.release(new)
                 raise
@@ -285,4 +286,7 @@ class KVCache:
         frequencies = [inverse_frequencies(self.config, self.angles_of)]
         if max(self.config.angle_sets):
             frequencies.append(inverse_frequencies(sliding_rope(self.config)))
-        return np.stack([np.concatenate(cos_sin(moves * each), axis=1) for each in frequencies]).astype(np.float32)
+        turns = np.zeros((len(frequencies), len(sources), self.config.rotary_dim), np.float32)
+        for set_of_turns, each in zip(turns, frequencies):
+            set_of_turns[:, : 2 * len(each)] = np.concatenate(cos_sin(moves * each), axis=1)
+        return turns

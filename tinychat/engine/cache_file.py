@@ -157,13 +157,13 @@ def _are_integers(values: object, end: int) -> bool:
 
 def _description(pool: BlockPool, of: str) -> dict[str, Any]:
     """Return the part of the header that must match the pool's."""
-    shapes = [[str(buffer.dtype), *buffer.shape[1:]] for buffer in pool.buffers]
+    shapes = [[str(array.dtype), *array.shape[1:]] for array in pool.arrays]
     return {"of": of, "kv": pool.kv, "order": sys.byteorder, "shapes": shapes, "state": state_bytes(pool.config)}
 
 
 def _parts(pool: BlockPool, block: int) -> list[memoryview]:
     """Return the memory of a block."""
-    return [memoryview(buffer[block].reshape(-1).view("u1")) for buffer in pool.buffers]
+    return [memoryview(array[block].reshape(-1).view("u1")) for array in pool.arrays]
 
 
 def _memory_of(state: State) -> memoryview:

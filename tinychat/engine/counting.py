@@ -9,7 +9,7 @@ import numpy as np
 
 from tinychat.engine.arguments import Batch, scratch_of
 from tinychat.engine.forward import forward
-from tinychat.engine.named_tensors import NamedTensors, NamedWeight
+from tinychat.engine.named_tensors import NamedTensors, NamedWeight, named_caches
 from tinychat.engine.parameters import dims_of, parameters_of
 from tinychat.engine.wiring import Stage
 from tinychat.models.config import ModelConfig
@@ -75,12 +75,13 @@ class Counter:
 
 
 def count_step(
-    config: ModelConfig, quantization: Quantization, T: int, start: int = 0, cache_bytes: int = 0
+    config: ModelConfig, quantization: Quantization, T: int, start: int = 0, position_bytes: int = 0
 ) -> Counter:
-    """Count a step of `T` tokens after `start` others; cache_bytes : of a position in a layer's cache."""
+    """Count a step of `T` tokens after `start` others; position_bytes : of a position in the cache, over all layers."""
     counter, none = Counter(config, quantization, T), np.zeros(0, np.int64)
     positions = np.arange(start, start + T)
     batch = Batch(np.array([T, 1, 1]), none, positions, *[none] * 8)
     p = parameters_of(config, NamedTensors(config))
-    forward(counter, p, dims_of(config), cache_bytes, counter.widths, None, batch, Width())
+    caches = named_caches(config, position_bytes)
+    forward(counter, p, dims_of(config), caches, counter.widths, None, batch, Width())
     return counter

@@ -26,6 +26,7 @@ from tinychat.kernels.pointers import pointers_of
 from tinychat.kernels.setup import sources_digest
 from tinychat.kernels.sizes import LANES
 from tinychat.models.folder import ModelFolder, model_fingerprint
+from tinychat.models.head_folder import open_head
 from tinychat.models.layout import padded
 from tinychat.models.rope import RopeTable, angle_set, has_query_scales, query_scales, rope_tables, sliding_rope
 
@@ -148,6 +149,22 @@ class Engine:
         ends = itertools.accumulate(len(span.ids) for span in spans)
         return [states[end - len(span.ids) : end] for span, end in zip(spans, ends)]
 
+    def last_states(self, first: int, stop: int) -> NDArray[np.float32]:
+        """Return hidden states, behind the last norm, of rows of the last step: float32 [stop - first, D].
+
+        They are for drafts, and not the same bits in every step: see `hidden_states`.
+        """
+        rows = self._lasting[2].hidden[first:stop, : self.config.hidden_size]
+        scales = np.sqrt(np.mean(rows * rows, axis=1, keepdims=True) + np.float32(self.config.rms_norm_eps))
+        states: NDArray[np.float32] = rows / scales * self.parameters.norm.gain[: self.config.hidden_size]
+        return states
+
+    @cached_property
+    def draft_head(self) -> "Engine | None":
+        """The engine of the model's draft head, not compiled yet; None without one."""
+        head = open_head(self._folder)
+        return Engine(head, self.threads, self.kv, self._fewest_threads, self._cache_memory) if head else None
+
     def _append(self, spans: SequenceOf[ScheduledChunk], logits: Logits) -> None:
         """Run a step that was checked, and append its ids to the caches."""
         for span in spans:
@@ -186,8 +203,11 @@ class Engine:
             wanted += range(len(ids) - span.outputs, len(ids))
             batch.cos_sin[0, first : len(ids)] = self._cos_sin(start, stop, span.sequence_length)
             if len(batch.cos_sin) > 1:
-                batch.cos_sin[1, first : len(ids)] = self._sliding_cos_sin[start:stop]
+                turns = self._sliding_cos_sin[start:stop]
+                batch.cos_sin[1, first : len(ids), : turns.shape[1]] = turns
             batch.tables[i, : len(table)] = table
+            if span.hidden is not None:
+                self._lasting[2].last_hidden[first : len(ids), : self.config.hidden_size] = span.hidden
         T, outputs = len(ids), len(wanted)
         batch.ids[:T], batch.sequences[:T], batch.positions[:T] = ids, sequences, positions
         batch.firsts[: len(firsts)], batch.wanted[:outputs] = firsts, wanted
@@ -214,8 +234,8 @@ class Engine:
 
     def costs(self, T: int, start: int) -> list[Cost]:
         """Return the cost of each stage of a step of `T` tokens after `start` others."""
-        cache_bytes = bytes_per_position(self.config, self.kv) // len(self.config.cache_layers)
-        return count_step(self.config, self._folder.quantization, T, start, cache_bytes).costs
+        position_bytes = bytes_per_position(self.config, self.kv)
+        return count_step(self.config, self._folder.quantization, T, start, position_bytes).costs
 
     def stage_seconds(self, run: Callable[[], object]) -> NDArray[np.float64]:
         """Return the seconds of each stage in the one step that `run` takes; nobody else may use the engine."""

@@ -16,13 +16,17 @@ Three kinds of arrays stay apart: parameters (never written), scratch (allocated
 
 from tinychat.engine.arguments import (
     DeltaLayer,
+    DraftInput,
     ExpertMlp,
     GatedAttention,
     LatentAttention,
     MambaLayer,
+    MixedMlp,
+    OthersKeys,
     ParallelMlp,
     PlainMlp,
     ShortConvolution,
+    VariedAttention,
 )
 from tinychat.engine.stages import (
     add_normed,
@@ -32,6 +36,7 @@ from tinychat.engine.stages import (
     cap_rows,
     choose_experts,
     choose_scored,
+    clear_rows,
     convolve,
     delta_factors,
     delta_rule,
@@ -44,10 +49,12 @@ from tinychat.engine.stages import (
     linear,
     linear_heads,
     linear_routed,
+    narrow_cache,
     norm_gated,
     norm_groups,
     norm_latents,
     norm_rows,
+    norm_values,
     norm_width,
     pick_rows,
     quantize_activated,
@@ -58,15 +65,29 @@ from tinychat.engine.stages import (
     quantize_routed,
     quantize_routed_gated,
     rope_append,
+    rotate_queries,
+    scale_choices,
+    scale_rows,
     scan_steps,
     short_convolution,
     split_queries,
     step_factors,
     take_gates,
+    take_inputs,
+    wide_cache,
 )
 from tinychat.engine.wiring import by_kind, unless
 from tinychat.kernels.buffers import NoLatents
-from tinychat.kernels.variants import NoNorm, NoPositions, NoShared, SigmoidRouter, Unchanged
+from tinychat.kernels.variants import (
+    NoEnd,
+    NoInputs,
+    NoNorm,
+    NoPositions,
+    NoShared,
+    ScaledRouter,
+    SigmoidRouter,
+    Unchanged,
+)
 from tinychat.kernels.weights import ADD, STORE, PerLayer
 
 
@@ -74,7 +95,7 @@ def forward(team, p, sizes, cache, s, attention, batch, logits):
     """Run a batch's rows, appending to the cache; leave logits of those that are wanted."""
     embed_ids(team, p, sizes, s, batch)
     for layer in range(sizes.num_hidden_layers):
-        run_layer(team, layer_of(p.layers, layer), sizes, cache, s, attention, batch)
+        run_layer(team, layer_of(p.layers, layer), p.inputs, sizes, cache, s, attention, batch)
     predict(team, p, sizes, s, batch, logits)
 
 
@@ -83,15 +104,17 @@ def embed_ids(team, p, sizes, s, batch):
     T = batch.counts[0]
     embed(team, T, p.embed_tokens, batch.ids, sizes, s.hidden)
     embed_positions(team, T, p.embed_positions, batch.positions, s.hidden)
-    norm_embedding(team, T, p.embed_norm, sizes, s.hidden)
+    norm_embedding(team, T, p.embed_norm, sizes, s)
+    project_inputs(team, T, p.inputs, sizes, s)
 
 
-def run_layer(team, w, sizes, cache, s, attention, batch):
+def run_layer(team, w, inputs, sizes, cache, s, attention, batch):
     """Add to the residual stream what attention gives, or what stands in its place, and then what the MLP gives."""
     T = batch.counts[0]
     begin_parallel(team, T, w.mlp, sizes, s)
     run_mixer(team, T, w.mixer, sizes, layer_cache(cache, w.cache_layer), s, attention, batch)
     run_mlp(team, T, w.mlp, sizes, s)
+    end_layer(team, T, w.end, inputs, batch, sizes, s)
 
 
 def predict(team, p, sizes, s, batch, logits):
@@ -110,9 +133,24 @@ def embed_positions(team, T, vectors, positions, hidden):
 
 
 @unless(norm=NoNorm)
-def norm_embedding(team, T, norm, sizes, hidden):
+def norm_embedding(team, T, norm, sizes, s):
     """Norm the embeddings."""
-    norm_rows(team, T, norm, sizes, hidden)
+    norm_rows(team, T, norm, sizes, s.hidden)
+
+
+@norm_embedding.where(norm=DraftInput)
+def _(team, T, norm, sizes, s):
+    quantize_normed(team, T, s.hidden, norm.embedding_norm, sizes, norm.embedding_proj, s)
+    linear(team, T, norm.embedding_proj, s, s.hidden, STORE)
+    quantize_normed(team, T, s.last_hidden, norm.hidden_norm, sizes, norm.hidden_proj, s)
+    linear(team, T, norm.hidden_proj, s, s.hidden, ADD)
+
+
+@unless(inputs=NoInputs)
+def project_inputs(team, T, inputs, sizes, s):
+    """Project the embeddings to the inputs of all layers."""
+    quantize_normed(team, T, s.hidden, inputs.before, sizes, inputs.projection, s)
+    linear(team, T, inputs.projection, s, s.inputs, STORE)
 
 
 @by_kind
@@ -206,12 +244,44 @@ def _(team, T, w, sizes, kv, s, attention, batch):
     linear(team, T, w.out_proj, s, s.hidden, ADD)
 
 
+@run_mixer.where(w=VariedAttention)
+def _(team, T, w, sizes, kv, s, attention, batch):
+    begin_attention(team, T, w.keys, w, sizes, kv, s, batch)
+    attend(team, batch, s.qkv, sizes, w.window, w.scoring, kv, attention, s.attended)
+    quantize_plain(team, T, s.attended, w.o_proj, s)
+    add_branch(team, T, w.o_proj, w.post_self_attn_layernorm, sizes, s)
+
+
 @run_mixer.where(w=PerLayer)
 def _(team, T, w, sizes, kv, s, attention, batch):
     if w.indices >= 0:
-        run_mixer(team, T, w.first, sizes, kv, s, attention, batch)
+        run_mixer(team, T, w.first, sizes, narrow_cache(kv), s, attention, batch)
     else:
-        run_mixer(team, T, w.second, sizes, kv, s, attention, batch)
+        run_mixer(team, T, w.second, sizes, wide_cache(kv), s, attention, batch)
+
+
+@by_kind
+def begin_attention(team, T, keys, w, sizes, kv, s, batch):
+    """Compute queries, and append keys and values, which are normed."""
+    quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, keys.qkv_proj, s)
+    linear(team, T, keys.qkv_proj, s, s.qkv, STORE)
+    norm_values(team, T, s.qkv, sizes, kv)
+    rope_append(team, T, batch, s.qkv, w.q_norm, keys.k_norm, w.angles, w.rotary_dim, sizes, kv)
+
+
+@begin_attention.where(keys=OthersKeys)
+def _(team, T, keys, w, sizes, kv, s, batch):
+    quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, keys.q_proj, s)
+    linear(team, T, keys.q_proj, s, s.qkv, STORE)
+    rotate_queries(team, T, batch, s.qkv, w.q_norm, w.angles, w.rotary_dim, sizes, kv)
+
+
+@begin_attention.where(keys=PerLayer)
+def _(team, T, keys, w, sizes, kv, s, batch):
+    if keys.indices >= 0:
+        begin_attention(team, T, keys.first, w, sizes, kv, s, batch)
+    else:
+        begin_attention(team, T, keys.second, w, sizes, kv, s, batch)
 
 
 @unless(norm=NoNorm)
@@ -248,7 +318,7 @@ def _(team, T, mlp, sizes, s):
 @by_kind
 def end_mlp(team, T, mlp, sizes, s):
     """Run an MLP's activation and last linear, and add the result to the residual stream."""
-    quantize_gated(team, T, s.gate_up, mlp.activation, sizes.intermediate_size, mlp.down_proj, s)
+    quantize_gated(team, T, s.gate_up, mlp.activation, mlp.size, mlp.down_proj, s)
     add_branch(team, T, mlp.down_proj, mlp.post_mlp_layernorm, sizes, s)
 
 
@@ -290,8 +360,26 @@ def _(team, T, mlp, sizes, s):
 
 @run_mlp.where(mlp=ExpertMlp)
 def _(team, T, mlp, sizes, s):
+    run_experts(team, T, mlp, mlp.post_attention_layernorm, s.hidden, sizes, s)
+
+
+@run_mlp.where(mlp=MixedMlp)
+def _(team, T, mlp, sizes, s):
+    begin_mlp(team, T, mlp.mlp, sizes, s)
+    quantize_gated(team, T, s.gate_up, mlp.mlp.activation, mlp.mlp.size, mlp.mlp.down_proj, s)
+    linear(team, T, mlp.mlp.down_proj, s, s.branch, STORE)
+    norm_rows(team, T, mlp.mlp.post_mlp_layernorm, sizes, s.branch)
+    clear_rows(team, T, s.hidden, s.last_hidden)
+    run_experts(team, T, mlp.experts, mlp.router_norm, s.last_hidden, sizes, s)
+    add_normed(team, T, s.last_hidden, mlp.experts_norm, sizes, s.branch)
+    add_normed(team, T, s.branch, mlp.norm, sizes, s.hidden)
+
+
+@by_kind
+def run_experts(team, T, mlp, router_norm, out, sizes, s):
+    """Add to rows what the experts give that the router chooses."""
     shared, e = sizes.shared_intermediate_size > 0, s.experts
-    quantize_normed(team, T, s.hidden, mlp.post_attention_layernorm, sizes, mlp.router, e.routing)
+    quantize_normed(team, T, s.hidden, router_norm, sizes, mlp.router, e.routing)
     linear(team, T, mlp.router, e.routing, e.logits, STORE)
     route(team, T, mlp.routing, sizes, e)
     group_rows(team, T, e)
@@ -300,7 +388,7 @@ def _(team, T, mlp, sizes, s):
     linear_routed(team, mlp.gate_up_proj, e.gate_up, s.tiles, e)
     quantize_routed_gated(team, T, mlp.activation, sizes.expert_intermediate_size, mlp.down_proj, s.rows, e)
     linear_routed(team, mlp.down_proj, e.down, s.tiles, e)
-    add_routed(team, T, shared, s.branch, s.hidden, e)
+    add_routed(team, T, shared, s.branch, out, e)
 
 
 @by_kind
@@ -314,6 +402,12 @@ def _(team, T, routing, sizes, e):
     choose_scored(team, T, routing.bias, sizes, e)
 
 
+@route.where(routing=ScaledRouter)
+def _(team, T, routing, sizes, e):
+    choose_experts(team, T, sizes, e)
+    scale_choices(team, T, routing.scale, e)
+
+
 @unless(shared=NoShared)
 def run_shared(team, T, mlp, shared, sizes, s):
     """Run the expert that all tokens pass; leave what it gives in `s.branch`."""
@@ -321,6 +415,23 @@ def run_shared(team, T, mlp, shared, sizes, s):
     linear(team, T, shared.gate_up_proj, s, s.gate_up, STORE)
     quantize_gated(team, T, s.gate_up, mlp.activation, sizes.shared_intermediate_size, shared.down_proj, s)
     linear(team, T, shared.down_proj, s, s.branch, STORE)
+
+
+@unless(end=NoEnd)
+def end_layer(team, T, end, inputs, batch, sizes, s):
+    """Add the layer's own input to the residual stream, and multiply that."""
+    add_input(team, T, end.input, inputs, batch, sizes, s)
+    scale_rows(team, T, end.scale, s.hidden)
+
+
+@unless(w=NoInputs)
+def add_input(team, T, w, inputs, batch, sizes, s):
+    """Add to the residual stream what its gates let through of the layer's own input."""
+    quantize_normed(team, T, s.hidden, inputs.before, sizes, w.gate, s)
+    linear(team, T, w.gate, s, s.gate_up, STORE)
+    take_inputs(team, T, inputs.table, batch.ids, s.inputs, inputs.norm, w.layer, sizes, s.gate_up)
+    quantize_gated(team, T, s.gate_up, w.activation, sizes.layer_input_size, w.projection, s)
+    add_branch(team, T, w.projection, w.norm, sizes, s)
 
 
 @unless(cap=Unchanged)

@@ -49,6 +49,31 @@ class NamedVector:
         return NamedVector(self.layout, self.layers[index : index + 1])
 
 
+@dataclass(slots=True)
+class NamedCache:
+    """A layer of the KV cache: its heads, their size, and bytes of a position.
+
+    Where other layers read it, a pass in NumPy leaves keys and values of each text in `held`.
+    """
+
+    heads: int
+    head_dim: int
+    bytes: int
+    is_shared: bool
+    held: Any = None
+
+
+def named_caches(config: ModelConfig, position_bytes: int = 0) -> list[NamedCache]:
+    """Return the layers of the KV cache; position_bytes : of a position in all of them."""
+    sources = config.varied.sources if config.varied else ()
+    shapes = [(heads, size) for layers, heads, size in config.cache_shapes for _ in range(layers)]
+    numbers = sum(heads * size for heads, size in shapes)
+    return [
+        NamedCache(heads, size, position_bytes * heads * size // numbers, sources.count(layer) > 1)
+        for layer, (heads, size) in zip(config.cache_layers, shapes, strict=True)
+    ]
+
+
 class NamedTensors:
     """The names of a configuration's tensors; the methods are those of `engine.parameters.FolderTensors`."""
 
@@ -67,7 +92,8 @@ class NamedTensors:
 
     def norm(self, name: str, layers: Sequence[int] = (0,)) -> NamedVector | NoNorm:
         """Return a norm."""
-        return NamedVector(self._norms[name], tuple(layers)) if name in self._norms else NoNorm()
+        norm = self._norms.get(name)
+        return NamedVector(norm, tuple(layers)) if norm and any(map(norm.is_in, layers)) else NoNorm()
 
     def vectors(self, name: str, factor: float = 1.0) -> Any:
         """Return other vectors, without the factor."""

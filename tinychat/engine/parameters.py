@@ -8,17 +8,25 @@ import numpy as np
 from tinychat.engine.arguments import (
     Attention,
     DeltaLayer,
+    DraftInput,
     ExpertMlp,
     GatedAttention,
     GatedMlp,
     LatentAttention,
     Layer,
+    LayerEnd,
+    LayerInput,
+    LayerInputs,
     MambaLayer,
+    MixedMlp,
     ModelDims,
+    OthersKeys,
+    OwnKeys,
     ParallelMlp,
     Parameters,
     PlainMlp,
     ShortConvolution,
+    VariedAttention,
 )
 from tinychat.engine.named_tensors import NamedTensors
 from tinychat.engine.passthrough_parameters import passthrough_weight
@@ -30,12 +38,15 @@ from tinychat.kernels.variants import (
     Gelu,
     GeluTanh,
     LayerNorm,
+    NoEnd,
+    NoInputs,
     NoNorm,
     NoPositions,
     NoShared,
     Relu,
     Relu2,
     RmsNorm,
+    ScaledRouter,
     Shared,
     SigmoidRouter,
     Silu,
@@ -45,13 +56,16 @@ from tinychat.kernels.variants import (
     WidthNorm,
 )
 from tinychat.kernels.weights import Float32Weight, Int4Weight, Int8Weight, PerLayer, SplitWeight
+from tinychat.models.architectures import norms
 from tinychat.models.config import ModelConfig
 from tinychat.models.delta_net import GATES
+from tinychat.models.draft_head import INPUT_NORMS, INPUTS
 from tinychat.models.experts import ROUTER, Experts
 from tinychat.models.folder import ModelFolder
 from tinychat.models.layout import FREQUENT, stored_linears
 from tinychat.models.mamba import STEPS, Mamba
 from tinychat.models.passthrough import NATIVE
+from tinychat.models.varied_layers import LAYER_INPUTS, VariedLayers
 
 NO_WINDOW = 2**31
 LOG2_E = 1.4426950408889634
@@ -71,6 +85,7 @@ class FolderTensors:
     def __init__(self, folder: ModelFolder) -> None:
         self._folder, self._config, self._tensors = folder, folder.config, folder.tensors
         self._stacks = {linear.name: linear.stack for linear in stored_linears(folder.config, folder.quantization)}
+        self._norms = {norm.name: norm for norm in norms(folder.config)}
 
     def embedding(self) -> Any:
         """Return the embedding, whose first rows may be stored apart."""
@@ -88,8 +103,11 @@ class FolderTensors:
         return kind(*(self._tensors[f"{name}.{part}"] for part in parts), bias)
 
     def norm(self, name: str, layers: Sequence[int] | None = None) -> Any:
-        """Return the norms of some layers, or one outside of them; `NoNorm` where the model has none."""
-        if name not in self._tensors:
+        """Return the norms of some layers, or one outside of them; `NoNorm` where the model has none.
+
+        Where only some of the layers have one, the others get any, which is not read.
+        """
+        if name not in self._tensors or not (layers is None or any(map(self._norms[name].is_in, layers))):
             return NoNorm()
         gain = self._tensors[name]
         parts = [gain]
@@ -97,6 +115,8 @@ class FolderTensors:
             parts.append(self._tensors.get(f"{name}.bias", np.zeros_like(gain)))
         if layers is None:
             parts = [part.reshape(-1) for part in parts]
+        elif at := self._norms[name].at:
+            parts = [part[[at.index(layer) if layer in at else 0 for layer in layers]] for part in parts]
         elif 0 < len(layers) < len(gain):
             parts = [part[list(layers)] for part in parts]
         return LayerNorm(*parts) if self._config.layer_norm else RmsNorm(*parts)
@@ -131,11 +151,13 @@ def parameters_of(config: ModelConfig, tensors: Tensors) -> Parameters:
     return Parameters(
         embed_tokens=tensors.embedding(),
         embed_positions=tensors.positions(),
-        embed_norm=tensors.norm("embed_norm"),
+        embed_norm=_draft_input(tensors) if config.is_draft_head else tensors.norm("embed_norm"),
+        inputs=_layer_inputs(config, tensors),
         layers=Layer(
-            mixer=_per_layer(L, config.attention_layers, _attention(config, tensors), _other_mixer(config, tensors)),
-            cache_layer=np.array(_cache_layers(config), np.int64),
+            mixer=_mixer(config, tensors),
+            cache_layer=np.array([config.cache_layer(layer) for layer in range(L)], np.int64),
             mlp=_mlp(config, tensors),
+            end=_layer_end(config, tensors),
         ),
         norm=tensors.norm("norm"),
         lm_head=tensors.embedding() if config.tie_word_embeddings else tensors.weight("lm_head"),
@@ -143,9 +165,65 @@ def parameters_of(config: ModelConfig, tensors: Tensors) -> Parameters:
     )
 
 
-def _cache_layers(config: ModelConfig) -> list[int]:
-    cached = config.cache_layers
-    return [cached.index(layer) if layer in cached else 0 for layer in range(config.num_hidden_layers)]
+def _draft_input(tensors: Tensors) -> DraftInput:
+    embedding, hidden = zip(map(tensors.norm, INPUT_NORMS), map(tensors.weight, INPUTS))
+    return DraftInput(*embedding, *hidden)
+
+
+def _layer_inputs(config: ModelConfig, tensors: Tensors) -> LayerInputs | NoInputs:
+    if config.varied is None or not config.varied.input_size:
+        return NoInputs()
+    projection, norm = tensors.weight("inputs_proj"), tensors.vectors("inputs_norm")
+    return LayerInputs(NoNorm(), projection, norm, tensors.weight(LAYER_INPUTS))
+
+
+def _layer_end(config: ModelConfig, tensors: Tensors) -> LayerEnd | NoEnd:
+    if config.varied is None:
+        return NoEnd()
+    layers = range(config.num_hidden_layers)
+    found = (
+        LayerInput(
+            tensors.weight("input_gate"),
+            _activation(config, layers),
+            np.array(layers, np.int64),
+            tensors.weight("input_proj"),
+            tensors.norm("input_norm", layers),
+        )
+        if config.varied.input_size
+        else NoInputs()
+    )
+    return LayerEnd(found, tensors.vectors("layer_scale"))
+
+
+def _mixer(config: ModelConfig, tensors: Tensors) -> Any:
+    """Return what mixes positions, of all layers."""
+    L = config.num_hidden_layers
+    if (varied := config.varied) is not None:
+        narrow, wide = (
+            _varied_attention(config, tensors, varied, layers, kind)
+            for layers, kind in ((varied.narrow, ""), (varied.wide, "wide_"))
+        )
+        return _per_layer(L, varied.narrow, narrow, wide)
+    return _per_layer(L, config.attention_layers, _attention(config, tensors), _other_mixer(config, tensors))
+
+
+def _varied_attention(
+    config: ModelConfig, tensors: Tensors, varied: VariedLayers, layers: tuple[int, ...], kind: str
+) -> VariedAttention:
+    own = [layers.index(layer) for layer in varied.owners(layers)]
+    of_own = OwnKeys(tensors.weight(f"{kind}qkv_proj"), tensors.vectors(f"{kind}k_norm"))
+    of_others = OthersKeys(tensors.weight(f"{kind}query_proj")) if len(own) < len(layers) else None
+    return VariedAttention(
+        keys=_per_layer(len(layers), own, of_own, of_others),
+        input_layernorm=tensors.norm("input_layernorm", layers),
+        q_norm=tensors.vectors(f"{kind}q_norm"),
+        angles=np.array([config.angle_sets[layer] for layer in layers], np.int64),
+        rotary_dim=np.array([config.rotary_dims[layer] for layer in layers], np.int64),
+        window=np.array([config.sliding_windows[layer] or NO_WINDOW for layer in layers], np.int64),
+        scoring=_scoring(config, tensors),
+        o_proj=tensors.weight(f"{kind}o_proj"),
+        post_self_attn_layernorm=tensors.norm("post_self_attn_layernorm", layers),
+    )
 
 
 def _per_layer(L: int, layers: Sequence[int], first: Any, second: Any) -> Any:
@@ -250,22 +328,48 @@ def _mamba(net: Mamba, tensors: Tensors) -> MambaLayer:
 def _mlp(config: ModelConfig, tensors: Tensors) -> Any:
     """Return the MLPs of all layers, of which some or all may have experts."""
     L, experts = config.num_hidden_layers, config.experts
+    if config.varied is not None and config.varied.wide_mlps:
+        narrow = _dense_mlp(config, tensors, config.varied.narrow_mlps)
+        wide = _dense_mlp(config, tensors, config.varied.wide_mlps, "wide_", 2)
+        return _per_layer(L, config.varied.narrow_mlps, narrow, wide)
     if experts is None:
-        return _dense_mlp(config, tensors, range(L))
+        mlp = _dense_mlp(config, tensors, range(L))
+        if not config.normed_after:
+            return mlp
+        assert isinstance(mlp, GatedMlp)
+        # Both kinds have the weights of all layers, of which each layer reads its own.
+        indices = np.array([~layer if layer in config.normed_after else layer for layer in range(L)], np.int64)
+        before = mlp._replace(post_mlp_layernorm=NoNorm())
+        return PerLayer(indices, before, mlp._replace(post_attention_layernorm=NoNorm()))
+    if config.varied is not None:
+        beside = _dense_mlp(config, tensors, range(L))
+        assert isinstance(beside, GatedMlp)
+        return MixedMlp(
+            beside._replace(post_mlp_layernorm=tensors.norm("mlp_norm", range(L))),
+            _expert_mlp(config, tensors, experts)._replace(
+                post_attention_layernorm=tensors.norm("before_experts", range(L)),
+                routing=ScaledRouter(tensors.vectors("expert_scale")),
+            ),
+            tensors.norm("router_norm", range(L)),
+            tensors.norm("experts_norm", range(L)),
+            tensors.norm("post_mlp_layernorm", range(L)),
+        )
     dense = experts.dense_layers(L)
     dense_mlp = _dense_mlp(config, tensors, dense) if dense else None
     return _per_layer(L, experts.layers, _expert_mlp(config, tensors, experts), dense_mlp)
 
 
-def _dense_mlp(config: ModelConfig, tensors: Tensors, layers: Sequence[int]) -> GatedMlp | PlainMlp | ParallelMlp:
-    parts = (
+def _dense_mlp(
+    config: ModelConfig, tensors: Tensors, layers: Sequence[int], kind: str = "", width: int = 1
+) -> GatedMlp | PlainMlp | ParallelMlp:
+    first = (
         tensors.norm("post_attention_layernorm", layers),
-        tensors.weight("gate_up_proj" if config.gated else "up_proj"),
+        tensors.weight(f"{kind}gate_up_proj" if config.gated else "up_proj"),
         _activation(config, layers),
-        tensors.weight("down_proj"),
-        tensors.norm("post_mlp_layernorm", layers),
     )
-    mlp = GatedMlp(*parts) if config.gated else PlainMlp(*parts)
+    last = tensors.weight(f"{kind}down_proj"), tensors.norm("post_mlp_layernorm", layers)
+    sizes = np.full(len(layers), width * config.intermediate_size, np.int64)
+    mlp = GatedMlp(*first, sizes, *last) if config.gated else PlainMlp(*first, *last)
     return ParallelMlp(mlp) if config.parallel else mlp
 
 
@@ -299,7 +403,8 @@ def dims_of(config: ModelConfig) -> ModelDims:
         shared = found.shared_intermediate_size, found.norm_topk_prob, found.shared_gate
         experts = found.intermediate_size, *shared, found.n_group, found.topk_group
     states = (net.key_heads, net.value_heads, net.key_dim, net.value_dim, net.taps) if net else (0,) * 5
-    ranks = (latents.kv_lora_rank, latents.qk_nope_head_dim, latents.v_head_dim) if latents else ()
+    delta = config.delta_net
+    ranks = (latents.kv_lora_rank, latents.qk_nope_head_dim, latents.v_head_dim) if latents else (0,) * 3
     return ModelDims(
         config.num_hidden_layers,
         config.num_attention_heads,
@@ -310,5 +415,8 @@ def dims_of(config: ModelConfig) -> ModelDims:
         np.float32(config.embedding_multiplier),
         *experts,
         *states,
+        np.float32(delta.rate_scale if delta else 1.0),
+        np.float32(delta.norm_eps if delta else 0.0),
+        config.varied.input_size if config.varied else 0,
         *ranks,
     )

@@ -6,6 +6,9 @@ from collections.abc import Sequence as SequenceOf
 from operator import index
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tinychat.engine.cache import KVCache
 from tinychat.engine.ids import exact_ids
 from tinychat.errors import ContextError, SettingError
@@ -18,10 +21,13 @@ class ScheduledChunk(NamedTuple):
     ids: SequenceOf[int]
     sequence_length: int  # positions that the whole prompt will take, of which the ids may be a part
     outputs: int = 1  # after how many of the last ids to give logits
+    # For a draft head, the larger model's hidden states before the ids, behind its last norm: float32 [ids, D].
+    hidden: NDArray[np.float32] | None = None
 
     def exact(self) -> ScheduledChunk:
         """Return the span with plain integers: see `exact_ids`."""
-        return ScheduledChunk(self.cache, exact_ids(self.ids), index(self.sequence_length), index(self.outputs))
+        ids, length, outputs = exact_ids(self.ids), index(self.sequence_length), index(self.outputs)
+        return self._replace(ids=ids, sequence_length=length, outputs=outputs)
 
     def check(self) -> None:
         """Refuse ids that do not fit into the cache, with a ContextError, and outputs after more ids than there are."""

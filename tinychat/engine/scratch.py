@@ -50,13 +50,13 @@ def allocate_scratch(
         experts=NoExperts(),
         latents=NoLatents(),
         states=NoStates(),
-        **floats("hidden", "last_hidden", "qkv", "attended", "gate_up", "branch"),
+        **floats("hidden", "last_hidden", "qkv", "attended", "gate_up", "branch", "inputs"),
     )
     if config.latents:
         x = activations(config, quantization, config.num_attention_heads * tokens * widths.latents.x.columns)
         arrays = floats("down", "low", "queries", "values", widths=widths.latents)
         scratch = scratch._replace(latents=LatentScratch(x, **arrays))
-    if config.state_layers:
+    if config.state_layers or config.gated_attention:
         inputs = FloatActivations(np.zeros(tokens * widths.states.inputs.x.columns, np.float32))
         arrays = floats("gates", "factors", "out", "heads", widths=widths.states)
         scratch = scratch._replace(states=DeltaScratch(inputs=FloatScratch(inputs, rows, tiles), **arrays))
@@ -97,8 +97,8 @@ def activations(
 
 def allocate_attention(config: ModelConfig, context_size: int, threads: int, kv: str) -> AttentionScratch:
     """Return attention's scratch for sequences of up to `context_size` tokens."""
-    slots = max_partials(context_size, threads)
-    return attention_scratch(kv, config.head_dim, threads, slots, value_dim=config.value_dim)
+    slots, largest = max_partials(context_size, threads), max(size for _, _, size in config.cache_shapes)
+    return attention_scratch(kv, largest, threads, slots, value_dim=largest if config.varied else config.value_dim)
 
 
 def allocate_batch(config: ModelConfig, chunk_size: int, stages: int) -> Batch:

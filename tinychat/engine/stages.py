@@ -15,6 +15,7 @@ FLOAT = 4  # bytes
 # What profiles call the inputs of linears that take them as they are.
 PLAIN_INPUTS = {
     "o_proj": "quantize attention",
+    "wide_o_proj": "quantize attention",
     "q_b_proj": "quantize latents",
     "conv_out_proj": "quantize convolution",
     "delta_out_proj": "quantize states",
@@ -36,7 +37,19 @@ def layer_of(stacked, layer):
 
 @compiled_by("kv")
 def layer_cache(cache, layer):
-    """Return one layer of a cache."""
+    """Return one layer of a cache; outside of compiled code, of a list of `NamedCache`."""
+    return cache[layer] if cache else None
+
+
+@compiled_by("kv")
+def narrow_cache(cache):
+    """Return the layer's cache where heads are narrow."""
+    return cache
+
+
+@compiled_by("kv")
+def wide_cache(cache):
+    """Return the layer's cache where heads are wide."""
     return cache
 
 
@@ -55,8 +68,8 @@ def add_positions(counter, T, vectors, positions, hidden):
 
 @stage("norms")
 def norm_rows(counter, T, norm, sizes, hidden):
-    """Norm the embeddings."""
-    counter.note("end of embedding", T * sizes.hidden_size * 3 * FLOAT, T * sizes.hidden_size)
+    """Norm the embeddings, or what a branch gives."""
+    counter.note("norms of rows", T * sizes.hidden_size * 3 * FLOAT, T * sizes.hidden_size)
 
 
 @stage("inputs")
@@ -114,18 +127,34 @@ def norm_width(counter, T, qkv, norm, sizes):
 @stage("rope")
 def rope_append(counter, T, batch, qkv, q_gain, k_gain, angles, rotary_dim, sizes, cache):
     """Rotate queries and keys, append keys and values to the cache."""
-    H, G, d = counter.heads
+    H, G, d = sizes.num_attention_heads, cache.heads, cache.head_dim
     qkv.need(padded((H + 2 * G) * d, LANES) + LANES)
     counter.note("rope and append", T * (H + 2 * G) * d * FLOAT, T * (H + G) * d * 2)
+
+
+@stage("rope")
+def norm_values(counter, T, qkv, sizes, cache):
+    """Norm the values of each head, without gains."""
+    size = cache.heads * cache.head_dim
+    counter.note("norms of values", T * size * 2 * FLOAT, T * size * 2)
+
+
+@stage("rope")
+def rotate_queries(counter, T, batch, qkv, q_gain, angles, rotary_dim, sizes, cache):
+    """Rotate queries, where a layer has no keys and values of its own."""
+    size = sizes.num_attention_heads * cache.head_dim
+    qkv.need(padded(size, LANES) + LANES)
+    counter.note("rope and append", T * size * FLOAT, T * size * 2)
 
 
 @stage("attend")
 def attend(counter, batch, qkv, sizes, window, scoring, cache, scratch, out):
     """Attend to all positions of the cache that are in the window."""
-    H, _, d = counter.heads
+    H, d = sizes.num_attention_heads, cache.head_dim
     out.need(H * d)
     seen = int(np.minimum(batch.positions + 1, window).sum())
-    counter.note("attention", (int(batch.positions[-1]) + 1) * cache, seen * H * (d + counter.config.value_dim))
+    values = d if counter.config.varied else counter.config.value_dim
+    counter.note("attention", (int(batch.positions[-1]) + 1) * cache.bytes, seen * H * (d + values))
 
 
 @stage("latent")
@@ -252,6 +281,21 @@ def add_normed(counter, T, branch, norm, sizes, hidden):
     counter.note("norms after", T * sizes.hidden_size * 3 * FLOAT, T * sizes.hidden_size * 4)
 
 
+@stage("layer_inputs")
+def take_inputs(counter, T, table, ids, projected, gain, layer, sizes, gate_up):
+    """Write a layer's inputs behind the gates of each token."""
+    size = sizes.layer_input_size
+    gate_up.need(size + max(size, counter.columns(table)) + LANES)
+    counter.note("inputs of layers", T * (counter.bytes(table) // table.rows + 3 * size * FLOAT), T * size * 4)
+
+
+@stage("layer_inputs")
+def scale_rows(counter, T, factor, hidden):
+    """Multiply the residual stream by a number."""
+    D = counter.config.hidden_size
+    counter.note("factors of layers", T * D * 2 * FLOAT, T * D)
+
+
 @stage("experts")
 def choose_experts(counter, T, sizes, e):
     """Choose the experts of each token."""
@@ -266,6 +310,13 @@ def choose_scored(counter, T, bias, sizes, e):
     count, chosen = counter.experts
     e.logits.need(2 * padded(count, LANES) + sizes.n_group)
     counter.note("choice of experts", T * count * 4 * FLOAT, T * count * (3 + chosen))
+
+
+@stage("experts")
+def scale_choices(counter, T, scale, e):
+    """Multiply the weights of chosen experts by numbers of their own."""
+    _, chosen = counter.experts
+    counter.note("choice of experts", T * chosen * 3 * FLOAT, T * chosen)
 
 
 @stage("experts")
@@ -300,6 +351,13 @@ def linear_routed(counter, weight, out, buffers, e):
     count, chosen = counter.experts
     rows = counter.T * chosen
     counter.note(weight.name, counter.bytes(weight) // count * min(count, rows), rows * weight.rows * weight.columns)
+
+
+@stage("experts")
+def clear_rows(counter, T, hidden, out):
+    """Write zeros to rows."""
+    out.need(hidden.columns)
+    counter.note("sum of experts", T * counter.config.hidden_size * FLOAT)
 
 
 @stage("experts")

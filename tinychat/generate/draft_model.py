@@ -21,6 +21,7 @@ from tinychat.errors import CacheFullError
 from tinychat.generate.drafts import DEFAULT_CHANCES, MEMORY, WEIGHT, WORTHWHILE, Drafts, DraftText, Guess, RowCosts
 
 if TYPE_CHECKING:
+    from tinychat.engine.scheduled_chunk import ScheduledChunk
     from tinychat.engine.sequence import Sequence as TokenSequence
     from tinychat.generate.sequence import Logits
 
@@ -154,7 +155,7 @@ class ModelDrafts(Drafts):
 
     def _warm_up(self) -> None:
         """Run some steps: the first one reads the weights into memory, and its time says nothing of the others."""
-        text = ModelText(self._sequence.another())
+        text = self.new_text()
         for step in range(WARM_UP + 1):
             self._run([text], [[0]])
             if step == 0:
@@ -162,7 +163,7 @@ class ModelDrafts(Drafts):
         text.sequence.evict()
         self._sequence.engine.rest()
 
-    def new_text(self) -> DraftText:
+    def new_text(self) -> ModelText:
         """Return the text of another reply."""
         return ModelText(self._sequence.another())
 
@@ -267,11 +268,13 @@ class ModelDrafts(Drafts):
             text.propose(token_id, kind)
             draft.chance *= self.chance(kind)
 
+    def _span(self, text: ModelText, ids: Sequence[int]) -> ScheduledChunk:
+        return text.sequence.span(ids, len(text.sequence.ids) + len(ids))
+
     def _run(self, texts: Sequence[ModelText], ids: Sequence[Sequence[int]]) -> list[Logits]:
         """Run ids of the sequences in one step; return the logits after the last of each."""
         started = perf_counter()
-        spans = [text.sequence.span(some, len(text.sequence.ids) + len(some)) for text, some in zip(texts, ids)]
-        logits = self._sequence.engine.run(spans)
+        logits = self._sequence.engine.run([self._span(text, some) for text, some in zip(texts, ids)])
         self._steps.note(sum(map(len, ids)), perf_counter() - started)
         return logits
 

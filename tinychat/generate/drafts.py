@@ -12,9 +12,13 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from tinychat.engine.engine import Engine
 
 Guess = Callable[[NDArray[np.float32], Sequence[int]], int]
 """Returns the id that a reply would choose by logits, float32 [vocab_size], after ids that may come before it."""
@@ -194,6 +198,12 @@ class Drafts:
         for _, _, i in offers[:best]:
             counts[i] += 1
         return counts
+
+    def follow(self, rows: Sequence[tuple[DraftText | None, int, int]], engine: Engine) -> None:
+        """Take what is wanted of the step that `engine` has run.
+
+        rows : for each sequence, its text, the position of its first row, and how many rows it had.
+        """
 
     def note_pass(self, rows: int, seconds: float) -> None:
         """Count a pass that only wrote replies."""

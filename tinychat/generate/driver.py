@@ -63,13 +63,10 @@ class Driver:
         self._lock = threading.RLock()
         self._prompt_budget = prompt_budget
         self._waiting: deque[Run] = deque()
-        # In the order in which they were submitted.
-        self._running: list[Run] = []
+        self._running: list[Run] = []  # in the order in which they were submitted
         self._dropped: deque[Run] = deque()
-        # Until a run ends, no other begins.
-        self._is_full = self._is_closed = False
-        # One thread steps; others wait here for the events of their runs.
-        self._turn, self._is_led = threading.Condition(), False
+        self._is_full = self._is_closed = False  # full: until a run ends, no other begins
+        self._turn, self._is_led = threading.Condition(), False  # one thread steps; others wait for their events
         # Runs with listeners: a thread of the driver's steps, as long as there are any.
         self._listened: list[Run] = []
         self._thread: threading.Thread | None = None
@@ -230,8 +227,10 @@ class Driver:
         seconds = perf_counter() - started
         rows = sum([len(part.span.ids) for part in parts])
         self.rows += rows
-        if self.drafts is not None and rows and None not in [part.draft for part in parts]:
-            self.drafts.note_pass(rows, seconds)
+        if self.drafts is not None:
+            self.drafts.follow([part.rows for part in parts], self.engine)
+            if rows and None not in [part.draft for part in parts]:
+                self.drafts.note_pass(rows, seconds)
         for part, rows_of_part in zip(parts, logits):
             self._accept(part, rows_of_part, seconds)
 
@@ -249,6 +248,7 @@ class Driver:
             self._waiting.remove(run)
             taken = self._idle.take(run.reply.prompt.previous or run.base, bool(self._running))
             run.sequence, run.text = taken or (self._another(), None)
+            run.text = run.text or (self.drafts.new_text() if self.drafts else None)
             self._running.append(run)
 
     def _begin(self) -> bool:

@@ -19,6 +19,7 @@ from tinychat.generate.drafts import Drafts
 from tinychat.generate.driver import Driver
 from tinychat.generate.generation_config import own_defaults
 from tinychat.generate.grammar import Constraint, Grammar
+from tinychat.generate.head_drafts import own_drafts
 from tinychat.generate.prompt import Prompt, check_prompt
 from tinychat.generate.reply import Reply
 from tinychat.generate.request import Request, RequestFields, as_request
@@ -67,9 +68,7 @@ class Model:
         embedder: Embedder | None = None,
     ) -> None:
         self.tokenizer = tokenizer
-        self.template = template
-        self.stop_ids = stop_ids
-        self.path = path
+        self.template, self.stop_ids, self.path = template, stop_ids, path
         self.own_defaults: Mapping[str, float] = own_defaults or {}
         self.embedder: Embedder = embedder or Embedder()
         self.writes: bool = embedder is None
@@ -129,7 +128,7 @@ class Model:
 
     def change_drafts(self, draft: bool | Model) -> None:
         """Switch drafts on or off, or let a smaller model write them, too; `SettingError` if its vocabulary differs."""
-        drafts = Drafts() if draft else None
+        drafts = own_drafts(self.sequence) if draft is True else None
         if isinstance(draft, Model):
             draft.check_writes()
             if not self.tokenizer.agrees_with(draft.tokenizer):
@@ -446,5 +445,6 @@ def load_folder(
         template = load_template(folder, tokenizer)
         ends, advised = stop_ids(folder, tokenizer, template), own_defaults(folder)
         embedder = read_embedder(folder) or (None if engine.config.writes else Embedder())
-    drafts = Drafts() if draft else None
-    return Model(new_sequence(engine, context), tokenizer, template, ends, folder, drafts, advised, embedder)
+        sequence = new_sequence(engine, context)
+        drafts = own_drafts(sequence, progress) if draft else None
+    return Model(sequence, tokenizer, template, ends, folder, drafts, advised, embedder)

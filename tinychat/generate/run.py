@@ -120,6 +120,12 @@ class ScheduledRun(NamedTuple):
     span: ScheduledChunk
     draft: list[int] | None
 
+    @property
+    def rows(self) -> tuple[DraftText | None, int, int]:
+        """The text of drafts, the position of the first row, and how many rows have run."""
+        count = len(self.span.ids)
+        return self.run.text, len(self.run.sequence.ids) - count, count
+
 
 def row_shares(left: list[int], rows: int) -> list[int]:
     """Return how many rows of a step each prompt gets by how many it has left, the oldest first."""

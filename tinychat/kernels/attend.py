@@ -15,7 +15,7 @@ from tinychat.kernels.attention import (
     visible_chunks,
 )
 from tinychat.kernels.jit import always_inline, inline
-from tinychat.kernels.kv import head_of, value_width
+from tinychat.kernels.kv import head_of, head_size, value_width
 from tinychat.kernels.sizes import BLOCK, CHUNK, ITEM_ROWS, ITEMS_PER_THREAD
 from tinychat.kernels.team import barrier, finish_stage, next_tile, share, stage
 from tinychat.kernels.team_queue import THREADS
@@ -166,7 +166,7 @@ def attend(team, batch, qkv, sizes, window, scoring, cache, scratch, out):
     a query sees, itself included; scoring : of `kernels.scores`; cache : a LayerCache, already appended to;
     out : float32 [>= T, >= H d], d of values.
     """
-    G, d, items = cache.keys.shape[2], sizes.head_dim, 0
+    G, d, items = cache.keys.shape[2], head_size(cache), 0
     group = sizes.num_attention_heads // G
     for sequence in range(batch.counts[SEQUENCES]):
         items += items_of(batch, sequence, G, group)

@@ -242,17 +242,17 @@ def add_vectors(item, cache, acc, row, v, first, low, high, ahead, rows, vectors
 
     first, ahead : elements at which the values of this block, and of the next one to prefetch, begin.
     """
-    values, padded = cache.values, cache.values.shape[4]
+    values, padded, width = cache.values, cache.values.shape[4], acc.shape[1]
     stride, step = BLOCK // per_factor(item.weights), per_lane(cache) // per_factor(item.weights)
-    index = row * padded + v * LANES
-    sums = load_tokens(acc, index, padded, vectors, rows)
+    index = row * width + v * LANES
+    sums = load_tokens(acc, index, width, vectors, rows)
     sums = scale_by_token(sums, item.rescale, row, rows)
     for s in range(low, high):
         for w in range(len(vectors)):
             prefetch_far(values, ahead + s * padded + (v + w) * LANES)
         value = load_rows(values, first + s * padded + v * LANES, LANES, vectors)
         sums = add_step(sums, value, item.weights, row * stride + s * step, 1, stride)
-    store_tokens(acc, index, padded, sums, rows)
+    store_tokens(acc, index, width, sums, rows)
 
 
 @inline

@@ -25,8 +25,15 @@ class CacheBuffers(NamedTuple):
     scales: np.ndarray
 
 
+class TwoCaches(NamedTuple):
+    """The same of layers whose heads are of two sizes, or of one layer of them: only the one of its size is read."""
+
+    narrow: Any
+    wide: Any
+
+
 class LayerCache(NamedTuple):
-    """The same, and the index of a layer."""
+    """Keys, values and scales of all blocks, and the index of a layer."""
 
     keys: np.ndarray
     values: np.ndarray
@@ -46,6 +53,11 @@ def empty_buffers(kv: str, blocks: int, layers: int, heads: int, d: int, value_d
         np.zeros((*stack, BLOCK // shared, padded), STORAGE[kv]),
         np.zeros((*stack, 2, BLOCK if kv == "int8" else 0), np.float32),
     )
+
+
+def caches_of(buffers: CacheBuffers | TwoCaches) -> tuple[CacheBuffers, ...]:
+    """Return the buffers of each size of heads."""
+    return (buffers.narrow, buffers.wide) if isinstance(buffers, TwoCaches) else (buffers,)
 
 
 class Moves(NamedTuple):

@@ -151,7 +151,8 @@ def delta_factors(team, T, gates, log_decay, bias, x, sizes, factors):
         speed = exp2(splat_f32(log_decay[h]) * LOG2_E)
         time = softplus(splat_f32(load_one(gates, row + heads + h) + bias[h]))
         store_one(factors, out + h, max_lanes(exp2(speed * time * -LOG2_E)))
-        store_one(factors, out + heads + h, max_lanes(sigmoid(splat_f32(load_one(gates, row + h)))))
+        rate = sizes.rate_scale * sigmoid(splat_f32(load_one(gates, row + h)))
+        store_one(factors, out + heads + h, max_lanes(rate))
         if h < groups:
             queries = t * x.shape[1] + h * d
             key = inverse_length(x, queries + groups * d, d)
@@ -227,7 +228,7 @@ def norm_gated(team, T, x, gain, sizes, out):
     for item in range(first, last):
         t, h = item // heads, item % heads
         start, gate = t * out.shape[1] + h * size, t * x.shape[1] + C + h * size
-        scale = inverse_rms(out, start, size, sizes.rms_norm_eps)
+        scale = inverse_rms(out, start, size, sizes.state_norm_eps)
         for i in range(0, size, LANES):
             z = load_f32(x, gate + i)
             normed = load_f32(out, start + i) * scale * load_f32(gain, i)

@@ -7,7 +7,8 @@ For router logits ``z`` of a token, the k largest, ties to the lower number,
 
 A sigmoid router has ``p[e] = 1 / (1 + exp(-z[e]))``, over the sum of the chosen ones or not; it chooses by
 ``p[e] + b[e]``. Where experts are in groups, it chooses from those groups whose two largest of these have the largest
-sums, ties to the lower number. A shared expert has a gate, the sigmoid of one logit more, or the weight 1.
+sums, ties to the lower number. A shared expert has a gate, the sigmoid of one logit more, or the weight 1. Another kind
+has a factor of each expert, which multiplies p.
 
 The sum goes from the next_expert expert to the least likely, so it does not depend on other rows of the step. Each
 choice of a token has a *slot*: a row of the arrays between the linears. Slots of one expert are consecutive, in the
@@ -143,6 +144,15 @@ def choose_scored(team, T, bias, sizes, e):
 
 
 @stage
+def scale_choices(team, T, scale, e):
+    """Multiply the weights of chosen experts by numbers of their own; scale : float32 [E]."""
+    first, last = share_of(team, T)
+    for t in range(first, last):
+        for j in range(e.chosen.shape[1]):
+            e.weights[t, j] *= scale[e.chosen[t, j]]
+
+
+@stage
 def group_rows(team, T, e):
     """Give each choice its slot."""
     if team.thread == 0:
@@ -248,6 +258,15 @@ def linear_routed(team, weight, out, buffers, e):
     buffers : float32 [threads, TILE_FLOATS].
     """
     multiply_routed(team, weight, out, buffers, e)
+
+
+@stage
+def clear_rows(team, T, hidden, out):
+    """Write zeros to as many rows as there are tokens, of as many columns as `hidden` has."""
+    first, last = share_of(team, T)
+    for t in range(first, last):
+        for k in range(0, hidden.shape[1], LANES):
+            store_f32(out, t * out.shape[1] + k, splat_f32(0.0))
 
 
 @stage

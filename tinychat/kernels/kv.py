@@ -19,8 +19,8 @@ import numpy as np
 from numba import types
 
 from tinychat.kernels.bfloat16 import load_half, store_half
-from tinychat.kernels.buffers import LayerCache
-from tinychat.kernels.jit import always_inline, always_inline_by_type, by_type
+from tinychat.kernels.buffers import LayerCache, TwoCaches
+from tinychat.kernels.jit import always_inline, always_inline_by_type, by_type, is_kind
 from tinychat.kernels.memory import load_code, load_f32x64, load_one, store_code, store_one
 from tinychat.kernels.sizes import BLOCK, LANES
 
@@ -41,10 +41,38 @@ def element_of(cache: types.NamedTuple) -> types.Type:
     return cache.types[0].dtype
 
 
-@always_inline
+@always_inline_by_type
 def layer_cache(cache, layer):
-    """Return one layer of a cache."""
+    """Return one layer of a cache; of two caches, those of the second are numbered after those of the first."""
+
+    def two(cache, layer):
+        return TwoCaches(one_layer(cache.narrow, layer), one_layer(cache.wide, layer - cache.narrow.keys.shape[1]))
+
+    return two if is_kind(cache, TwoCaches) else lambda cache, layer: one_layer(cache, layer)
+
+
+@always_inline
+def one_layer(cache, layer):
+    """Return one layer of a cache of heads of one size."""
     return LayerCache(cache.keys, cache.values, cache.scales, layer)
+
+
+@always_inline_by_type
+def narrow_cache(cache):
+    """Return the layer's cache where heads are narrow."""
+    return (lambda cache: cache.narrow) if is_kind(cache, TwoCaches) else lambda cache: cache
+
+
+@always_inline_by_type
+def wide_cache(cache):
+    """Return the layer's cache where heads are wide."""
+    return (lambda cache: cache.wide) if is_kind(cache, TwoCaches) else lambda cache: cache
+
+
+@always_inline
+def head_size(cache):
+    """Return the size of a layer's heads."""
+    return cache.keys.shape[4] * per_lane(cache)
 
 
 @always_inline

@@ -13,9 +13,18 @@ attention works in powers of two. Keys and values go to the blocks of the cache 
 import numpy as np
 
 from tinychat.kernels.jit import always_inline, kernel
-from tinychat.kernels.kv import head_of, layer_cache, load_key, load_value, store_key, store_value, value_width
+from tinychat.kernels.kv import (
+    head_of,
+    head_size,
+    layer_cache,
+    load_key,
+    load_value,
+    store_key,
+    store_value,
+    value_width,
+)
 from tinychat.kernels.memory import load_f32, load_one, store_f32, store_one
-from tinychat.kernels.norms import norm_run
+from tinychat.kernels.norms import inverse_rms, norm_run
 from tinychat.kernels.sizes import BLOCK, LANES
 from tinychat.kernels.team import share_of, stage
 
@@ -59,7 +68,7 @@ def rope_append(team, T, batch, qkv, q_gain, k_gain, angles, rotary_dim, sizes, 
     angles : the set of `cos_sin`; rotary_dim : channels of a head that are rotated, the first ones; cache : a
     LayerCache.
     """
-    G, d, heads, eps = cache.keys.shape[2], sizes.head_dim, sizes.num_attention_heads, sizes.rms_norm_eps
+    G, d, heads, eps = cache.keys.shape[2], head_size(cache), sizes.num_attention_heads, sizes.rms_norm_eps
     first, last = share_of(team, T * (heads + G))
     for item in range(first, last):
         t, h = item // (heads + G), item % (heads + G)
@@ -75,6 +84,30 @@ def rope_append(team, T, batch, qkv, q_gain, k_gain, angles, rotary_dim, sizes, 
             store_key(cache, head, i, qkv, start, d)
             width = value_width(cache, d)
             store_value(cache, head, i, qkv, start + G * d, width, t == T - 1 or batch.sequences[t + 1] != sequence)
+
+
+@stage
+def norm_values(team, T, qkv, sizes, cache):
+    """RMS-norm each head of the values in place, without gains; arguments are those of `rope_append`."""
+    G, d = cache.keys.shape[2], head_size(cache)
+    first, last = share_of(team, T * G)
+    for item in range(first, last):
+        start = item // G * qkv.shape[1] + (sizes.num_attention_heads + G + item % G) * d
+        scale = inverse_rms(qkv, start, d, sizes.rms_norm_eps)
+        for i in range(d):
+            store_one(qkv, start + i, load_one(qkv, start + i) * scale)
+
+
+@stage
+def rotate_queries(team, T, batch, qkv, q_gain, angles, rotary_dim, sizes, cache):
+    """Rotate queries in place, of a layer without keys and values of its own; arguments are those of `rope_append`."""
+    d, heads = head_size(cache), sizes.num_attention_heads
+    first, last = share_of(team, T * heads)
+    for item in range(first, last):
+        t = item // heads
+        start = t * qkv.shape[1] + item % heads * d
+        norm_head(qkv, start, q_gain, sizes.rms_norm_eps, d)
+        rotate(qkv, start, batch.cos_sin[angles, t], rotary_dim, d, batch.query_factors[t])
 
 
 @kernel

@@ -57,6 +57,12 @@ class SigmoidRouter(NamedTuple):
     bias: np.ndarray  # float32 [E]
 
 
+class ScaledRouter(NamedTuple):
+    """A router whose probabilities are times a number of each expert."""
+
+    scale: np.ndarray  # float32 [E]
+
+
 class Shared(NamedTuple):
     """An expert of all tokens; the router's last row may be its gate."""
 
@@ -74,4 +80,6 @@ SoftmaxRouter = namedtuple("SoftmaxRouter", ())
 NoNorm = namedtuple("NoNorm", ())
 NoPositions = namedtuple("NoPositions", ())
 NoShared = namedtuple("NoShared", ())
+NoInputs = namedtuple("NoInputs", ())  # of layers, beside the residual stream
+NoEnd = namedtuple("NoEnd", ())
 Unchanged = namedtuple("Unchanged", ())  # scores and logits as they are

@@ -13,7 +13,7 @@ from tinychat.models import families
 from tinychat.models.config import ModelConfig, read_common
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.embedder import is_embedder
-from tinychat.models.family import Family
+from tinychat.models.family import DraftHead, Family
 from tinychat.models.multimodal import text_part
 from tinychat.models.tensors import Linear, Norm, Table
 
@@ -91,8 +91,7 @@ def _without_output(config: ModelConfig) -> ModelConfig:
 
 def linears(config: ModelConfig) -> list[Linear]:
     """List a model's linear layers: the embedding first, which counts as one; tied models have no ``lm_head``."""
-    family = family_of(config.architecture)
-    return family.linears(config, family.tensors)
+    return _tensors_of(config).linears(config, family_of(config.architecture).tensors)
 
 
 def weight_count(config: ModelConfig) -> int:
@@ -102,13 +101,17 @@ def weight_count(config: ModelConfig) -> int:
 
 def norms(config: ModelConfig) -> list[Norm]:
     """List a model's norms."""
-    family = family_of(config.architecture)
-    return family.norms(config, family.tensors)
+    return _tensors_of(config).norms(config, family_of(config.architecture).tensors)
 
 
 def tables(config: ModelConfig) -> list[Table]:
     """List a model's tables of vectors that stay float32."""
     return family_of(config.architecture).tables(config)
+
+
+def _tensors_of(config: ModelConfig) -> Family | DraftHead:
+    family = family_of(config.architecture)
+    return family.draft_head if config.is_draft_head and family.draft_head else family
 
 
 def _read_architecture(values: ConfigValues) -> tuple[str, bool]:

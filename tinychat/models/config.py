@@ -12,6 +12,7 @@ from tinychat.models.latent import Latents
 from tinychat.models.mamba import Mamba
 from tinychat.models.rope_scaling import MAX_POSITIONS, RopeScaling, read_rope, read_rotary_dim, refuse_partial_rotary
 from tinychat.models.state_layers import StateLayers
+from tinychat.models.varied_layers import VariedLayers
 
 MAX_HEAD_DIM = 4096
 # Ways of quantization whose checkpoints are read: see `tinychat.checkpoint.packed`.
@@ -80,6 +81,9 @@ class ModelConfig:
     latents: Latents | None = None  # the cache holds one latent for all heads (MLA), of which values are the last part
     delta_net: DeltaNet | None = None  # the layers that have a state instead of attention
     mamba: Mamba | None = None  # the same
+    normed_after: tuple[int, ...] = ()  # of layers that differ, those normed after attention and MLP, not before
+    is_draft_head: bool = False  # it reads the hidden states of another model: `models.draft_head`
+    varied: VariedLayers | None = None  # how layers differ in heads, keys, values and MLPs; None: they do not
     writes: bool = True  # False for a model that gives embeddings: it has no output matrix, or one that means nothing
 
     @property
@@ -121,12 +125,30 @@ class ModelConfig:
     def cache_layers(self) -> tuple[int, ...]:
         """For each layer of the KV cache, the model's layer that it belongs to.
 
-        Attention has one; a convolution as many as hold `hidden_size` numbers of a position as keys and values; a
-        layer with a state none.
+        Attention has one, and none where it reads another layer's; a convolution as many as hold `hidden_size` numbers
+        of a position as keys and values; a layer with a state none. Those of wide heads are the last.
         """
+        if self.varied is not None:
+            return self.varied.owners(self.varied.narrow) + self.varied.owners(self.varied.wide)
         of_convolution = -(-self.hidden_size // (2 * self.num_key_value_heads * self.head_dim))
         counts = dict.fromkeys(self.conv_layers, of_convolution) | dict.fromkeys(self.state_layers, 0)
         return tuple(layer for layer in range(self.num_hidden_layers) for _ in range(counts.get(layer, 1)))
+
+    @property
+    def cache_shapes(self) -> tuple[tuple[int, int, int], ...]:
+        """Layers of the KV cache, their heads, and the size of these, for each size there is; the order is theirs."""
+        layers, wide = len(self.cache_layers), 0
+        if self.varied is not None:
+            wide = len(self.varied.owners(self.varied.wide))
+        narrow = layers - wide, self.num_key_value_heads, self.head_dim
+        if self.varied is None or not wide:
+            return (narrow,)
+        return narrow, (wide, self.varied.wide_key_value_heads, self.varied.wide_head_dim)
+
+    def cache_layer(self, layer: int) -> int:
+        """Return the first layer of the KV cache that a layer reads; 0 without any."""
+        source = self.varied.sources[layer] if self.varied else layer
+        return self.cache_layers.index(source) if source in self.cache_layers else 0
 
     @property
     def angle_sets(self) -> tuple[int, ...]:

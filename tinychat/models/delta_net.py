@@ -6,6 +6,7 @@ https://arxiv.org/abs/2412.06464). Queries, keys and values pass a short convolu
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.state_layers import LONGEST, MOST_HEADS, StateLayers, read_dim
@@ -14,13 +15,15 @@ from tinychat.models.state_layers import LONGEST, MOST_HEADS, StateLayers, read_
 GATES = "delta_gates_proj"
 
 
+@dataclass(frozen=True, slots=True)
 class DeltaNet(StateLayers):
     """The Gated DeltaNet layers of one model."""
 
-    __slots__ = ()
+    norm_eps: float  # added to the mean square of a head's result
+    rate_scale: float = 1.0  # of the rates, which are sigmoids: with 2, a state may also change its sign
 
 
-def read_delta_net(values: ConfigValues, layers: Sequence[int]) -> DeltaNet:
+def read_delta_net(values: ConfigValues, layers: Sequence[int], norm_eps: float, rate_scale: float = 1.0) -> DeltaNet:
     """Read the values that all families have of Gated DeltaNet."""
     key_heads = values.integer("linear_num_key_heads", 1, MOST_HEADS)
     value_heads = values.integer("linear_num_value_heads", 1, MOST_HEADS)
@@ -33,4 +36,6 @@ def read_delta_net(values: ConfigValues, layers: Sequence[int]) -> DeltaNet:
         key_dim=read_dim(values, "linear_key_head_dim"),
         value_dim=read_dim(values, "linear_value_head_dim"),
         taps=values.integer("linear_conv_kernel_dim", 2, LONGEST),
+        norm_eps=norm_eps,
+        rate_scale=rate_scale,
     )

@@ -10,6 +10,18 @@ from tinychat.models.tensors import Linear, Norm, Table
 
 
 @dataclass(frozen=True)
+class DraftHead:
+    """The tensors of a layer that some checkpoints have for drafts: see `models.draft_head`.
+
+    `prefix` of their names stands where the model has ``model.``; the functions list them by the model's names.
+    """
+
+    prefix: str
+    linears: Callable[[ModelConfig, TensorNames], list[Linear]]
+    norms: Callable[[ModelConfig, TensorNames], list[Norm]]
+
+
+@dataclass(frozen=True)
 class Family:
     """One architecture; each file of `tinychat.models.families` has one or a few."""
 
@@ -30,3 +42,4 @@ class Family:
     names: Mapping[str, str] = field(default_factory=dict)  # keys of its `config.json` by Llama's, where they differ
     # Takes a file's values and returns them in the form that is read, where there are several.
     prepared: Callable[[Mapping[str, object]], Mapping[str, object]] | None = None
+    draft_head: DraftHead | None = None

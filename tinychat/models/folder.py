@@ -35,6 +35,7 @@ from tinychat.models.architectures import read_config
 from tinychat.models.config import ModelConfig
 from tinychat.models.layout import LINE, Quantization, TensorSpec, tensor_specs
 from tinychat.models.passthrough import NATIVE, STORED_NATIVE, dtype_named, read_linear
+from tinychat.models.varied_layers import LAYER_INPUTS
 
 FORMAT, PASSTHROUGH_FORMAT = 2, 3
 DESCRIPTION = "tinychat.json"
@@ -64,7 +65,7 @@ class ModelFolder:
     tensors: dict[str, NDArray[np.generic]]
 
 
-def header_of(specs: dict[str, TensorSpec]) -> tuple[bytes, dict[str, int]]:
+def header_of(specs: Mapping[str, TensorSpec]) -> tuple[bytes, dict[str, int]]:
     """Return the header of a weight file, and the offset of each tensor's data in the file."""
     entries: dict[str, object] = {"__metadata__": {"format": "tinychat"}}
     begin, starts = 0, {}
@@ -181,6 +182,9 @@ def map_weights(file: Path, specs: dict[str, TensorSpec]) -> dict[str, NDArray[n
     except OSError as error:
         raise ModelFolderError(f"{file} cannot be read ({error.strerror}): convert the model again") from None
     _ask_for_huge_pages(mapped)
+    for name, spec in specs.items():
+        if name.startswith(LAYER_INPUTS):
+            _ask_for_few_pages(mapped, offsets[name], offsets[name] + spec.bytes)
     data = np.frombuffer(mapped, np.uint8)
     return {
         name: data[offsets[name] :][: spec.bytes].view(MAPPED_AS[spec.dtype]).reshape(spec.shape)
@@ -196,3 +200,12 @@ def _ask_for_huge_pages(mapped: mmap.mmap) -> None:
     if sys.platform == "linux":
         with suppress(OSError):
             mapped.madvise(mmap.MADV_HUGEPAGE)
+
+
+def _ask_for_few_pages(mapped: mmap.mmap, start: int, stop: int) -> None:
+    """Ask the system to read no more of a part than is looked at: of a large table, a token looks at a few pages."""
+    first, last = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, stop // mmap.PAGESIZE * mmap.PAGESIZE
+    for advice in ("MADV_NOHUGEPAGE", "MADV_RANDOM"):
+        if first < last and hasattr(mmap, advice):
+            with suppress(OSError):
+                mapped.madvise(getattr(mmap, advice), first, last - first)

@@ -5,17 +5,19 @@ layers; query, key and value projections are one linear, gate and up projections
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tinychat.errors import SettingError
 from tinychat.models.architectures import linears, norms, tables
 from tinychat.models.config import ModelConfig
 from tinychat.models.delta_net import GATES
+from tinychat.models.draft_head import INPUTS
 from tinychat.models.experts import ROUTER
 from tinychat.models.mamba import STEPS
 from tinychat.models.passthrough import NATIVE, Form, PassthroughLinear
 from tinychat.models.tensors import Linear
+from tinychat.models.varied_layers import LAYER_INPUTS
 
 DTYPES = ("int4", "int8", "f32", NATIVE)
 GROUP_SIZES = (32, 64, 128)
@@ -41,6 +43,17 @@ LINEARS = (
     "mamba_in_proj",
     STEPS,
     "mamba_out_proj",
+    *INPUTS,
+    "query_proj",
+    "wide_qkv_proj",
+    "wide_query_proj",
+    "wide_o_proj",
+    "wide_gate_up_proj",
+    "wide_down_proj",
+    LAYER_INPUTS,
+    "inputs_proj",
+    "input_gate",
+    "input_proj",
     "lm_head",
 )
 UNQUANTIZED = (ROUTER, GATES, STEPS)
@@ -142,6 +155,11 @@ def tensor_specs(config: ModelConfig, quantization: Quantization) -> dict[str, T
     for table in tables(config):
         specs[table.name] = TensorSpec("F32", (table.rows, padded(table.columns, quantization.column_multiple)))
     return dict(sorted(specs.items(), key=lambda item: item[1].bytes % LINE != 0))
+
+
+def looked_up_bytes(specs: Mapping[str, TensorSpec]) -> int:
+    """Return the bytes of the embeddings for each layer: of these, memory holds what tokens have looked up."""
+    return sum(spec.bytes for name, spec in specs.items() if name.startswith(LAYER_INPUTS))
 
 
 def _linear_specs(linear: Linear, quantization: Quantization) -> Iterator[tuple[str, TensorSpec]]:

@@ -1,7 +1,7 @@
-"""The text model inside one that also looks at images: its part of the `config.json`.
+"""The text model inside one that also looks at images, or listens: its part of the `config.json`.
 
 Text alone runs through it as through the same model by itself. Its tensors have ``language_model`` in their names
-(`checkpoint.adjusted`); those of images are never read.
+(`checkpoint.adjusted`); those of images and sound are never read.
 """
 
 from collections.abc import Mapping
@@ -9,6 +9,12 @@ from collections.abc import Mapping
 # The text model of each wrapper where its section does not say, and transformers' values for keys that it may lack.
 WRAPPERS: Mapping[str, Mapping[str, object]] = {
     "Gemma3ForConditionalGeneration": {"model_type": "gemma3_text", "num_attention_heads": 8, "vocab_size": 262208},
+    "Gemma4ForConditionalGeneration": {"model_type": "gemma4_text", "num_attention_heads": 8, "vocab_size": 262144},
+    "Gemma4UnifiedForConditionalGeneration": {
+        "model_type": "gemma4_unified_text",
+        "num_attention_heads": 8,
+        "vocab_size": 262144,
+    },
     "Mistral3ForConditionalGeneration": {"model_type": "mistral", "head_dim": 128, "sliding_window": None},
     "LlavaForConditionalGeneration": {
         "model_type": "llama",

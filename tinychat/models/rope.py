@@ -97,7 +97,9 @@ def angle_set(config: ModelConfig, sequence_length: int) -> int | None:
 
 def sliding_rope(config: ModelConfig) -> ModelConfig:
     """Return the configuration for the angles of layers with a base of their own, `sliding_rope_theta`."""
-    return replace(config, rope_theta=config.sliding_rope_theta or config.rope_theta, rope_scaling=None)
+    rotary_dims = tuple(dim for dim, window in zip(config.rotary_dims, config.sliding_windows) if window)
+    theta = config.sliding_rope_theta or config.rope_theta
+    return replace(config, rope_theta=theta, rope_scaling=None, rotary_dims=rotary_dims or config.rotary_dims)
 
 
 def inverse_frequencies(config: ModelConfig, sequence_length: int = 0) -> NDArray[np.float64]:
@@ -110,6 +112,8 @@ def inverse_frequencies(config: ModelConfig, sequence_length: int = 0) -> NDArra
     plain = _plain(theta, config.rotary_dim)
     if scaling.rope_type == "linear":
         return plain / scaling.factor
+    if scaling.rope_type == "proportional":
+        return np.where(np.arange(len(plain)) < int(scaling.rotated * len(plain)), plain / scaling.factor, 0.0)
     if scaling.rope_type == "llama3":
         return _llama3(plain, scaling)
     if scaling.rope_type == "longrope":

@@ -16,7 +16,7 @@ DEFAULT_ROPE_THETA = 10_000.0
 class RopeScaling:
     """One of the scalings, with the key names of checkpoints; defaults where the type has no such key."""
 
-    rope_type: str  # of `ROPE_TYPES`, or "doubling", which no file names: Qwen 1's
+    rope_type: str  # of `ROPE_TYPES`; "doubling", which no file names: Qwen 1's; or "proportional": Gemma 4's
     factor: float  # longest sequence over the training length
     original_max_position_embeddings: int = 0  # training length in positions (all types but linear and dynamic)
     low_freq_factor: float = 1.0
@@ -29,6 +29,7 @@ class RopeScaling:
     truncate: bool = True  # yarn rounds its correction range outwards to whole dimensions
     short_factor: tuple[float, ...] = ()  # divisors of each pair's frequency up to the training length (longrope)
     long_factor: tuple[float, ...] = ()  # the same beyond it
+    rotated: float = 1.0  # share of the pairs, the fastest ones, that turn (proportional)
 
 
 def read_rope(values: ConfigValues, rotary_dim: int) -> tuple[float, RopeScaling | None]:

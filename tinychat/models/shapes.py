@@ -80,6 +80,16 @@ _GRANITE_HYBRID = {
     "attention_multiplier": 0.0078125,
     "logits_scaling": 6,
 }
+_GEMMA4 = {
+    "architectures": ["Gemma4ForCausalLM"],
+    "model_type": "gemma4_text",
+    "head_dim": 256,
+    "global_head_dim": 512,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "rms_norm_eps": 1e-6,
+    "sliding_window": 512,
+    "final_logit_softcapping": 30.0,
+}
 
 
 def _shape(*values: object, **others: object) -> dict[str, object]:
@@ -92,6 +102,21 @@ SHAPES = {
     "tinyllama-1.1b": _shape(2048, 5632, 22, 32, 4, 32000, 2048, 1e4, False),
     "llama-3.2-1b": _shape(2048, 8192, 16, 32, 8, 128256, 131072, 5e5, True, rope_scaling=_LLAMA3_SCALING),
     "qwen3.5-0.8b": _shape(1024, 3584, 24, 8, 2, 248320, 262144, 1e7, True, **_QWEN3_5),
+    "gemma4-e2b": _shape(
+        1536,
+        6144,
+        35,
+        8,
+        1,
+        262144,
+        131072,
+        None,
+        True,
+        layer_types=["full_attention" if layer % 5 == 4 else "sliding_attention" for layer in range(35)],
+        num_kv_shared_layers=20,
+        use_double_wide_mlp=True,
+        **_GEMMA4,
+    ),
     "granite-4.0-h-1b": _shape(1536, 4096, 40, 12, 4, 100352, 131072, 1e4, True, **_GRANITE_HYBRID),
     # Four of its 48 layers: all of them would take 17 GB.
     "qwen3-30b-a3b-4-layers": _shape(2048, 6144, 4, 32, 4, 151936, 40960, 1e6, False, **_QWEN3_MOE),

@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,9 +22,8 @@ class Linear:
     """Linear layers of one kind, and the checkpoint's weights that make up the rows of each, top to bottom."""
 
     name: str  # its field of `engine.forward.Layer` or `Parameters`
-    sources: tuple[
-        str, ...
-    ]  # names in the checkpoint (or `rows_of`) without .weight; {}: the layer, {}: the expert or head
+    # Names in the checkpoint, or of parts, without .weight; {}: the layer, {}: the expert or head.
+    sources: tuple[str, ...]
     rows: tuple[int, ...]  # of each source
     columns: int
     layers: int | None  # number of layers that have it; None outside of the decoder's layers
@@ -37,6 +36,7 @@ class Linear:
     experts: int = 0  # of each layer; 0 for a linear that does not belong to one
     heads: int = 0  # of each layer, that have weights of their own; 0 for a linear of all heads
     at: tuple[int, ...] = ()  # the layers that have it; empty if all do
+    cut: int = 1  # rows that each row of the checkpoint's tensor is cut into
 
     @property
     def parts(self) -> int:
@@ -90,6 +90,10 @@ class Norm:
     at: tuple[int, ...] = ()
     flattened: bool = False
 
+    def is_in(self, layer: int) -> bool:
+        """Return whether a layer has it."""
+        return not self.at or layer in self.at
+
     @property
     def sources(self) -> list[str]:
         """Names in the checkpoint, without ``.weight``, by layer."""
@@ -113,14 +117,32 @@ def rows_of(source: str, *sizes: int) -> list[str]:
     return [f"{source}[{stop - size}:{stop}/{whole}]" for size, stop in zip(sizes, stops)]
 
 
-def whole_and_rows(name: str) -> tuple[str, tuple[int, ...]]:
-    """Return the name of the tensor that a part is of, and the part's first row, its last plus one, and all rows.
+def columns_of(source: str, *sizes: int) -> list[str]:
+    """Return the names of parts of a tensor that has the columns of several: ``name[,first:stop/columns]``."""
+    return [name.replace("[", "[,") for name in rows_of(source, *sizes)]
 
-    No rows for a tensor of its own.
-    """
+
+def joined(*sources: str) -> str:
+    """Return the name of several tensors as one, their rows one below the other."""
+    return "+".join(sources).replace("{}", "{0}")
+
+
+class Part(NamedTuple):
+    """Rows or columns of a tensor, and how many it has in all."""
+
+    axis: int
+    first: int
+    stop: int
+    whole: int
+
+
+def whole_and_part(name: str) -> tuple[str, Part | None]:
+    """Return the name of the tensor that a part is of, and the part; None for a tensor of its own."""
     stem, _, rest = name.partition("[")
     numbers, _, ending = rest.partition("]")
-    return stem + ending, tuple(int(number) for number in re.split("[:/]", numbers)) if numbers else ()
+    axis = int(numbers.startswith(","))
+    part = Part(axis, *map(int, re.split("[:/]", numbers[axis:]))) if numbers else None
+    return stem + ending, part
 
 
 def split_order(groups: int, group: int, head_dim: int) -> NDArray[np.intp]:

@@ -49,8 +49,9 @@ def best_entry(bandwidth: float, free: int | None) -> CatalogEntry | None:
         entry
         for entry in CATALOG.values()
         if entry.licence in _OPEN_LICENCES
-        # Their checkpoints also hold what reads pictures, which would be downloaded in vain.
+        # Their checkpoints also hold what reads pictures or listens, which would be downloaded in vain.
         and entry.shape.delta is None
+        and not entry.shape.inputs
         and disk_bytes(entry) <= MOST_BYTES
         and (free is None or memory_bytes_needed(entry) <= free)
         and tokens_per_second(entry, bandwidth) >= LEAST_RATE

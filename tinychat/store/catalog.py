@@ -17,7 +17,9 @@ class Shape:
     `mlp` is the width of one expert, `tied` models have no output matrix. `experts` is 1 where all of a layer's MLP is
     always used; a token goes through `used_experts` of each layer, and one that all tokens pass, `shared_mlp` wide. Of
     Qwen3.5, `delta` are the heads of keys and of values of layers with Gated DeltaNet; each fourth layer has attention,
-    whose output has gates.
+    whose output has gates. Of Gemma 4, each layer of number `period` has heads of twice the size, the last `readers`
+    layers read keys and values of others, with an MLP `reader_mlp` wide, and `inputs` is the size of a token's
+    embedding for each layer.
     """
 
     layers: int
@@ -32,21 +34,31 @@ class Shape:
     used_experts: int = 1
     shared_mlp: int = 0
     delta: tuple[int, int] | None = None
+    period: int = 0
+    readers: int = 0
+    reader_mlp: int = 0
+    inputs: int = 0
 
     @property
     def weights(self) -> int:
         """Number of weights, without those of norms and biases."""
-        return self._mixers + self._mlp(self.experts) * self.layers + self._table * (1 if self.tied else 2)
+        return self._inside(self.experts) + self._table * (1 if self.tied else 2) + self.looked_up
 
     @property
     def weights_per_token(self) -> int:
         """Number of weights that one more token needs: one row of the embedding counts for nothing."""
-        return self._mixers + self._mlp(self.used_experts) * self.layers + self._table
+        return self._inside(self.used_experts) + self._table
+
+    @property
+    def looked_up(self) -> int:
+        """Number of weights of the embeddings for each layer, which stay on the disk."""
+        return self.vocab * self.layers * self.inputs
 
     @property
     def cache_numbers(self) -> int:
         """Number of keys and values of a position of the KV cache."""
-        return 2 * (self.layers - self._delta_layers) * self.kv_heads * self.head_dim
+        owners = self.layers - self._delta_layers - self.readers
+        return 2 * (owners + self._wide(owners)) * self.kv_heads * self.head_dim
 
     @property
     def state_numbers(self) -> int:
@@ -67,13 +79,23 @@ class Shape:
         """Number of weights of attention and of Gated DeltaNet in all layers."""
         keys, values = self.delta or (0, 0)
         gates = self.heads * self.head_dim * self.hidden if self.delta else 0
-        attention = 2 * (self.heads + self.kv_heads) * self.head_dim * self.hidden + gates
+        queries, keys_and_values = (2 * heads * self.head_dim * self.hidden for heads in (self.heads, self.kv_heads))
         # Queries, keys, values, gates and output; two numbers of each head of values.
         delta = (2 * keys + 3 * values) * _DELTA_WIDTH * self.hidden + 2 * values * self.hidden
-        return attention * (self.layers - self._delta_layers) + delta * self._delta_layers
+        layers = self.layers - self._delta_layers
+        owners = layers - self.readers
+        attention = (queries + gates) * (layers + self._wide(layers)) + keys_and_values * (owners + self._wide(owners))
+        return attention + delta * self._delta_layers
 
-    def _mlp(self, experts: int) -> int:
-        return 3 * self.hidden * (self.mlp * experts + self.shared_mlp)
+    def _wide(self, layers: int) -> int:
+        """Return how many of the first layers have heads of twice the size."""
+        return layers // self.period if self.period else 0
+
+    def _inside(self, experts: int) -> int:
+        """Return the weights of all layers, of so many experts of each."""
+        mlp = (self.layers - self.readers) * (self.mlp * experts + self.shared_mlp) + self.readers * self.reader_mlp
+        # The projection of embeddings, and a gate and a projection of each layer.
+        return self._mixers + 3 * self.hidden * mlp + 3 * self.layers * self.inputs * self.hidden
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +156,8 @@ _ENTRIES = (
         Shape(26, 2304, 8, 4, 256, 9216, 256000, True)),
     CatalogEntry("smollm3-3b", "HuggingFaceTB/SmolLM3-3B", _APACHE, "SmolLM3ForCausalLM", 65536,
         Shape(36, 2048, 16, 4, 128, 11008, 128256, True), _BOTH),
+    CatalogEntry("gemma4-e2b", "google/gemma-4-E2B-it", _APACHE, "Gemma4ForCausalLM", 131072,
+        Shape(35, 1536, 8, 1, 256, 6144, 262144, True, period=5, readers=20, reader_mlp=12288, inputs=256), _BOTH),
     CatalogEntry("llama3.2-3b", "meta-llama/Llama-3.2-3B-Instruct", "Llama 3.2", _LLAMA, 131072,
         Shape(28, 3072, 24, 8, 128, 8192, 128256, True), _TOOLS),
     CatalogEntry("phi3.5-mini", "microsoft/Phi-3.5-mini-instruct", "MIT", "Phi3ForCausalLM", 131072,
@@ -142,6 +166,8 @@ _ENTRIES = (
         Shape(32, 3072, 24, 8, 128, 8192, 200064, True), _TOOLS),
     CatalogEntry("qwen3-4b", "Qwen/Qwen3-4B-Instruct-2507", _APACHE, _QWEN3, 262144,
         Shape(36, 2560, 32, 8, 128, 9728, 151936, True), _TOOLS),
+    CatalogEntry("gemma4-e4b", "google/gemma-4-E4B-it", _APACHE, "Gemma4ForCausalLM", 131072,
+        Shape(42, 2560, 8, 2, 256, 10240, 262144, True, period=6, readers=18, reader_mlp=10240, inputs=256), _BOTH),
     CatalogEntry("qwen3.5-4b", "Qwen/Qwen3.5-4B", _APACHE, _QWEN3_5, 262144,
         Shape(32, 2560, 16, 4, 256, 9216, 248320, True, delta=(16, 32)), _BOTH),
     CatalogEntry("mistral-7b", "mistralai/Mistral-7B-Instruct-v0.3", _APACHE, "MistralForCausalLM", 32768,

@@ -49,7 +49,8 @@ def memory_bytes_needed(entry: CatalogEntry) -> int:
     context = min(entry.context, DEFAULT_CONTEXT)
     cache = context * entry.shape.cache_numbers * _BYTES_PER_CACHED_NUMBER
     states = (_STATES + context // _SNAPSHOT) * entry.shape.state_numbers * _BYTES_PER_STATE_NUMBER
-    return disk_bytes(entry) + cache + states + PROGRAM_BYTES
+    in_memory = round((entry.shape.weights - entry.shape.looked_up) * default_bits(entry.shape.weights) / 8)
+    return in_memory + cache + states + PROGRAM_BYTES
 
 
 def tokens_per_second(entry: CatalogEntry, bandwidth: float) -> float:

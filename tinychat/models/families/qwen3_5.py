@@ -71,6 +71,7 @@ QWEN3_5 = Family(
     linears,
     qwen3_next.norms,
     partial_rotary=True,
+    draft_head=qwen3_next.DRAFT_HEAD,
 )
 QWEN3_5_MOE = Family(
     "Qwen3_5MoeForCausalLM",
@@ -83,5 +84,6 @@ QWEN3_5_MOE = Family(
     linears,
     qwen3_next.norms,
     partial_rotary=True,
+    draft_head=qwen3_next.DRAFT_HEAD,
     prepared=with_num_experts,
 )

@@ -5,6 +5,7 @@ is rotated; the gains of norms are 1 + weight (Qwen Team, 2025; github.com/huggi
 models/qwen3_next).
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -15,11 +16,12 @@ from tinychat.models.config import ModelConfig, read_layer_types
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import LAYER, TensorNames, decoder_linears, decoder_norms
 from tinychat.models.delta_net import GATES, DeltaNet, read_delta_net
+from tinychat.models.draft_head import INPUT_NORMS, INPUTS
 from tinychat.models.experts import with_num_experts
 from tinychat.models.families import experts
-from tinychat.models.family import Family
+from tinychat.models.family import DraftHead, Family
 from tinychat.models.state_layers import LANES
-from tinychat.models.tensors import Linear, Norm, Order
+from tinychat.models.tensors import Linear, Norm, Order, columns_of
 
 DELTA = f"{LAYER}linear_attn."
 KINDS = ("linear_attention", "full_attention")
@@ -44,18 +46,9 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
 
 def read_hybrid(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """Which layers have attention; all MLPs are dense."""
-    if config.hidden_act != "silu":
-        raise values.error("hidden_act", '"silu"')
     if config.head_dim % LANES:
         raise values.error("head_dim", f"a multiple of {LANES}")
-    count = config.num_hidden_layers
-    names = read_layer_types(values, count, KINDS)
-    if names is None:
-        interval = values.integer("full_attention_interval", 1, 4096)
-        names = [KINDS[(layer + 1) % interval == 0] for layer in range(count)]
-    layers = [layer for layer in range(count) if names[layer] == KINDS[0]]
-    if not 0 < len(layers) < count:
-        raise UnsupportedModelError(f"{values.source}: layers of one kind only are not supported; expected {KINDS}")
+    layers = read_state_layers(values, config, lambda: values.integer("full_attention_interval", 1, 4096))
     bias = values.flag("attention_bias", False)
     return replace(
         config,
@@ -63,8 +56,25 @@ def read_hybrid(values: ConfigValues, config: ModelConfig) -> ModelConfig:
         o_bias=bias,
         qk_norm="head",
         gated_attention=True,
-        delta_net=read_delta_net(values, layers),
+        delta_net=read_delta_net(values, layers, config.rms_norm_eps),
     )
+
+
+def read_state_layers(values: ConfigValues, config: ModelConfig, interval: Callable[[], int]) -> list[int]:
+    """Read which layers have Gated DeltaNet, one at least; the others have attention.
+
+    interval : returns in one of how many layers, where the file does not list them.
+    """
+    if config.hidden_act != "silu":
+        raise values.error("hidden_act", '"silu"')
+    count = config.num_hidden_layers
+    names = read_layer_types(values, count, KINDS)
+    if names is None:
+        names = [KINDS[(layer + 1) % interval() == 0] for layer in range(count)]
+    layers = [layer for layer in range(count) if names[layer] == KINDS[0]]
+    if not 0 < len(layers) < count:
+        raise UnsupportedModelError(f"{values.source}: layers of one kind only are not supported; expected {KINDS}")
+    return layers
 
 
 def split_heads(groups: int, *sizes: int) -> NDArray[np.intp]:
@@ -73,10 +83,12 @@ def split_heads(groups: int, *sizes: int) -> NDArray[np.intp]:
     return np.concatenate([part.reshape(-1) for part in np.split(rows, np.cumsum(sizes)[:-1], axis=1)])
 
 
-def hybrid_linears(config: ModelConfig, names: TensorNames, inputs: list[Linear]) -> list[Linear]:
-    """List the linear layers, with the first ones of Gated DeltaNet."""
+def hybrid_linears(
+    config: ModelConfig, names: TensorNames, inputs: list[Linear], last: str = f"{DELTA}out_proj"
+) -> list[Linear]:
+    """List the linear layers, with the first ones of Gated DeltaNet, and `last`."""
     net, found = _net(config), decoder_linears(config, names)
-    output = Linear("delta_out_proj", (f"{DELTA}out_proj",), (config.hidden_size,), net.value_size, None)
+    output = Linear("delta_out_proj", (last,), (config.hidden_size,), net.value_size, None)
     return found + [replace(each, layers=len(net.layers), at=net.layers) for each in (*inputs, output)]
 
 
@@ -96,13 +108,37 @@ def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
 
 def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
     """List the norms, and the other vectors of Gated DeltaNet; only its own norm has plain gains."""
-    net = _net(config)
-    found = [replace(each, offset=1.0) for each in decoder_norms(config, names)]
-    count, at = len(net.layers), net.layers
+    return [*(replace(each, offset=1.0) for each in decoder_norms(config, names)), *delta_vectors(_net(config))]
+
+
+def delta_vectors(net: DeltaNet, norm: str = "norm", taps: str = f"{DELTA}conv1d") -> list[Norm]:
+    """List the norm of Gated DeltaNet and the other vectors; `norm`, `taps` : their names in the checkpoint."""
+    sources = {"A_log": "A_log", "dt_bias": "dt_bias", "norm": norm}
     sizes = {"A_log": net.value_heads, "dt_bias": net.value_heads, "norm": net.value_dim}
-    found += [Norm(f"delta_{name}", f"{DELTA}{name}", size, count, padded=False, at=at) for name, size in sizes.items()]
+    count, at = len(net.layers), net.layers
+    found = [
+        Norm(f"delta_{name}", f"{DELTA}{source}", sizes[name], count, padded=False, at=at)
+        for name, source in sources.items()
+    ]
     size = net.taps * net.channels
-    return [*found, Norm("delta_taps", f"{DELTA}conv1d", size, count, padded=False, at=at, flattened=True)]
+    return [*found, Norm("delta_taps", taps, size, count, padded=False, at=at, flattened=True)]
+
+
+def head_linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
+    """List the linear layers of the draft head: one matrix reads an embedding and a hidden state."""
+    D = config.hidden_size
+    inputs = zip(INPUTS, columns_of("model.fc", D, D))
+    return [*decoder_linears(config, names), *(Linear(name, (source,), (D,), D, None) for name, source in inputs)]
+
+
+def head_norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
+    """List the norms of the draft head."""
+    inputs = {name: f"model.pre_fc_norm_{name.removesuffix('_norm')}" for name in INPUT_NORMS}
+    found = decoder_norms(config, replace(names, norms={**names.norms, **inputs}))
+    return [replace(each, offset=1.0) for each in found]
+
+
+DRAFT_HEAD = DraftHead("mtp.", head_linears, head_norms)
 
 
 def _net(config: ModelConfig) -> DeltaNet:
@@ -142,4 +178,5 @@ QWEN3_NEXT = Family(
     norms,
     partial_rotary=True,
     prepared=with_num_experts,
+    draft_head=DRAFT_HEAD,
 )

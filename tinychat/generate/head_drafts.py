@@ -1,0 +1,154 @@
+"""Drafts by the head that a model was trained with: see `tinychat.models.draft_head`.
+
+The head reads each id with the hidden state that the model had before it, so it follows the steps of the model. Where
+it writes more than one id, it reads its own hidden states; these positions run again once the model's are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tinychat.engine.ids import common_length
+from tinychat.engine.sequence import new_sequence
+from tinychat.generate.draft_model import MOST, WINDOW, ModelDrafts, ModelText
+from tinychat.generate.drafts import Drafts, DraftText
+
+if TYPE_CHECKING:
+    from tinychat.engine.engine import Engine
+    from tinychat.engine.scheduled_chunk import ScheduledChunk
+    from tinychat.engine.sequence import Sequence as TokenSequence
+    from tinychat.generate.sequence import Logits
+
+States = NDArray[np.float32]
+
+
+class StateWindow:
+    """The last hidden states of a text: those of positions `start` to `stop` - 1."""
+
+    def __init__(self, size: int) -> None:
+        self._rows = np.zeros((2 * WINDOW, size), np.float32)
+        self.start = self.stop = 0
+
+    def write(self, position: int, rows: States) -> None:
+        """Write the states of a position and those after it; later ones are of a text that was not."""
+        if not self.start <= position <= self.stop:
+            self.start = position
+        if len(rows) > WINDOW:
+            position, rows = position + len(rows) - WINDOW, rows[-WINDOW:]
+            self.start = position
+        end = position - self.start
+        if end + len(rows) > len(self._rows):
+            self._rows[:WINDOW] = self._rows[end - WINDOW : end]
+            self.start, end = position - WINDOW, WINDOW
+        self._rows[end : end + len(rows)] = rows
+        self.stop = position + len(rows)
+
+    def read(self, position: int, count: int) -> States:
+        """Return the states of positions that are there."""
+        return self._rows[position - self.start :][:count]
+
+
+class HeadText(ModelText):
+    """The text of one reply, and the head's sequence, which holds its ids from `_first` on.
+
+    Of these, `_certain` have run with the model's own states.
+    """
+
+    def __init__(self, sequence: TokenSequence) -> None:
+        super().__init__(sequence)
+        size = sequence.engine.config.hidden_size
+        self.states = StateWindow(size)
+        self.last_state: States = np.zeros(size, np.float32)
+        self._certain = 0
+
+    def begin(self, ids: Sequence[int]) -> None:
+        """Set the text before the next token; what the sequence has of another one leaves it."""
+        super().begin(ids)
+        self._is_new = False
+        self._cut(common_length(self.sequence.ids, ids[self._first :]))
+
+    def extend(self, ids: Sequence[int]) -> None:
+        """Add the tokens that were chosen; ids with states of the head leave the sequence."""
+        DraftText.extend(self, ids)
+        self._cut(self._certain)
+
+    def _cut(self, length: int) -> None:
+        self._certain = min(self._certain, length, max(self._length - 1, 0))
+        self.sequence.cut(self._certain)
+
+    @property
+    def can_follow(self) -> bool:
+        """Whether the states before the last id are there."""
+        return super().can_follow and self.states.start < len(self._text.ids) - 1 <= self.states.stop
+
+    def missing_ids(self) -> list[int]:
+        """Return the ids that the sequence lacks."""
+        return self._text.ids[-self.missing :]
+
+    def place(self) -> None:
+        """Bring the sequence to a prefix of the text from some id on, of whose missing ids all states are there."""
+        sequence, count = self.sequence, len(self._text.ids)
+        window = min(WINDOW, sequence.context_size // 2)
+        is_there = self._first + len(sequence.ids) > self.states.start
+        if not is_there or self.missing > window or self._length + MOST > sequence.context_size:
+            self._certain = 0
+            sequence.rewind(0)
+            self._first = max(self.states.start + 1, count - window)
+
+    def next_states(self, count: int) -> States:
+        """Return the states before the next ids of the sequence: the model's, or at the end the head's own."""
+        if self.missing < 1:
+            return self.last_state[None]
+        return self.states.read(self._first + len(self.sequence.ids) - 1, count)
+
+    def note_run(self, last_state: States) -> None:
+        """Note that ids have run, with the head's state behind the last."""
+        self.last_state = last_state
+        if self.missing >= 0:
+            self._certain = len(self.sequence.ids)
+
+    @property
+    def _length(self) -> int:
+        return max(0, len(self._text.ids) - self._first)
+
+
+class HeadDrafts(ModelDrafts):
+    """Proposes what the text repeats, or what the model's own head would write."""
+
+    def new_text(self) -> HeadText:
+        """Return the text of another reply."""
+        return HeadText(self._sequence.another())
+
+    def follow(self, rows: Sequence[tuple[DraftText | None, int, int]], engine: Engine) -> None:
+        """Take the hidden states of a step: see `Drafts.follow`."""
+        first = 0
+        for text, position, count in rows:
+            if isinstance(text, HeadText):
+                text.states.write(position, engine.last_states(first, first + count))
+            first += count
+
+    def _span(self, text: ModelText, ids: Sequence[int]) -> ScheduledChunk:
+        assert isinstance(text, HeadText)
+        return super()._span(text, ids)._replace(hidden=text.next_states(len(ids)))
+
+    def _run(self, texts: Sequence[ModelText], ids: Sequence[Sequence[int]]) -> list[Logits]:
+        """Run ids of the sequences in one step; return the logits after the last of each."""
+        logits, stop = super()._run(texts, ids), 0
+        for text, some in zip(texts, ids):
+            assert isinstance(text, HeadText)
+            stop += len(some)
+            text.note_run(self._sequence.engine.last_states(stop - 1, stop)[0])
+        return logits
+
+
+def own_drafts(sequence: TokenSequence, progress: Callable[[int, int], None] | None = None) -> Drafts:
+    """Return the drafts of a model by itself: by its head, if it has one, which is compiled if that is missing."""
+    head = sequence.engine.draft_head
+    if head is None:
+        return Drafts()
+    head.compile(progress)
+    return HeadDrafts(new_sequence(head, sequence.context_size), sequence.vocab_size)

@@ -1,0 +1,51 @@
+"""What a layer gets of a token beside the residual stream, and the factor at the layer's end (Gemma 4).
+
+    input = table[id, layer] + project(embedding)[layer] / rms * gain
+
+The table has rows of a few hundred numbers, one for each token and layer, those of a token together: what a step reads
+of it are some pages of the mapped file for each token.
+"""
+
+import numpy as np
+
+from tinychat.kernels.embedding import expand_row
+from tinychat.kernels.jit import always_inline
+from tinychat.kernels.memory import load_f32, load_one, store_f32, store_one
+from tinychat.kernels.norms import inverse_rms
+from tinychat.kernels.simd import splat_f32
+from tinychat.kernels.sizes import LANES
+from tinychat.kernels.team import share_of, stage
+
+
+@always_inline
+def add_projected(projected, start, gain, eps, size, out, target):
+    """Add to ``out[target:]`` the norm of `size` numbers of `projected` from `start` on; both flat."""
+    scale = inverse_rms(projected, start, size, eps)
+    for i in range(size):
+        value = load_one(projected, start + i) * scale * gain[i]
+        store_one(out, target + i, load_one(out, target + i) + value)
+
+
+@stage
+def take_inputs(team, T, table, ids, projected, gain, layer, sizes, gate_up):
+    """Write a layer's inputs behind the gates of each token.
+
+    table : a weight of P columns, whose row ``id * L + layer`` is that of a token and a layer; ids : int64 [>= T];
+    projected : float32 [>= T, >= L P]; gain : float32 [P]; layer : int; sizes : P is the `layer_input_size`; gate_up :
+    float32 [>= T, >= P, and the columns of the table].
+    """
+    size, layers = sizes.layer_input_size, sizes.num_hidden_layers
+    first, last = share_of(team, T)
+    for t in range(first, last):
+        expand_row(table, ids[t] * layers + layer, np.float32(1), gate_up[t, size:])
+        start, target = t * projected.shape[1] + layer * size, t * gate_up.shape[1] + size
+        add_projected(projected, start, gain, sizes.rms_norm_eps, size, gate_up, target)
+
+
+@stage
+def scale_rows(team, T, factor, hidden):
+    """Multiply the residual stream by a number; factor : float32 [1]."""
+    first, last = share_of(team, T)
+    for t in range(first, last):
+        for k in range(0, hidden.shape[1], LANES):
+            store_f32(hidden, t * hidden.shape[1] + k, load_f32(hidden, t * hidden.shape[1] + k) * splat_f32(factor[0]))
