@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from tinychat.generate.sequence import Logits
 
 States = NDArray[np.float32]
+# A head that reads a larger share of what a pass of the model reads gains nothing: of a small model with a large
+# vocabulary, the output matrix, which both read, is most of it.
+MOST_COST = 0.25
 
 
 class StateWindow:
@@ -145,11 +148,15 @@ class HeadDrafts(ModelDrafts):
 
 
 def own_drafts(sequence: TokenSequence, progress: Callable[[int, int], None] | None = None) -> Drafts:
-    """Return the drafts of a model by itself: by its head, if it has one, which is compiled if that is missing."""
-    head = sequence.engine.draft_head
-    if head is None:
+    """Return the drafts of a model by itself: by its head, if it has one that can pay, compiled if that is missing."""
+    engine, head = sequence.engine, sequence.engine.draft_head
+    if head is None or _bytes_of_token(head) > MOST_COST * _bytes_of_token(engine):
         return Drafts()
     from tinychat.engine.sequence import new_sequence
 
     head.compile(progress)
     return HeadDrafts(new_sequence(head, sequence.context_size), sequence.vocab_size)
+
+
+def _bytes_of_token(engine: Engine) -> int:
+    return sum(cost.bytes for cost in engine.costs(1, 0))
