@@ -26,7 +26,9 @@ def test_every_line_gets_its_result_in_order(console, batch_files):
     title, summary = err.splitlines()
     assert title == "answering in.jsonl"
     assert re.fullmatch(
-        rf"answered 3 of 3 lines, 1 of them cut: {target}; this run: 21 tokens in .* s, .* tok/s", summary
+        rf"answered 3 of 3 lines, 1 of them cut: {target}; this run: 21 tokens in .* s, .* tok/s; "
+        "0% of the prompts from the cache",
+        summary,
     )
     assert [(r["id"], r["text"], r["finish_reason"], r["truncated"]) for r in results_of(target)] == [
         (1, " upon a time", "stop", False),
@@ -46,13 +48,8 @@ def test_stdin_and_stdout_are_written_as_a_dash(console, batch_files, tmp_path, 
     assert err.splitlines()[1].startswith("answered 3 of 3 lines, 1 of them cut: stdout; this run: 21 tokens")
     source, target = batch_files(TASKS)
     assert console.run("batch", source, "story", "-o", target, "--seed", "5")[0] == 0
-    # The second run finds more in the cache of the same model.
-    varying = ("prefill_tokens_per_second", "decode_tokens_per_second", "first_token_seconds", "reused_tokens")
-    untimed = [
-        [{key: value for key, value in result.items() if key not in varying} for result in results]
-        for results in ([json.loads(line) for line in out.splitlines()], results_of(target))
-    ]
-    assert untimed[0] == untimed[1]
+    # The second run finds more in the cache of the same model, and has other times.
+    assert out == target.read_text(encoding="utf-8")
     code, out, err = console.run("batch", "-", "-o", "-", stdin=b"{\n")
     assert (code, out.count("\n")) == (1, 1)
     assert err.endswith('error: 1 of 1 lines failed: see "error" in the results\n')
@@ -200,11 +197,11 @@ def test_lines_share_what_they_begin_with(console, batch_files, tmp_path):
     folder = engines.convert_variant("qwen2-tied", "int4", tmp_path / "model")
     beginning = "Once upon a time there was a hill. " * 3
     source, target = batch_files([{"prompt": beginning + end} for end in ("It", "There", "And")])
-    assert console.run("batch", source, folder, "-o", target, "--max-tokens", "3")[0] == 0
-    first, *others = results_of(target)
-    assert first["reused_tokens"] == 0
-    for result in others:
-        assert result["reused_tokens"] >= 64
+    code, _, err = console.run("batch", source, folder, "-o", target, "--max-tokens", "3")
+    assert code == 0
+    tokens = sum(result["prompt_tokens"] for result in results_of(target))
+    shared = int(re.search(r"; (\d+)% of the prompts from the cache", err)[1]) / 100 * tokens
+    assert 2 * 64 <= shared < 2 / 3 * tokens
 
 
 def test_a_schema_holds_for_every_line(console, batch_files, tmp_path):

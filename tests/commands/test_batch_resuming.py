@@ -144,7 +144,7 @@ def test_results_of_other_prompts_are_told_apart(console, batch_files):
 
 @pytest.mark.parametrize("end", ["", "\n"])
 def test_a_line_that_no_result_can_have_is_refused_and_kept(tmp_path, monkeypatch, end):
-    monkeypatch.setattr(batch_results, "_MAX_LINE_BYTES", 64)
+    monkeypatch.setattr(batch_results, "MAX_LINE_BYTES", 64)
     target = tmp_path / "out.jsonl"
     text = '{"id": "' + 100 * "x" + end
     target.write_text(text)

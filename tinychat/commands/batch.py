@@ -14,6 +14,7 @@ import click
 
 from tinychat.commands import options
 from tinychat.commands.batch_results import BatchResults, Results, converted_folder
+from tinychat.commands.batch_shards import Shard, merge, shard_of
 from tinychat.commands.batch_tasks import Task, read_tasks
 from tinychat.commands.constraint_flags import MAX_CONSTRAINT_BYTES, constraint_flags, read_grammar
 from tinychat.commands.exit_codes import EXIT_CUT
@@ -63,6 +64,20 @@ _STREAM = Path("-")
     metavar="N",
     help="Number of lines to answer at once; default: tuned for the highest rate",
 )
+@click.option(
+    "--shard",
+    type=Shard(),
+    metavar="I/N",
+    help="Answer only the rows of shard I of N, from 0: chosen by a hash of the row's id",
+)
+@click.option(
+    "--merge",
+    "parts",
+    type=options.PATH,
+    metavar="FILE",
+    multiple=True,
+    help="Load no model: write the results of these files into OUT.jsonl, and check that each row has one; repeatable",
+)
 @options.fail_on_cut
 @constraint_flags
 @options.request_flags
@@ -77,6 +92,8 @@ def batch(
     target: Path,
     as_chat: bool | None,
     parallel: int | None,
+    shard: tuple[int, int] | None,
+    parts: tuple[Path, ...],
     fail_on_cut: bool,
     schema: Path | None,
     grammar: Path | None,
@@ -102,6 +119,13 @@ def batch(
     seed, or with temperature 0, the tokens are those of `tinychat complete` for the line alone. If the
     command is started again after Ctrl-C, it continues where it stopped; it refuses a file with results
     of other prompts, settings or weights.
+
+    Several machines share a file by --shard, and --merge joins their results:
+
+    \b
+    tinychat batch IN.jsonl MODEL --shard 0/2 -o 0.jsonl --seed 1
+    tinychat batch IN.jsonl MODEL --shard 1/2 -o 1.jsonl --seed 1
+    tinychat batch IN.jsonl --merge 0.jsonl --merge 1.jsonl -o OUT.jsonl
     """  # noqa: D301
     from tinychat.models.folder import model_fingerprint
 
@@ -109,9 +133,15 @@ def batch(
     options.check_raw(preferences, as_chat)
     if _STREAM not in (source, target) and target.exists() and os.path.samefile(source, target):
         raise click.UsageError("IN.jsonl and OUT.jsonl are the same file: give another file with -o")
-    rules = read_grammar(schema, grammar)
     from_stdin = source == _STREAM
+    if parts and (shard or target == _STREAM):
+        raise click.UsageError("--merge writes all shards into one file: leave out --shard, and name the file with -o")
     data = read_up_to(sys.stdin.buffer, Path("stdin"), _MAX_BYTES) if from_stdin else read_stream(source, _MAX_BYTES)
+    if parts:
+        count = merge([task.id for task in read_tasks(data, Request())], parts, target)
+        print(f"merged {count} results of {len(parts)} files, one for each line: {target}", file=sys.stderr)
+        return
+    rules = read_grammar(schema, grammar)
     loaded: Model | None = None
     named, model = model, preferences.model(model)
     loading = preferences.resolve(named, model).loading
@@ -125,6 +155,8 @@ def batch(
     system = None if as_chat is False else found.chat.system
     request = replace(found.request, think_budget=thinking.budget)
     tasks = read_tasks(data, request)
+    if shard is not None:
+        tasks = [task for task in tasks if shard_of(task.id, shard[1]) == shard[0]]
     contents = [file and read_stream(file, MAX_CONSTRAINT_BYTES) for file in (schema, grammar)]
     common = (model_fingerprint(folder), loading.context, loading.kv, system, as_chat, thinking.wanted, *contents)
     to_stdout = target == _STREAM
@@ -157,9 +189,11 @@ def _name(path: Path, stream: str) -> str:
 def _print_summary(results: Results, count: int, target: str) -> None:
     cut = f", {results.cut} of them cut" if results.cut else ""
     rate = results.tokens / results.seconds if results.seconds > 0.0 else 0.0
+    cached = results.cached_tokens / max(1, results.prompt_tokens)
     print(
         f"answered {count - results.failed} of {count} lines{cut}: {target}; "
-        f"this run: {results.tokens} tokens in {results.seconds:.1f} s, {rate:.1f} tok/s",
+        f"this run: {results.tokens} tokens in {results.seconds:.1f} s, {rate:.1f} tok/s; "
+        f"{cached:.0%} of the prompts from the cache",
         file=sys.stderr,
     )
 

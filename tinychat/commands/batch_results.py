@@ -26,7 +26,16 @@ if TYPE_CHECKING:
 
 _LINE_START = b'{"id": '
 # Longer than any result.
-_MAX_LINE_BYTES = 256 << 20
+MAX_LINE_BYTES = 256 << 20
+# What depends on the moment and on other rows: the results of two runs have the same bytes.
+_UNSTABLE = (
+    "reused_tokens",
+    "prefill_tokens_per_second",
+    "decode_tokens_per_second",
+    "first_token_seconds",
+    "drafted_tokens",
+    "accepted_tokens",
+)
 
 
 class Results:
@@ -42,13 +51,13 @@ class Results:
     ----------
     done, failed, cut : int
         Tasks with a result; those with an error; those with a reply that is cut.
-    tokens : int
-        New tokens of this run.
+    tokens, prompt_tokens, cached_tokens : int
+        New tokens of this run; those of its prompts; those of them that were served from the cache.
     """
 
     def __init__(self, out: BinaryIO, common: Sequence[object] = ()) -> None:
         self._out, self._common = out, [str(value) for value in common]
-        self.done = self.failed = self.cut = self.tokens = 0
+        self.done = self.failed = self.cut = self.tokens = self.prompt_tokens = self.cached_tokens = 0
         self._begun = monotonic()
 
     def add(self, task: Task, name: str, result: Reply | TinychatError, calls: ReplyCalls | None = None) -> None:
@@ -69,9 +78,12 @@ class Results:
             fields |= {"response": response, "error": None}
         else:
             fields = {"id": task.id, "asked": asked}
-            fields |= {"error": str(result)} if isinstance(result, TinychatError) else result.as_json()
+            fields |= {"error": str(result)} if isinstance(result, TinychatError) else _stable(result.as_json())
             fields |= {} if calls is None else call_fields(calls)
-        self.tokens += 0 if isinstance(result, TinychatError) else len(result.token_ids)
+        if not isinstance(result, TinychatError):
+            self.tokens += len(result.token_ids)
+            self.prompt_tokens += result.summary.prompt_tokens
+            self.cached_tokens += result.summary.reused_tokens
         self._out.write(json.dumps(fields).encode() + b"\n")
         self._out.flush()
         self._count(fields)
@@ -132,13 +144,13 @@ class BatchResults(Results):
     def _read_done(self, tasks: Sequence[Task]) -> None:
         self._file.seek(0)
         end = 0
-        while (line := self._file.readline(_MAX_LINE_BYTES)).endswith(b"\n"):
+        while (line := self._file.readline(MAX_LINE_BYTES)).endswith(b"\n"):
             if self.done == len(tasks):
                 raise self._not_ours()
             self._count(self._result(tasks[self.done], line))
             end = self._file.tell()
         is_cut_off = line.startswith(_LINE_START) or _LINE_START.startswith(line)
-        if not is_cut_off or len(line) == _MAX_LINE_BYTES:
+        if not is_cut_off or len(line) == MAX_LINE_BYTES:
             raise self._not_ours()
         self._file.truncate(end)
 
@@ -156,6 +168,10 @@ class BatchResults(Results):
     def _not_ours(self) -> SettingError:
         where = f"{self._path} line {self.done + 1}"
         return SettingError(f"{where} is not a result of this batch with these settings: give another file with -o")
+
+
+def _stable(fields: dict[str, object]) -> dict[str, object]:
+    return {key: value for key, value in fields.items() if key not in _UNSTABLE}
 
 
 def _openai_cut(response: object) -> bool:
