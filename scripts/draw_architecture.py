@@ -47,6 +47,8 @@ ROOMS = {
     "macos": "calls of macOS",
     "mcp": "tools of other programs",
     "models": "what a model is",
+    "ray": "actors and replicas",
+    "rows": "answers tables",
     "serve": "for other programs",
     "setting_kinds": "types of settings",
     "settings": "the table of settings",

@@ -160,6 +160,18 @@ ARROWS = {
         "tools",
         "user_folders",
     ],
+    "rows": [
+        "api",
+        "conversation",
+        "engine.system_scheduler",
+        "file_lock",
+        "generate",
+        "machine",
+        "settings",
+        "store.default_model",
+        "user_folders",
+    ],
+    "ray": ["api", "generate", "rows", "serve", "settings", "store.default_model"],
     "commands": [
         "api",
         "bench",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tinychat.generate.model import Model
     from tinychat.generate.reply import Delta, Reply
     from tinychat.generate.request import Request
+    from tinychat.rows.answerer import RowAnswerer
 
 __version__ = "0.1.0"
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "Model",
     "Reply",
     "Request",
+    "RowAnswerer",
     "TinychatError",
     "__version__",
     "convert",
@@ -46,6 +48,7 @@ _HOMES = {
     "Delta": "tinychat.generate.reply",
     "Reply": "tinychat.generate.reply",
     "Request": "tinychat.generate.request",
+    "RowAnswerer": "tinychat.rows.answerer",
     "convert": "tinychat.api",
     "load": "tinychat.api",
 }

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import uvicorn
+from starlette.applications import Starlette
 
 from tinychat.client.running_servers import announced
 from tinychat.errors import SettingError
@@ -98,9 +99,10 @@ def _listening(host: str, port: int) -> socket.socket:
         raise SettingError(f"port {port} of {host} cannot be listened at ({error.strerror or error})") from None
 
 
-async def _serve(
-    loads: Mapping[str, Load], options: ServerOptions, listener: socket.socket, say: Callable[[str], None], url: str
-) -> None:
+def create_server(
+    loads: Mapping[str, Load], options: ServerOptions, say: Callable[[str], None]
+) -> tuple[Server, Starlette]:
+    """Return a server of models by name, and its ASGI application."""
     files = PrefixFiles(options.cache_disk)
     prepared = {name: _prepared(load, options, files) for name, load in loads.items()}
     pool = ModelPool(prepared, options.most_loaded, options.idle_seconds, files.save, options.paths)
@@ -118,7 +120,13 @@ async def _serve(
         options.pull and _prepared_pull(options.pull, options, files),
     )
     hosts = LOCAL_NAMES | {options.host.lower()} | {host.lower() for host in options.hosts}
-    app = create_app(server, Door(hosts, options.origins, options.keys))
+    return server, create_app(server, Door(hosts, options.origins, options.keys))
+
+
+async def _serve(
+    loads: Mapping[str, Load], options: ServerOptions, listener: socket.socket, say: Callable[[str], None], url: str
+) -> None:
+    server, app = create_server(loads, options, say)
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -129,7 +137,7 @@ async def _serve(
     )
     runner = _Runner(config)
     _end_by_signals(server, runner, options.shutdown_seconds)
-    first = asyncio.ensure_future(_load_first(pool)) if options.loads_first else None
+    first = asyncio.ensure_future(_load_first(server.pool)) if options.loads_first else None
     serving = asyncio.ensure_future(runner.serve(sockets=[listener]))
     try:
         if first is not None:

@@ -1,0 +1,1 @@
+"""Rows of tables, answered on one machine or many."""

@@ -1,0 +1,211 @@
+"""Answers to the rows of tables, for programs that spread rows over processes and machines."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import cache
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from tinychat.conversation.messages import as_messages
+from tinychat.errors import ContextError, FieldError, SettingError, TextError, TinychatError
+from tinychat.generate.precedence import Preferences
+from tinychat.generate.prompt import Prompt
+from tinychat.generate.request import Request, as_request
+from tinychat.rows.own_cores import bind_to_own_cores
+from tinychat.settings import LINE, LoadSettings, names
+
+if TYPE_CHECKING:
+    from tinychat.generate.grammar import Grammar
+    from tinychat.generate.model import Model
+    from tinychat.generate.reply import Reply
+
+COLUMNS: Mapping[str, type] = {
+    "reply": str,
+    "finish_reason": str,
+    "prompt_tokens": int,
+    "new_tokens": int,
+    "error": str,
+}
+"""The columns that an answer adds to a row, with their types."""
+
+# Errors of one row, which do not end the others.
+_ROW_ERRORS = (ContextError, SettingError, TextError)
+_OTHER_SETTINGS = (*names("load"), "system", "think")
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+_LOADING = Lock()
+
+
+class RowAnswerer:
+    """Answers rows with a model that each process loads once, with the first rows.
+
+    It holds settings only, so that Ray, Spark and Dask can send it to other processes. Any number of threads may use
+    it. A row has the same answer in any company, in any process, and from `tinychat batch` without a configuration
+    file: with a seed, or with temperature 0.
+
+    Parameters
+    ----------
+    model : str or path, optional
+        As for `tinychat.load`; the default model when omitted.
+    prompt_column : str
+        The column of the prompt: a text, or messages with `role` and `content`.
+    template : str, optional
+        The prompt instead, with names of columns in braces: "Summarise: {text}".
+    setting_columns : sequence of str
+        Columns with settings of their row, such as "max_tokens"; a row without a value has the common one.
+    schema : str, optional
+        JSON schema of the replies.
+    as_chat : bool, optional
+        Whether a text becomes a message; by default if the model has a chat template, or there is a system prompt.
+    parallel : int, optional
+        Rows to answer at once, by default a number found by measurement.
+    cores : int, optional
+        Cores to bind this process to, which no other process has that is given this; `threads` is then as many.
+    **settings
+        Settings of sampling, of the length of replies and of loading, `system` and `think`, by their names in
+        ``config.toml``. What is not given is what the model's makers advise.
+
+    Raises
+    ------
+    SettingError
+        If an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | None = None,
+        *,
+        prompt_column: str = "prompt",
+        template: str | None = None,
+        setting_columns: Sequence[str] = (),
+        schema: str | None = None,
+        as_chat: bool | None = None,
+        parallel: int | None = None,
+        cores: int | None = None,
+        **settings: Any,
+    ) -> None:
+        as_request(**{name: value for name, value in settings.items() if name not in _OTHER_SETTINGS})
+        for name in setting_columns:
+            if name not in names(entry=LINE):
+                raise FieldError("setting_columns", f"has {name!r}; expected some of {', '.join(names(entry=LINE))}")
+        for name, count in (("parallel", parallel), ("cores", cores)):
+            if count is not None and count < 1:
+                raise FieldError(name, f"must be 1 or more, not {count}")
+        self._model = None if model is None else os.fspath(model)
+        self._prompt_column, self._template = prompt_column, template
+        self._setting_columns = tuple(setting_columns)
+        self._schema, self._as_chat = schema, as_chat
+        self._parallel, self._cores = parallel, cores
+        self._preferences = Preferences(flags=settings)
+        given = self._preferences.resolve()
+        self._loading, self._thinking, self._system = given.loading, given.thinking, given.chat.system
+        if cores is not None and self._loading.threads is None:
+            self._loading = replace(self._loading, threads=cores)
+
+    @property
+    def model(self) -> Model:
+        """The model of this process, loaded now if no row was answered before; errors are those of `tinychat.load`."""
+        with _LOADING:
+            if self._cores is not None:
+                bind_to_own_cores(self._cores)
+            return _loaded(self._model, self._loading)
+
+    @property
+    def request(self) -> Request:
+        """The settings of all replies."""
+        model, is_text = self.model, self._schema is None
+        found = self._preferences.resolve(advice=model.own_defaults, is_text=is_text).request
+        constraint = None if self._schema is None else model.constraint(_grammar(self._schema))
+        return replace(found, think_budget=self._thinking.budget, constraint=constraint)
+
+    def answer(self, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Return rows with their answers, several written at once: each row has the `COLUMNS` more.
+
+        A row that cannot be answered has an `error` and no `reply`.
+
+        Raises
+        ------
+        TinychatError
+            If the model cannot be loaded or run, a setting is out of range, or a row has one of the columns already.
+        """
+        asked = [dict(row) for row in rows]
+        if taken := sorted({name for row in asked for name in COLUMNS if name in row}):
+            raise FieldError("rows", f"have a column {taken[0]!r} already: rename it")
+        if not asked:
+            return []
+        # Imported here: it needs numpy, which the program that sends the rows does without.
+        from tinychat.generate.reply import Delta
+
+        model, request = self.model, self.request
+        prompts = [self._asked(model, request, row) for row in asked]
+        for number, got in model.write_many(prompts, self._parallel):
+            if isinstance(got, TinychatError) and not isinstance(got, _ROW_ERRORS):
+                raise got
+            if not isinstance(got, Delta):
+                asked[number] |= _columns(got)
+        return asked
+
+    def _asked(self, model: Model, request: Request, row: Mapping[str, Any]) -> tuple[Prompt, Request] | TinychatError:
+        """Return the prompt and request of a row, or its error."""
+        try:
+            given = {name: row.get(name) for name in self._setting_columns}
+            settings = {name: _plain(value) for name, value in given.items() if not _is_missing(value)}
+            return self._prompt(model, row), replace(request, **settings)
+        except _ROW_ERRORS as error:
+            return error
+
+    def _prompt(self, model: Model, row: Mapping[str, Any]) -> Prompt:
+        if self._template is not None:
+            text = _PLACEHOLDER.sub(lambda found: _text_of(row, found[1]), self._template)
+            return model.text_prompt(text, self._system, self._as_chat, self._thinking.wanted)
+        found = _plain(row.get(self._prompt_column))
+        if isinstance(found, str):
+            return model.text_prompt(found, self._system, self._as_chat, self._thinking.wanted)
+        if not isinstance(found, list):
+            raise FieldError(self._prompt_column, f"must be a text or a list of messages, not {found!r:.60}")
+        messages = [message.as_dict() for message in as_messages(found)]
+        return model.chat_prompt(messages, self._system, self._thinking.wanted)
+
+
+@cache
+def _loaded(model: str | None, loading: LoadSettings) -> Model:
+    # Imported here: it needs the compiler.
+    from tinychat.api import load
+    from tinychat.store.default_model import default_model
+
+    return load(default_model() if model is None else model, **asdict(loading))
+
+
+@cache
+def _grammar(schema: str) -> Grammar:
+    # Imported here: it imports numpy.
+    from tinychat.generate.grammar import Grammar
+
+    return Grammar.from_schema(schema)
+
+
+def _columns(result: Reply | TinychatError) -> dict[str, Any]:
+    if isinstance(result, TinychatError):
+        return dict(zip(COLUMNS, (None, None, 0, 0, str(result))))
+    summary = result.summary
+    return dict(zip(COLUMNS, (result.text, summary.finish_reason, summary.prompt_tokens, summary.new_tokens, None)))
+
+
+def _is_missing(value: object) -> bool:
+    """Return whether a table has no value here: pandas writes NaN for that."""
+    return value is None or (isinstance(value, float) and value != value)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of Python for one of numpy, and the whole number that pandas has beside NaN as a float."""
+    value = value.tolist() if hasattr(value, "tolist") else value
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _text_of(row: Mapping[str, Any], column: str) -> str:
+    if _is_missing(value := row.get(column)):
+        raise FieldError(column, "has no value")
+    return str(value)
