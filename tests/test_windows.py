@@ -19,6 +19,7 @@ from tinychat.file_lock import locked
 IMPORT_ALL = """
 import mmap, os, select, signal, socket, sys, time, types
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 package = Path(sys.argv[1])
@@ -27,6 +28,8 @@ names = [".".join(file.relative_to(package.parent).with_suffix("").parts) for fi
 names = [name.removesuffix(".__init__") for name in names if not name.endswith("__main__")]
 # prompt_toolkit has another one there.
 names.remove("tinychat.terminal.keyboard")
+if find_spec("ray") is None:
+    names.remove("tinychat.ray")
 for name in names:
     import_module(name)
 for name in [name for name in sys.modules if name.partition(".")[0] == "tinychat"]:
