@@ -52,7 +52,7 @@ def with_batch(options: argparse.Namespace, folder: Path) -> list[Row]:
     given, written = folder / "in.jsonl", folder / "out.jsonl"
     given.write_text("".join(json.dumps(row) + "\n" for row in rows(options.rows)))
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in SHAPE.items()]
-    command = [sys.executable, "-m", "tinychat", "batch", str(given), options.model, "-o", str(written)]
+    command = [sys.executable, "-P", "-m", "tinychat", "batch", str(given), options.model, "-o", str(written)]
     subprocess.run([*command, f"--max-tokens={options.tokens}", *flags], stderr=subprocess.DEVNULL, check=False)
     found = []
     for line in written.read_text().splitlines():
