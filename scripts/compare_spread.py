@@ -1,4 +1,4 @@
-"""Answer the same rows in one process, on Ray, Spark and Dask, and compare the bytes of the sorted results.
+"""Answer the same rows in one process, in shards, on Ray, Spark and Dask, and compare the bytes of the sorted results.
 
     .venv/bin/python scripts/compare_spread.py [MODEL] [--rows 2000] [--tokens 24] [--only ray --only spark]
 
@@ -47,13 +47,19 @@ def settings(options: argparse.Namespace) -> dict[str, Any]:
     return {"setting_columns": ["seed"], "max_tokens": options.tokens, **SHAPE}
 
 
-def with_batch(options: argparse.Namespace, folder: Path) -> list[Row]:
-    """Answer the rows with `tinychat batch`, in one process."""
+def with_batch(options: argparse.Namespace, folder: Path, shards: Sequence[str] = ()) -> list[Row]:
+    """Answer the rows with `tinychat batch`, in one process, or in one for each shard."""
     given, written = folder / "in.jsonl", folder / "out.jsonl"
     given.write_text("".join(json.dumps(row) + "\n" for row in rows(options.rows)))
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in SHAPE.items()]
-    command = [sys.executable, "-P", "-m", "tinychat", "batch", str(given), options.model, "-o", str(written)]
-    subprocess.run([*command, f"--max-tokens={options.tokens}", *flags], stderr=subprocess.DEVNULL, check=False)
+    command = [sys.executable, "-P", "-m", "tinychat", "batch", str(given)]
+    settings = [options.model, f"--max-tokens={options.tokens}", *flags]
+    parts = [folder / f"{i}.jsonl" for i in range(len(shards))]
+    runs = [[*command, *settings, f"--shard={shard}", "-o", str(part)] for shard, part in zip(shards, parts)]
+    runs.append([*command, *(f"--merge={part}" for part in parts), *([] if parts else settings), "-o", str(written)])
+    for run in runs:
+        # The rows with errors make the exit code 1.
+        subprocess.run(run, stderr=subprocess.DEVNULL, check=False)
     found = []
     for line in written.read_text().splitlines():
         result = json.loads(line)
@@ -61,6 +67,11 @@ def with_batch(options: argparse.Namespace, folder: Path) -> list[Row]:
         counts = {name: result.get(name, 0 if kind is int else None) for name, kind in COLUMNS.items()}
         found.append({"id": result["id"], **counts})
     return found
+
+
+def with_shards(options: argparse.Namespace, folder: Path) -> list[Row]:
+    """Answer the rows in four shards, and merge the results."""
+    return with_batch(options, folder, ["0/4", "1/4", "2/4", "3/4"])
 
 
 def with_one_process(options: argparse.Namespace, folder: Path) -> list[Row]:
@@ -173,6 +184,7 @@ def with_dask(options: argparse.Namespace, folder: Path) -> list[Row]:
 
 WAYS: dict[str, tuple[str, Callable[[argparse.Namespace, Path], list[Row]]]] = {
     "batch": ("click", with_batch),
+    "shards": ("click", with_shards),
     "process": ("numpy", with_one_process),
     "ray": ("ray", with_ray),
     "spark": ("pyspark", with_spark),

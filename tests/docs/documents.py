@@ -11,7 +11,7 @@ AFTER_STEPS = "needs the steps above"
 """Marks commands that exist only when the reader has written them, so that they are not even parsed."""
 MARKERS = (
     *("needs a clone", "needs a download", "needs a real model", "needs a server", "needs a terminal", "takes long"),
-    *(AFTER_STEPS, "excerpt"),
+    *("needs a package", AFTER_STEPS, "excerpt"),
 )
 """Reasons in a comment before a block why no test runs it; its commands are parsed all the same."""
 HOW_TO_MARK = f"correct it, or put a comment before it that says why no test can run it: one of {', '.join(MARKERS)}"
