@@ -18,6 +18,8 @@ Reference: ``tests/reference.py``.
 
 import numpy as np
 
+from tinychat.kernels.amx_buffer import HAS_TILE_REGISTERS
+from tinychat.kernels.amx_linear import multiply_panel
 from tinychat.kernels.codes import high_codes, load_table, look_up_high, look_up_low, low_codes
 from tinychat.kernels.compile_queue import deferred, deferred_by_type
 from tinychat.kernels.dot import (
@@ -41,10 +43,11 @@ from tinychat.kernels.tile import add_outer, load_lines, load_rows, scale_by_row
 from tinychat.kernels.weight_access import columns, input_group
 from tinychat.kernels.weights import (
     FINE_BITS,
+    FINE_KINDS,
+    ROW_KINDS,
     STORE,
     Affine4Weight,
     Affine8Weight,
-    FineActivations,
     Float32Weight,
     Int4Weight,
     MixedWeight,
@@ -71,8 +74,8 @@ def tokens_per_tile(T):
         return len(FEW_TOKENS)
     if T <= len(SEVERAL_TOKENS):
         return len(SEVERAL_TOKENS)
-    # A second tile of many for a few tokens would take longer than three of some.
-    some_more = len(TOKENS) < T <= len(TOKENS) + len(SOME_TOKENS)
+    # A second tile of many for a few tokens would take longer than three of some, but not on tile registers.
+    some_more = not HAS_TILE_REGISTERS and len(TOKENS) < T <= len(TOKENS) + len(SOME_TOKENS)
     return len(SOME_TOKENS) if T <= len(SOME_TOKENS) or some_more else len(TOKENS)
 
 
@@ -157,7 +160,7 @@ def add_group(weight, total, scales, first, lines, x, position, index, tokens):
             sums = dot_small(dot_small(sums, low, x.fine, at), high, x.fine, at + 4)
         return add_scaled_integers(total, add_shifted(sums, coarse, FINE_BITS), scales, x.scales, position, tokens)
 
-    if is_kind(x, FineActivations):
+    if is_kind(x, *FINE_KINDS):
         return fine_token if is_small and len(tokens) == 1 else fine
     return plain
 
@@ -267,7 +270,20 @@ def linear_tiles(weight, x, start, T, tile, out, offset, buffer, add, first, las
     elif tile == len(SOME_TOKENS) < len(TOKENS):
         linear_rows(weight, x, start, T, out, offset, buffer, add, first, last, SOME_TOKENS)
     else:
+        full_tiles(weight, x, start, T, out, offset, buffer, add, first, last)
+
+
+@always_inline_by_type
+def full_tiles(weight, x, start, T, out, offset, buffer, add, first, last):
+    """Compute row blocks ``first..last`` for tokens ``start..T``, in the largest tiles."""
+
+    def vectors(weight, x, start, T, out, offset, buffer, add, first, last):
         linear_rows(weight, x, start, T, out, offset, buffer, add, first, last, TOKENS)
+
+    def tile_registers(weight, x, start, T, out, offset, buffer, add, first, last):
+        multiply_panel(weight, x, start, T, out, offset, buffer, add, first, last)
+
+    return tile_registers if is_kind(x, *ROW_KINDS) else vectors
 
 
 @always_inline

@@ -1,7 +1,7 @@
 """Settings of Numba, made before it is imported: instruction set and cache folder.
 
-``tinychat.kernels`` imports this first. Environment: ``TINYCHAT_ISA`` (``avx512vnni``, ``avx2``, ``generic``),
-``TINYCHAT_CACHE``, ``XDG_CACHE_HOME``; Numba's own variables win where the user has set them.
+``tinychat.kernels`` imports this first. Environment: ``TINYCHAT_ISA`` (``amx``, ``avx512vnni``, ``avx2``,
+``generic``), ``TINYCHAT_CACHE``, ``XDG_CACHE_HOME``; Numba's own variables win where the user has set them.
 """
 
 import atexit
@@ -16,6 +16,7 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 
+from tinychat.kernels.amx_grant import refusal
 from tinychat.user_folders import cache_folder, fresh_folder, private_folder
 
 ISA_FEATURES = {
@@ -23,6 +24,9 @@ ISA_FEATURES = {
     "avx2": {"avx2", "f16c", "fma"},
     "generic": set[str](),
 }
+# Tile registers stand beside the vectors of AVX-512. Tests compute with a model of them where there are none.
+AMX, AMX_MODEL = "amx", "amx-model"
+AMX_FEATURES = {"amx-tile", "amx-int8"}
 # CPU and features for LLVM when a lower instruction set is forced. "generic" has fma (and with it AVX): without it each
 # fused multiply-add is a call into the C library.
 FORCED_TARGET = {"avx2": ("x86-64-v3", ""), "generic": ("x86-64", "+fma")}
@@ -31,19 +35,36 @@ CACHED_VERSIONS = 8
 _has_warned = False
 
 
+def host_features() -> set[str]:
+    """Return what this processor has, by LLVM's names."""
+    return {name for name, present in llvm.get_host_cpu_features().items() if present}
+
+
+def host_vectors() -> list[str]:
+    """Return the instruction sets of vectors of this processor, best first."""
+    host = host_features()
+    return [isa for isa, needed in ISA_FEATURES.items() if needed <= host]
+
+
+def why_no_amx() -> str | None:
+    """Return why there is no instruction set with tile registers; asks Linux for them where there may be."""
+    missing = sorted((AMX_FEATURES | ISA_FEATURES["avx512vnni"]) - host_features())
+    return f"the processor has no {', '.join(missing)}" if missing else refusal()
+
+
 def host_instruction_sets() -> list[str]:
     """Return the instruction sets of this processor, best first."""
-    host = {name for name, present in llvm.get_host_cpu_features().items() if present}
-    return [isa for isa, needed in ISA_FEATURES.items() if needed <= host]
+    return [*([AMX] if why_no_amx() is None else []), *host_vectors()]
 
 
 def choose_isa(wanted: str | None) -> str:
     """Return the instruction set to compile for: `wanted`, or the best if this processor does not have it."""
     available = host_instruction_sets()
-    if wanted in available:
+    if wanted in available or (wanted == AMX_MODEL and "avx512vnni" in available):
         return wanted
     if wanted:
-        warn(f"TINYCHAT_ISA={wanted} is not available here (have: {', '.join(available)}): using {available[0]}")
+        why = f"{why_no_amx()}; have" if wanted == AMX else "have"
+        warn(f"TINYCHAT_ISA={wanted} is not available here ({why}: {', '.join(available)}): using {available[0]}")
     return available[0]
 
 
@@ -80,7 +101,7 @@ def cache_key() -> str:
     """Return a hash of everything that machine code depends on but Numba's own cache key leaves out."""
     versions = [installed_version(name) for name in ("numba", "llvmlite", "numpy")]
     settings = [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith("NUMBA_") and k not in PER_RUN]
-    what = "|".join([sources_digest(), sys.version, ISA, *versions, *settings])
+    what = "|".join([sources_digest(), sys.version, INSTRUCTION_SET, *versions, *settings])
     return hashlib.sha256(what.encode()).hexdigest()[:16]
 
 
@@ -139,12 +160,14 @@ def evict_old_kernels(root: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-ISA = choose_isa(os.environ.get("TINYCHAT_ISA"))
+INSTRUCTION_SET = choose_isa(os.environ.get("TINYCHAT_ISA"))
+# Of vectors.
+ISA = "avx512vnni" if INSTRUCTION_SET in (AMX, AMX_MODEL) else INSTRUCTION_SET
 
 
 def prepare() -> None:
     """Set the environment that Numba reads on import."""
-    if ISA != host_instruction_sets()[0]:
+    if ISA != host_vectors()[0]:
         cpu_name, cpu_features = FORCED_TARGET[ISA]
         os.environ.setdefault("NUMBA_CPU_NAME", cpu_name)
         os.environ.setdefault("NUMBA_CPU_FEATURES", cpu_features)
