@@ -57,7 +57,7 @@ def configure_for(columns):
     return configure
 
 
-configure_16, configure_32 = configure_for(16), configure_for(32)
+configure_16, configure_32, configure_64 = configure_for(16), configure_for(32), configure_for(64)
 
 
 @operation(types.void, ANY)

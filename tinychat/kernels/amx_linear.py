@@ -13,7 +13,7 @@ sums begin at 0, not at a correction for the codes' zero point: the sums are the
 
 import numpy as np
 
-from tinychat.kernels.amx import configure_16, configure_32, release_registers
+from tinychat.kernels.amx import configure_16, configure_32, configure_64, release_registers
 from tinychat.kernels.amx_buffer import (
     CODES,
     FACTORS,
@@ -193,7 +193,9 @@ def multiply_panel(weight, x, start, T, out, offset, buffer, residual, first, la
     parts, width = K // size, min(size, PRODUCT_COLUMNS)
     slices = (K * LANES + SLICE_BYTES - 1) // SLICE_BYTES
     most = (parts + slices - 1) // slices
-    if width == PRODUCT_COLUMNS:
+    if width == 64:
+        configure_64(buffer)
+    elif width == 32:
         configure_32(buffer)
     else:
         configure_16(buffer)
@@ -214,8 +216,8 @@ def multiply_panel(weight, x, start, T, out, offset, buffer, residual, first, la
                     s = Slice(
                         groups,
                         steps,
-                        size // width,
-                        width * LANES,
+                        size * LANES,
+                        width,
                         codes + group * size * LANES,
                         codes + count * K * LANES,
                         K * LANES,

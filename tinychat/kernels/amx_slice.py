@@ -27,8 +27,8 @@ class Slice(NamedTuple):
 
     count: int  # groups
     steps: int  # these times the tiles of tokens
-    parts: int  # products of a group
-    product: int  # bytes of the activations of a product, and of its weights
+    size: int  # bytes of the activations of a group, and of its weights
+    width: int  # columns of a product: a group has one product or two
     codes: int  # byte of the codes of activations where those of the first tile begin
     stop: int  # and where those of one behind the last tile would
     tile_codes: int  # from a tile to the next
@@ -54,8 +54,8 @@ class Place(NamedTuple):
 def next_product(s, a, group):
     """Return byte and group of the product after one; the first follows the last."""
     if group + 1 < s.count:
-        return a + s.parts * s.product, group + 1
-    a += s.tile_codes - (s.count - 1) * s.parts * s.product
+        return a + s.size, group + 1
+    a += s.tile_codes - (s.count - 1) * s.size
     return (a if a < s.stop else s.codes), 0
 
 
@@ -83,16 +83,15 @@ def next_step(s, x, buffer, total, place):
 def added_floats(start):
     """Make the operation that adds the sums of a group, of four tokens from `start` on."""
 
-    @operation(SAME, ANY, ANY, INDEX, INDEX, ANY, INDEX)
-    def add_floats(builder, total, buffer, sums, factors, x_scales, index):
+    @operation(SAME, ANY, ANY, INDEX, ANY, ANY, ANY, INDEX)
+    def add_floats(builder, total, buffer, sums, scales, offsets, x_scales, index):
         """Return ``total + round(sums * scale) * x_scale``, as `add_scaled` does."""
-        scale, offset = (buffer.load(builder.add(factors, I64(i * LANES)), F32X16, align=4) for i in range(2))
         result = list(total)
         for t in range(start, start + 4):
             n = buffer.load(builder.add(sums, I64(t * LANES)), I32X16, align=4)
             n = builder.bitcast(builder.add(n, constant(int(ROUNDER_BITS), I32)), F32X16)
             by_token = x_scales.splat(builder.add(index, I64(t)), F32)
-            result[t] = builder.fused(builder.fused(n, scale, offset), by_token, result[t])
+            result[t] = builder.fused(builder.fused(n, scales[0], offsets[0]), by_token, result[t])
         return result
 
     return add_floats
@@ -101,15 +100,15 @@ def added_floats(start):
 def added_fine_floats(start):
     """Make the same for activations of two parts; the sums of the finer ones are a tile behind the others'."""
 
-    @operation(SAME, ANY, ANY, INDEX, INDEX, ANY, INDEX)
-    def add_fine_floats(builder, total, buffer, sums, factors, x_scales, index):
+    @operation(SAME, ANY, ANY, INDEX, ANY, ANY, INDEX)
+    def add_fine_floats(builder, total, buffer, sums, scales, x_scales, index):
         """Return the same, rounded as `add_scaled_integers` does."""
-        scale, result = buffer.load(factors, F32X16, align=4), list(total)
+        result = list(total)
         for t in range(start, start + 4):
             coarse, fine = (buffer.load(builder.add(sums, I64(at + t * LANES)), I32X16, align=4) for at in (0, TILE))
             n = builder.add(builder.shl(coarse, constant(FINE_BITS, I32)), fine)
             by_token = x_scales.splat(builder.add(index, I64(t)), F32)
-            result[t] = builder.fused(builder.fmul(builder.sitofp(n, F32X16), scale), by_token, result[t])
+            result[t] = builder.fused(builder.fmul(builder.sitofp(n, F32X16), scales[0]), by_token, result[t])
         return result
 
     return add_fine_floats
@@ -121,43 +120,52 @@ fine_floats_0, fine_floats_4, fine_floats_8, fine_floats_12 = (added_fine_floats
 
 def product(c):
     """Make a function that multiplies a group into register `c` and returns the next."""
-    load_x, load_w, zero, multiply = load_of(4 + c % 2), load_of(6 + c % 2), zero_of(c), product_of(c, 4 + c % 2, 6 + c % 2)
+    load_x, load_w, zero, multiply = registers_of(c)
 
     @always_inline
     def function(s, x, buffer, a, group):
-        b, width = 4 * CODES + group * s.parts * s.product, s.product // LANES
+        b = 4 * CODES + group * s.size
+        load_x(buffer, x.codes, a, s.width)
+        load_w(buffer, buffer, b, 64)
         zero(buffer)
-        for part in range(s.parts):
-            load_x(buffer, x.codes, a + part * s.product, width)
-            load_w(buffer, buffer, b + part * s.product, 64)
+        multiply(buffer)
+        if s.width * LANES < s.size:
+            load_x(buffer, x.codes, a + s.width * LANES, s.width)
+            load_w(buffer, buffer, b + s.width * LANES, 64)
             multiply(buffer)
         return next_product(s, a, group)
 
     return function
 
 
+def registers_of(c):
+    """Make the operations of a product into register `c`."""
+    return load_of(4 + c % 2), load_of(6 + c % 2), zero_of(c), product_of(c, 4 + c % 2, 6 + c % 2)
+
+
 def step(c):
     """Make a step: a product into register `c`, a store of an older one, and between them floats of a still older."""
-    load_x, load_w, zero, multiply = load_of(4 + c % 2), load_of(6 + c % 2), zero_of(c), product_of(c, 4 + c % 2, 6 + c % 2)
+    load_x, load_w, zero, multiply = registers_of(c)
     store, to, sums = store_of((c + 1) % 4), RING + (c + 1) % 4 * TILE, RING + (c + 3) % 4 * TILE
 
     @always_inline
     def function(s, x, buffer, total, place):
-        a, b, width = place.a, 4 * CODES + place.group * s.parts * s.product, s.product // LANES
-        factors, scale = FACTORS + place.added * FACTORS_OF_GROUP, place.scale
-        load_x(buffer, x.codes, a, width)
-        total = floats_0(total, buffer, sums, factors, x.scales, scale)
+        a, b, scale = place.a, 4 * CODES + place.group * s.size, place.scale
+        factors = FACTORS + place.added * FACTORS_OF_GROUP
+        scales, offsets = load_rows(buffer, factors, 0, ONE_ROW), load_rows(buffer, factors + LANES, 0, ONE_ROW)
+        load_x(buffer, x.codes, a, s.width)
+        total = floats_0(total, buffer, sums, scales, offsets, x.scales, scale)
         load_w(buffer, buffer, b, 64)
-        total = floats_4(total, buffer, sums, factors, x.scales, scale)
+        total = floats_4(total, buffer, sums, scales, offsets, x.scales, scale)
         zero(buffer)
         multiply(buffer)
-        for part in range(1, s.parts):
-            load_x(buffer, x.codes, a + part * s.product, width)
-            load_w(buffer, buffer, b + part * s.product, 64)
+        if s.width * LANES < s.size:
+            load_x(buffer, x.codes, a + s.width * LANES, s.width)
+            load_w(buffer, buffer, b + s.width * LANES, 64)
             multiply(buffer)
-        total = floats_8(total, buffer, sums, factors, x.scales, scale)
+        total = floats_8(total, buffer, sums, scales, offsets, x.scales, scale)
         store(buffer, to)
-        total = floats_12(total, buffer, sums, factors, x.scales, scale)
+        total = floats_12(total, buffer, sums, scales, offsets, x.scales, scale)
         return next_step(s, x, buffer, total, place)
 
     return function
@@ -171,9 +179,9 @@ def fine_product(c):
 
     @always_inline
     def function(s, x, buffer, a, group):
-        load_coarse(buffer, x.codes, a, s.product // LANES)
-        load_fine(buffer, x.fine, a, s.product // LANES)
-        load_w(buffer, buffer, 4 * CODES + group * s.product, 64)
+        load_coarse(buffer, x.codes, a, s.width)
+        load_fine(buffer, x.fine, a, s.width)
+        load_w(buffer, buffer, 4 * CODES + group * s.size, 64)
         zero(buffer)
         multiply(buffer)
         zero_fine(buffer)
@@ -192,21 +200,21 @@ def fine_step(c):
 
     @always_inline
     def function(s, x, buffer, total, place):
-        a, width = place.a, s.product // LANES
-        factors, scale = FACTORS + place.added * FACTORS_OF_GROUP, place.scale
-        load_coarse(buffer, x.codes, a, width)
-        load_w(buffer, buffer, 4 * CODES + place.group * s.product, 64)
-        total = fine_floats_0(total, buffer, sums, factors, x.scales, scale)
+        a, scale = place.a, place.scale
+        scales = load_rows(buffer, FACTORS + place.added * FACTORS_OF_GROUP, 0, ONE_ROW)
+        load_coarse(buffer, x.codes, a, s.width)
+        load_w(buffer, buffer, 4 * CODES + place.group * s.size, 64)
+        total = fine_floats_0(total, buffer, sums, scales, x.scales, scale)
         zero(buffer)
         multiply(buffer)
-        load_fine(buffer, x.fine, a, width)
-        total = fine_floats_4(total, buffer, sums, factors, x.scales, scale)
+        load_fine(buffer, x.fine, a, s.width)
+        total = fine_floats_4(total, buffer, sums, scales, x.scales, scale)
         store(buffer, to)
-        total = fine_floats_8(total, buffer, sums, factors, x.scales, scale)
+        total = fine_floats_8(total, buffer, sums, scales, x.scales, scale)
         zero_fine(buffer)
         multiply_fine(buffer)
         store_fine(buffer, to + TILE)
-        total = fine_floats_12(total, buffer, sums, factors, x.scales, scale)
+        total = fine_floats_12(total, buffer, sums, scales, x.scales, scale)
         return next_step(s, x, buffer, total, place)
 
     return function

@@ -145,7 +145,7 @@ class FineActivations(NamedTuple):
 class RowActivations(NamedTuple):
     """The same arrays for tile registers: where a tile has 16 tokens, the codes of each are a row.
 
-    codes int8 [T/16, K/columns, 16, columns] there, of as many columns as a product has: 32, or a group's 16.
+    codes int8 [T/16, K/columns, 16, columns] there, of as many columns as a product has: 64, or a group's 32 or 16.
     """
 
     codes: np.ndarray
@@ -168,7 +168,7 @@ class FineRowActivations(NamedTuple):
 FINE_KINDS = (FineActivations, FineRowActivations)
 ROW_KINDS = (RowActivations, FineRowActivations)
 # Columns of a product of tile registers, at most.
-PRODUCT_COLUMNS = 32
+PRODUCT_COLUMNS = 64
 
 
 class FloatActivations(NamedTuple):
