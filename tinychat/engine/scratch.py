@@ -37,9 +37,7 @@ from tinychat.models.layout import Quantization, padded
 # Native models of fewer weights get finer activations: they have time to spare, and rounding to eight bits shows in
 # what they say. SmolLM2-135M's next-token distributions differ 0.003 nats from float32's with eight bits.
 FINE_WEIGHTS = 500_000_000
-PLAIN, FINE = (
-    (RowActivations, FineRowActivations) if HAS_TILE_REGISTERS else (QuantizedActivations, FineActivations)
-)
+PLAIN, FINE = (RowActivations, FineRowActivations) if HAS_TILE_REGISTERS else (QuantizedActivations, FineActivations)
 LINE = 64  # bytes
 
 
@@ -99,9 +97,7 @@ def allocate_scratch(
     return scratch._replace(experts=allocated)
 
 
-def activations(
-    config: ModelConfig, quantization: Quantization, size: int
-) -> Any:
+def activations(config: ModelConfig, quantization: Quantization, size: int) -> Any:
     """Return the linears' input of so many numbers."""
     if quantization.dtype == "f32":
         return FloatActivations(np.zeros(size, np.float32))

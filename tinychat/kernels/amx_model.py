@@ -85,9 +85,7 @@ def multiply(builder, buffer, sums, left, right):
         x = builder.load(builder.bitcast(byte_of(builder, buffer, four), I32.as_pointer()), align=1)
         line = builder.add(builder.mul(quad.index, I64(ROW_BYTES)), I64(right * TILE_BYTES))
         w = builder.load(builder.bitcast(byte_of(builder, buffer, line), U8X64.as_pointer()), align=1)
-        products = builder.mul(
-            builder.sext(w, I16X64), builder.sext(builder.bitcast(builder.splat(x), U8X64), I16X64)
-        )
+        products = builder.mul(builder.sext(w, I16X64), builder.sext(builder.bitcast(builder.splat(x), U8X64), I16X64))
         total = builder.load(place, align=1)
         for i in range(4):
             total = builder.add(total, builder.sext(builder.lanes(products, range(i, 64, 4)), I32X16))
