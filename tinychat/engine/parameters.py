@@ -196,7 +196,7 @@ def _layer_end(config: ModelConfig, tensors: Tensors) -> LayerEnd | NoEnd:
 
 
 def _mixer(config: ModelConfig, tensors: Tensors) -> Any:
-    """Return what mixes positions, of all layers."""
+    """Return the parameters of attention, or of the part that replaces it, of all layers."""
     L = config.num_hidden_layers
     if (varied := config.varied) is not None:
         narrow, wide = (
@@ -281,7 +281,7 @@ def _scoring(config: ModelConfig, tensors: Tensors) -> Any:
 
 
 def _other_mixer(config: ModelConfig, tensors: Tensors) -> ShortConvolution | DeltaLayer | MambaLayer | None:
-    """Return what stands in attention's place, stacked over the layers that have it."""
+    """Return the parameters of the part that replaces attention, stacked over the layers that have it."""
     if config.mamba is not None:
         return _mamba(config.mamba, tensors)
     if (net := config.delta_net) is not None:
