@@ -23,6 +23,7 @@ ARCHITECTURES = {
     "qwen2_moe": "qwen2moe",
     "qwen3_moe": "qwen3moe",
     "gpt_oss": "gpt-oss",
+    "granitemoeshared": "granitemoe",
     "glm4_moe": "glm4moe",
     "lfm2_moe": "lfm2moe",
     "qwen3_5_text": "qwen35",
@@ -32,7 +33,7 @@ ARCHITECTURES = {
 }
 DELTA_NETS = ("qwen35", "qwen35moe", "qwen3next")
 # Whose queries and keys llama.cpp rotates in neighbouring pairs, and transformers in halves.
-PERMUTED = ("llama", "arcee", "smollm3", "granite", "minicpm", "mistral3", "internlm2", "baichuan")
+PERMUTED = ("llama", "arcee", "smollm3", "granite", "granitemoe", "minicpm", "mistral3", "internlm2", "baichuan")
 
 
 def like(name, **changes):
@@ -61,7 +62,7 @@ VARIANTS = [
     like("gpt-neox-serial", attention_bias=True),
     like("falcon-7b"),
     *(like(name, bias=False) for name in ("falcon-40b", "falcon-11b")),
-    *(like(name) for name in ("mixtral", "qwen3-moe", "olmoe")),
+    *(like(name) for name in ("mixtral", "qwen3-moe", "olmoe", "granite-moe", "granite-moe-shared")),
     like("qwen2-moe", use_sliding_window=False),
     # Gates are clamped at the usual bound, which no key says.
     like("gpt-oss", swiglu_limit="none"),
@@ -226,11 +227,11 @@ def add_particulars(writer, architecture, raw, config):
             writer.add_attn_logit_softcapping(config.attention_softcap)
         if config.logits_softcap:
             writer.add_final_logit_softcapping(config.logits_softcap)
-    if architecture in ("granite", "minicpm"):
+    if architecture in ("granite", "granitemoe", "minicpm"):
         writer.add_embedding_scale(config.embedding_multiplier)
         writer.add_residual_scale(config.residual_multiplier)
         writer.add_logit_scale(1 / config.logits_multiplier)
-    if architecture == "granite":
+    if architecture in ("granite", "granitemoe"):
         writer.add_attention_scale(config.attention_scale)
     if any(config.sliding_windows) and architecture in ("olmo2", "exaone4"):
         writer.add_sliding_window_pattern([window > 0 for window in config.sliding_windows])
@@ -265,7 +266,7 @@ def add_particulars(writer, architecture, raw, config):
         writer.add_rope_dimension_sections([pairs - 2 * (pairs // 3), pairs // 3, pairs // 3, 0])
     if architecture in ("qwen35moe", "qwen3next"):
         writer.add_expert_feed_forward_length(config.experts.intermediate_size)
-    if architecture in ("qwen2moe", "qwen35moe", "qwen3next"):
+    if architecture in ("qwen2moe", "qwen35moe", "qwen3next", "granitemoe"):
         writer.add_expert_shared_feed_forward_length(config.experts.shared_intermediate_size)
     if architecture == "deepseek2":
         sizes = config.latents
@@ -329,6 +330,8 @@ def converted(architecture, config, weights):
                     name = name.replace(f".{theirs}.", f".{ours}.").replace("feed_forward", "mlp")
         if architecture in ("lfm2", "lfm2moe") and ".conv.conv." in name:
             values = values.reshape(config.hidden_size, -1)
+        if architecture == "granitemoe":
+            name = name.replace("output_linear", "w2") if ".experts." in name else name
         if architecture in ("bloom", "gptneox", "falcon") and "query_key_value" in name:
             groups = values.reshape(G, H // G + 2, d, -1)
             parts = (groups[:, :-2], groups[:, -2:-1], groups[:, -1:])
@@ -349,6 +352,10 @@ def converted(architecture, config, weights):
             found |= {name.replace("qkvz", "qkv"): np.concatenate(qkv), name.replace("qkvz", "z"): z}
         elif ".experts." in name and ".gate_up_proj." in name:
             found |= {name.replace("gate_up", half): values[i::2] for i, half in enumerate(("gate", "up"))}
+        elif "input_linear" in name:
+            mlp = ("w1", "w3") if ".experts." in name else ("gate_proj", "up_proj")
+            stem = name.replace("shared_mlp", "mlp.shared_expert")
+            found |= {stem.replace("input_linear", part): half for part, half in zip(mlp, np.split(values, 2))}
         else:
             found[name] = values
     if architecture in PERMUTED:

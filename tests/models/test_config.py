@@ -129,6 +129,8 @@ def test_biases_and_norms_of_each_family():
         "GPTJForCausalLM": (False, False, True, None),
         "OPTForCausalLM": (True, True, True, None),
         "GraniteForCausalLM": (True, True, True, None),
+        "GraniteMoeForCausalLM": (True, True, False, None),
+        "GraniteMoeSharedForCausalLM": (True, True, False, None),
         "GraniteMoeHybridForCausalLM": (True, True, False, None),
         "MiniCPMForCausalLM": (True, True, False, None),
         "Ministral3ForCausalLM": (False, False, False, None),

@@ -38,6 +38,16 @@ OLMOE = COMMON | {
     "num_experts": 6,
     "num_experts_per_tok": 3,
 }
+GRANITE_MOE = {key: value for key, value in MIXTRAL.items() if key != "num_local_experts"} | {
+    "architectures": ["GraniteMoeForCausalLM"],
+    "model_type": "granitemoe",
+    "num_local_experts": 9,
+    "num_experts_per_tok": 4,
+    "attention_multiplier": 0.3,
+    "embedding_multiplier": 12.0,
+    "residual_multiplier": 0.22,
+    "logits_scaling": 8.0,
+}
 GPT_OSS = COMMON | {
     "architectures": ["GptOssForCausalLM"],
     "model_type": "gpt_oss",
@@ -139,6 +149,13 @@ VARIANTS = [
     Variant("minimax-m2", MINIMAX_M2, "bfloat16"),
     # Some convolutions have experts behind them.
     Variant("lfm2-moe", LFM2_MOE, "bfloat16"),
+    Variant("granite-moe", GRANITE_MOE, "bfloat16", "safetensors-sharded"),
+    Variant(
+        "granite-moe-shared",
+        GRANITE_MOE
+        | {"architectures": ["GraniteMoeSharedForCausalLM"], "model_type": "granitemoeshared"}
+        | {"shared_intermediate_size": 76, "attention_bias": True, "tie_word_embeddings": True},
+    ),
     # Gates and what they let through beyond the limit.
     Variant("gpt-oss", GPT_OSS, "bfloat16", "safetensors-sharded"),
 ]

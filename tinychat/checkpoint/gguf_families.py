@@ -121,6 +121,11 @@ def _multipliers(values: GgufValues, embedding: float, residual: float, logits: 
     }
 
 
+def _granite_moe(values: GgufValues) -> Config:
+    shared = values.get("expert_shared_feed_forward_length", 0)
+    return {**_multipliers(values, 1.0, 1.0, 1.0), **_experts(values), "shared_intermediate_size": shared}
+
+
 def _exaone4(values: GgufValues) -> Config:
     window = values.config.get("sliding_window")
     return {"sliding_window": window} | ({"layer_types": values.layer_types(4)} if window else {})
@@ -354,6 +359,12 @@ FAMILIES: Mapping[str, GgufFamily] = {
         },
     ),
     "granite": GgufFamily("GraniteForCausalLM", True, extra=lambda values: _multipliers(values, 1.0, 1.0, 1.0)),
+    "granitemoe": GgufFamily(
+        lambda values: f"GraniteMoe{'Shared' if values.has('ffn_gate_shexp.weight') else ''}ForCausalLM",
+        True,
+        extra=_granite_moe,
+        experts=True,
+    ),
     "minicpm": GgufFamily("GraniteForCausalLM", True, extra=_minicpm),
     "olmo2": GgufFamily(
         lambda values: f"Olmo{3 if values.get('attention.sliding_window') else 2}ForCausalLM", extra=_exaone4
