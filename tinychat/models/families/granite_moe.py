@@ -6,6 +6,7 @@ models/granitemoe and granitemoeshared).
 """
 
 from dataclasses import replace
+from typing import Any
 
 from tinychat.models.config import ModelConfig
 from tinychat.models.config_values import ConfigValues
@@ -53,7 +54,7 @@ def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
     """List the linear layers; gates of the shared expert and what they let through are one tensor."""
     assert config.experts is not None
     shared = config.experts.shared_intermediate_size
-    changes = {
+    changes: dict[str, dict[str, Any]] = {
         "expert_down_proj": {"scale": config.residual_multiplier},
         "shared_gate_up_proj": {"sources": (f"{SHARED}input_linear",), "rows": (2 * shared,)},
         "shared_down_proj": {"sources": (f"{SHARED}output_linear",), "scale": config.residual_multiplier},
