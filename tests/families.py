@@ -22,7 +22,7 @@ SHORT_ROWS, LONG_ROWS = [39], [120, 199]  # the positions whose logits the golde
 NEW_TOKENS = 16
 CONTEXT_SIZE = 256
 DELTA_NETS, TAPS = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid"), 4
-SIGMOIDS = ("glm4_moe", "lfm2_moe", "minimax_m2", "deepseek_v3", "glm4_moe_lite")
+BIASED = ("glm4_moe", "lfm2_moe", "minimax_m2", "deepseek_v3", "glm4_moe_lite", "ernie4_5_moe")
 LATENTS = ("youtu", "minicpm3", "deepseek_v2", "deepseek_v3", "glm4_moe_lite")
 MAMBAS = ("granitemoehybrid",)
 GEMMAS = ("gemma4_text",)
@@ -49,6 +49,7 @@ def kind_of(variant):
     mixture = experts and (
         bool(experts.shared_intermediate_size),
         len(experts.layers) < config.num_hidden_layers,
+        experts.biased,
         experts.sigmoid,
     )
     flags += (bool(config.normed_after),)
@@ -238,7 +239,8 @@ def stored(variant, weights):
         return with_whole_tensors(weights)
     if variant.config["model_type"] in GRANITES:
         return _with_stacks(weights)
-    if variant.config["model_type"] in SIGMOIDS:
+    if variant.config["model_type"] in BIASED:
+        weights = {name: v[None] if ".moe_statics." in name else v for name, v in weights.items()}
         ends = tuple(f"{end}.weight" for end in ("expert_bias", "correction_bias"))
         weights = {name.removesuffix(".weight") if name.endswith(ends) else name: v for name, v in weights.items()}
     if variant.config["model_type"] in LATENTS:

@@ -48,6 +48,17 @@ GRANITE_MOE = {key: value for key, value in MIXTRAL.items() if key != "num_local
     "residual_multiplier": 0.22,
     "logits_scaling": 8.0,
 }
+ERNIE4_5_MOE = COMMON | {
+    "architectures": ["Ernie4_5_MoeForCausalLM"],
+    "model_type": "ernie4_5_moe",
+    "num_key_value_heads": 2,
+    "moe_intermediate_size": 52,
+    "moe_num_experts": 19,
+    "moe_k": 4,
+    "moe_num_shared_experts": 2,
+    "pad_token_id": 0,
+    "rope_theta": 5e5,
+}
 GPT_OSS = COMMON | {
     "architectures": ["GptOssForCausalLM"],
     "model_type": "gpt_oss",
@@ -156,6 +167,7 @@ VARIANTS = [
         | {"architectures": ["GraniteMoeSharedForCausalLM"], "model_type": "granitemoeshared"}
         | {"shared_intermediate_size": 76, "attention_bias": True, "tie_word_embeddings": True},
     ),
+    Variant("ernie4.5-moe", ERNIE4_5_MOE, "bfloat16"),
     # Gates and what they let through beyond the limit.
     Variant("gpt-oss", GPT_OSS, "bfloat16", "safetensors-sharded"),
 ]
