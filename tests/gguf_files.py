@@ -25,6 +25,7 @@ ARCHITECTURES = {
     "gpt_oss": "gpt-oss",
     "granitemoeshared": "granitemoe",
     "glm4_moe": "glm4moe",
+    "ernie4_5_moe": "ernie4_5-moe",
     "lfm2_moe": "lfm2moe",
     "qwen3_5_text": "qwen35",
     **dict.fromkeys(("deepseek_v2", "deepseek_v3", "glm4_moe_lite", "youtu"), "deepseek2"),
@@ -62,12 +63,15 @@ VARIANTS = [
     like("gpt-neox-serial", attention_bias=True),
     like("falcon-7b"),
     *(like(name, bias=False) for name in ("falcon-40b", "falcon-11b")),
-    *(like(name) for name in ("mixtral", "qwen3-moe", "olmoe", "granite-moe", "granite-moe-shared")),
+    *(like(name) for name in ("qwen3-moe", "olmoe", "granite-moe", "granite-moe-shared")),
+    # llama.cpp knows no window of it.
+    like("mixtral", sliding_window=None),
     like("qwen2-moe", use_sliding_window=False),
     # Gates are clamped at the usual bound, which no key says.
     like("gpt-oss", swiglu_limit="none"),
     like("lfm2"),
     like("glm4-moe"),
+    like("ernie4.5-moe"),
     # llama.cpp takes the factor as given.
     like("lfm2-moe", routed_scaling_factor=1.0),
     like("arcee", rope_scaling=None),
@@ -251,6 +255,11 @@ def add_particulars(writer, architecture, raw, config):
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
         writer.add_expert_weights_scale(config.experts.scale)
         writer.add_expert_weights_norm(config.experts.norm_topk_prob)
+    if architecture == "ernie4_5-moe":
+        writer.add_expert_feed_forward_length(config.experts.intermediate_size)
+        writer.add_expert_shared_count(raw["moe_num_shared_experts"])
+        writer.add_leading_dense_block_count(config.experts.layers[0])
+        writer.add_interleave_moe_layer_step(1)
     if architecture == "glm4moe":
         writer.add_expert_shared_count(raw["n_shared_experts"])
     if architecture in DELTA_NETS:
@@ -266,7 +275,7 @@ def add_particulars(writer, architecture, raw, config):
         writer.add_rope_dimension_sections([pairs - 2 * (pairs // 3), pairs // 3, pairs // 3, 0])
     if architecture in ("qwen35moe", "qwen3next"):
         writer.add_expert_feed_forward_length(config.experts.intermediate_size)
-    if architecture in ("qwen2moe", "qwen35moe", "qwen3next", "granitemoe"):
+    if architecture in ("qwen2moe", "qwen35moe", "qwen3next", "granitemoe", "ernie4_5-moe"):
         writer.add_expert_shared_feed_forward_length(config.experts.shared_intermediate_size)
     if architecture == "deepseek2":
         sizes = config.latents
@@ -322,7 +331,8 @@ def converted(architecture, config, weights):
             name, values = of_delta_net(name, values, config.delta_net, architecture != "qwen3next")
         for ours, theirs in (("router.scale", "ffn_gate_inp"), ("router.per_expert_scale", "ffn_down_exps")):
             name = f"blk.{layer}.{theirs}.scale" if name.endswith(f".{ours}.weight") else name
-        name = name.replace("gate.e_score_correction_bias.weight", "gate.e_score_correction.bias")
+        for gate in ("gate", "moe_statics"):
+            name = name.replace(f"{gate}.e_score_correction_bias.weight", f"{gate}.e_score_correction.bias")
         if architecture == "lfm2moe":
             name = name.replace("expert_bias.weight", "expert_bias.bias")
             if ".experts." in name:

@@ -241,6 +241,16 @@ def _sigmoid_experts(values: GgufValues) -> Config:
     return {key: value for key, value in found.items() if value is not None}
 
 
+def _ernie4_5_moe(values: GgufValues) -> Config:
+    found = {
+        "moe_intermediate_size": values.get("expert_feed_forward_length"),
+        "moe_num_shared_experts": values.get("expert_shared_count", 0),
+        "moe_layer_start_index": values.get("leading_dense_block_count"),
+        "moe_layer_interval": values.get("interleave_moe_layer_step"),
+    }
+    return {**_experts(values), **{key: value for key, value in found.items() if value is not None}}
+
+
 def _glm4_moe(values: GgufValues) -> Config:
     layers = int(values.number("block_count", 0) - values.number("nextn_predict_layers", 0))
     return {
@@ -371,6 +381,7 @@ FAMILIES: Mapping[str, GgufFamily] = {
     ),
     "arcee": GgufFamily("ArceeForCausalLM", True),
     "ernie4_5": GgufFamily("Ernie4_5ForCausalLM", extra=lambda values: {"use_bias": values.has("attn_output.bias")}),
+    "ernie4_5-moe": GgufFamily("Ernie4_5_MoeForCausalLM", extra=_ernie4_5_moe, experts=True),
     "seed_oss": GgufFamily("SeedOssForCausalLM", norms=_AFTER_ATTENTION),
     "exaone4": GgufFamily("Exaone4ForCausalLM", extra=_exaone4),
     "mistral3": GgufFamily(
