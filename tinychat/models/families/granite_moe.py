@@ -24,16 +24,7 @@ TENSORS = TensorNames(
         f"{SPARSE}experts.{{}}.output_linear",
     )
 )
-DEFAULTS = {
-    "rms_norm_eps": 1e-6,
-    "max_position_embeddings": 2048,
-    "embedding_multiplier": 1.0,
-    "residual_multiplier": 1.0,
-    "attention_multiplier": 1.0,
-    "logits_scaling": 1.0,
-    "num_experts": 8,
-    "num_experts_per_tok": 2,
-}
+DEFAULTS = {**granite.DEFAULTS, "num_experts": 8, "num_experts_per_tok": 2}
 
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
