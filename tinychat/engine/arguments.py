@@ -40,7 +40,7 @@ class ExpertMlp(NamedTuple):
 
     post_attention_layernorm: Any
     router: Any
-    routing: Any  # `SoftmaxRouter`, `ScaledRouter` or `SigmoidRouter`
+    routing: Any  # `SoftmaxRouter`, `ScaledRouter`, `SigmoidRouter` or `BiasedRouter`
     gate_up_proj: Any  # of all experts
     activation: Any
     down_proj: Any  # of all experts

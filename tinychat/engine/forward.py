@@ -85,7 +85,7 @@ from tinychat.kernels.variants import (
     NoPositions,
     NoShared,
     ScaledRouter,
-    SigmoidRouter,
+    SoftmaxRouter,
     Unchanged,
 )
 from tinychat.kernels.weights import ADD, STORE, PerLayer
@@ -393,13 +393,13 @@ def run_experts(team, T, mlp, router_norm, out, sizes, s):
 
 @by_kind
 def route(team, T, routing, sizes, e):
-    """Choose the experts of each token, by probabilities that sum up to 1."""
-    choose_experts(team, T, sizes, e)
+    """Choose the experts of each token, by probabilities and biases."""
+    choose_scored(team, T, routing, sizes, e)
 
 
-@route.where(routing=SigmoidRouter)
+@route.where(routing=SoftmaxRouter)
 def _(team, T, routing, sizes, e):
-    choose_scored(team, T, routing.bias, sizes, e)
+    choose_experts(team, T, sizes, e)
 
 
 @route.where(routing=ScaledRouter)

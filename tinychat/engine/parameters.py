@@ -34,6 +34,7 @@ from tinychat.kernels.buffers import NoLatents
 from tinychat.kernels.variants import (
     Alibi,
     AttentionSink,
+    BiasedRouter,
     ClampedSwiglu,
     Gelu,
     GeluTanh,
@@ -380,12 +381,18 @@ def _expert_mlp(config: ModelConfig, tensors: Tensors, experts: Experts) -> Expe
     return ExpertMlp(
         tensors.norm("post_attention_layernorm", experts.layers),
         tensors.weight(ROUTER),
-        SigmoidRouter(tensors.vectors("router_bias")) if experts.sigmoid else SoftmaxRouter(),
+        _routing(tensors, experts),
         tensors.weight("expert_gate_up_proj"),
         _activation(config, experts.layers),
         tensors.weight("expert_down_proj"),
         shared,
     )
+
+
+def _routing(tensors: Tensors, experts: Experts) -> SigmoidRouter | BiasedRouter | SoftmaxRouter:
+    if not experts.biased:
+        return SoftmaxRouter()
+    return (SigmoidRouter if experts.sigmoid else BiasedRouter)(tensors.vectors("router_bias"))
 
 
 def _activation(config: ModelConfig, layers: Sequence[int]) -> Any:
