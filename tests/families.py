@@ -22,10 +22,13 @@ SHORT_ROWS, LONG_ROWS = [39], [120, 199]  # the positions whose logits the golde
 NEW_TOKENS = 16
 CONTEXT_SIZE = 256
 DELTA_NETS, TAPS = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid"), 4
-SIGMOIDS = ("glm4_moe", "lfm2_moe", "minimax_m2", "deepseek_v3", "glm4_moe_lite")
+BIASED = ("glm4_moe", "lfm2_moe", "minimax_m2", "deepseek_v3", "glm4_moe_lite", "ernie4_5_moe")
 LATENTS = ("youtu", "minicpm3", "deepseek_v2", "deepseek_v3", "glm4_moe_lite")
 MAMBAS = ("granitemoehybrid",)
 GEMMAS = ("gemma4_text",)
+GRANITES = ("granitemoe", "granitemoeshared")
+# Whose results a multiplier of the residual stream scales.
+OUTPUTS = ("o_proj", "down_proj", "mamba_out_proj", "expert_down_proj", "shared_down_proj")
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 
 
@@ -46,6 +49,7 @@ def kind_of(variant):
     mixture = experts and (
         bool(experts.shared_intermediate_size),
         len(experts.layers) < config.num_hidden_layers,
+        experts.biased,
         experts.sigmoid,
     )
     flags += (bool(config.normed_after),)
@@ -151,9 +155,7 @@ def _deviation(config, linear, name, shape):
     if linear == "router":
         return 2 / np.sqrt(shape[1])
     makes_scores = any(part in name for part in ("q_proj", "k_proj", "qkv_proj"))
-    size = np.sqrt(shape[1]) * (
-        config.residual_multiplier if linear in ("o_proj", "down_proj", "mamba_out_proj") else 1
-    )
+    size = np.sqrt(shape[1]) * (config.residual_multiplier if linear in OUTPUTS else 1)
     return (1.4 if makes_scores else 1.0) / size
 
 
@@ -235,7 +237,10 @@ def stored(variant, weights):
         }
     if variant.config["model_type"] in MAMBAS:
         return with_whole_tensors(weights)
-    if variant.config["model_type"] in SIGMOIDS:
+    if variant.config["model_type"] in GRANITES:
+        return _with_stacks(weights)
+    if variant.config["model_type"] in BIASED:
+        weights = {name: v[None] if ".moe_statics." in name else v for name, v in weights.items()}
         ends = tuple(f"{end}.weight" for end in ("expert_bias", "correction_bias"))
         weights = {name.removesuffix(".weight") if name.endswith(ends) else name: v for name, v in weights.items()}
     if variant.config["model_type"] in LATENTS:
@@ -312,6 +317,18 @@ def _with_stacked_experts(weights):
         found[f"{stem}gate_up_proj"] = np.stack([np.concatenate((p["gate_proj"], p["up_proj"])) for p in parts])
         found[f"{stem}down_proj"] = np.stack([p["down_proj"] for p in parts])
     return found
+
+
+def _with_stacks(weights):
+    """Return weights with those of all experts of a layer in one tensor, whose name has no part for them."""
+    found, stacks = {}, {}
+    for name, values in weights.items():
+        stem, between, rest = name.partition(".experts.")
+        if between:
+            stacks.setdefault(f"{stem}.{rest.partition('.')[2]}", []).append(values)
+        else:
+            found[name] = values
+    return found | {name: np.stack(parts) for name, parts in stacks.items()}
 
 
 def write_checkpoint(variant, folder):

@@ -34,7 +34,7 @@ from tinychat.kernels.experts import choose_experts, choose_scored
 from tinychat.kernels.inputs import quantize_gated, quantize_normed
 from tinychat.kernels.scores import cap_rows
 from tinychat.kernels.setup import ISA
-from tinychat.kernels.variants import Gelu, GeluTanh, LayerNorm, RmsNorm, Silu, SoftCap
+from tinychat.kernels.variants import BiasedRouter, Gelu, GeluTanh, LayerNorm, RmsNorm, SigmoidRouter, Silu, SoftCap
 from tinychat.kernels.weights import SplitWeight
 
 SEED = 11
@@ -89,9 +89,11 @@ def routed():
     for norm_topk in (True, False):
         on_threads(choose_experts, 1, T, test_experts.dims_of(norm_topk, shared_gate=True), e)
         yield f"choices, normed: {norm_topk}", e.weights.copy()
-    scored = e._replace(logits=np.tile(rng.standard_normal((T, 16)).astype(np.float32), 2))
-    on_threads(choose_scored, 1, T, np.linspace(0, 1, count, dtype=np.float32), test_experts.dims_of(True), scored)
-    yield "choices by sigmoids", scored.weights.copy()
+    logits = np.tile(rng.standard_normal((T, 16)).astype(np.float32), 2)
+    for router in (SigmoidRouter, BiasedRouter):
+        scored, routing = e._replace(logits=logits.copy()), router(np.linspace(0, 1, count, dtype=np.float32))
+        on_threads(choose_scored, 1, T, routing, test_experts.dims_of(True), scored)
+        yield f"choices of {router.__name__}", scored.weights.copy()
     hidden = test_inputs.padded_rows(rng.standard_normal((T, D)).astype(np.float32), D)
     weights = [test_experts.experts_of("f32", rng, count, N, K)[0] for N, K in ((2 * F, D), (D, F))]
     chosen = test_experts.draw_choices(rng, T, used, count)

@@ -790,12 +790,12 @@ def choose_experts(logits, used, norm_topk):
     return chosen, weights / weights.sum(axis=1, keepdims=True) if norm_topk else weights
 
 
-def choose_scored(logits, bias, used, norm_topk, groups=1, used_groups=1):
-    """Return the same of a sigmoid router, whose biases count for the choice alone.
+def choose_scored(logits, bias, used, norm_topk, groups=1, used_groups=1, sigmoid=True):
+    """Return the same of a router whose biases count for the choice alone; of sigmoids, or of a softmax.
 
     Experts are chosen from the groups whose two largest numbers have the largest sums.
     """
-    scores, chosen = 1 / (1 + np.exp(-logits)), []
+    scores, chosen = 1 / (1 + np.exp(-logits)) if sigmoid else softmax(logits), []
     for row in scores + bias:
         members = np.arange(len(row)).reshape(groups, -1)
         sums = [sum(sorted(row[group])[-2:]) for group in members]
@@ -811,9 +811,10 @@ def _mixture(config, parts, layer, x):
     scores = parts.apply("router", layer, x)
     logits, shared_gate = np.split(scores, [experts.num_experts], axis=1)
     attributes = experts.num_experts_per_tok, experts.norm_topk_prob
-    if experts.sigmoid:
+    if experts.biased:
         bias = parts.tensors[f"{parts.norms['router_bias'].source.format(layer)}.weight"].astype(np.float64)
-        chosen, weights = choose_scored(logits, bias, *attributes, experts.n_group, experts.topk_group)
+        groups = experts.n_group, experts.topk_group
+        chosen, weights = choose_scored(logits, bias, *attributes, *groups, experts.sigmoid)
     else:
         chosen, weights = choose_experts(logits, *attributes)
     out = np.zeros_like(x)

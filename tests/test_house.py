@@ -11,6 +11,7 @@ from itertools import pairwise
 import pytest
 from import_graph import PACKAGE, REPO, import_graph, imported_modules, is_within, room_of
 
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 sources = pytest.mark.parametrize(
     "path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE))
 )
@@ -314,6 +315,20 @@ def test_files_stay_small_and_have_a_purpose(path):
     lines = len(path.read_text(encoding="utf-8").splitlines())
     assert lines <= MAX_LINES, f"{lines} lines: split it by purpose"
     assert path.stem not in ("utils", "util", "helpers", "misc", "common")
+
+
+@sources
+def test_docstrings_begin_with_the_thing_or_the_action(path):
+    nodes = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, DOCUMENTED)]
+    first_lines = [(ast.get_docstring(node) or "").partition("\n")[0] for node in nodes]
+    pronouns = re.compile(r"(What|Return what|Say|Do as|Do the|So many|Whose)\b")
+    assert list(filter(pronouns.match, first_lines)) == []
+
+
+def test_classes_have_names_of_their_own():
+    texts = [path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")]
+    names = re.findall(r"^class (\w+)", "\n".join(texts), re.MULTILINE)
+    assert sorted(names) == sorted(set(names))
 
 
 def test_tests_have_names_of_their_own():

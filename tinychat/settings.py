@@ -110,13 +110,13 @@ class Setting:
         return self.kind.plain(value)
 
 
-def _row(scope: str, places: str, default: Any, kind: Kind, help: str = "", metavar: str = "", **others: Any) -> Any:
+def _row(scope: str, entries: str, default: Any, kind: Kind, help: str = "", metavar: str = "", **others: Any) -> Any:
     setting = Setting(
         name="",
         kind=kind,
         scope=scope,
         default=default,
-        entries=frozenset(places.split()),
+        entries=frozenset(entries.split()),
         help=help,
         metavar=metavar or kind.metavar,
         **others,

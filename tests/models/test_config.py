@@ -32,7 +32,7 @@ OF_TRANSFORMERS = [name for name, family in FAMILIES.items() if family.model_typ
 OF_DENSE = [
     name
     for name in OF_TRANSFORMERS
-    if "num_experts_per_tok" not in FAMILIES[name].defaults and name != "OlmoHybridForCausalLM"
+    if not {"num_experts_per_tok", "moe_k"} & FAMILIES[name].defaults.keys() and name != "OlmoHybridForCausalLM"
 ]
 # Keys of older files: transformers 5 writes elsewhere what they say, or takes it as given.
 OLDER = {
@@ -129,6 +129,8 @@ def test_biases_and_norms_of_each_family():
         "GPTJForCausalLM": (False, False, True, None),
         "OPTForCausalLM": (True, True, True, None),
         "GraniteForCausalLM": (True, True, True, None),
+        "GraniteMoeForCausalLM": (True, True, False, None),
+        "GraniteMoeSharedForCausalLM": (True, True, False, None),
         "GraniteMoeHybridForCausalLM": (True, True, False, None),
         "MiniCPMForCausalLM": (True, True, False, None),
         "Ministral3ForCausalLM": (False, False, False, None),
@@ -163,6 +165,7 @@ def test_biases_and_norms_of_each_family():
         "HeliumForCausalLM": (True, False, True, None),
         "MinistralForCausalLM": (False, False, False, None),
         "Ernie4_5ForCausalLM": (False, False, False, None),
+        "Ernie4_5_MoeForCausalLM": (False, False, False, None),
         "Lfm2ForCausalLM": (False, False, False, "head"),
         "Qwen3NextForCausalLM": (True, True, False, "head"),
         "Qwen3_5ForCausalLM": (True, True, False, "head"),

@@ -233,9 +233,10 @@ class FloatStages:
         count = self._config.experts.num_experts
         e.chosen.value, e.weights.value = _choices(e.logits.value[:, :count], self._config.experts)
 
-    def choose_scored(self, T, bias, sizes, e):
-        experts, scores = self._config.experts, sigmoid(e.logits.value)
-        wanted = scores + self._source.vector(bias)
+    def choose_scored(self, T, routing, sizes, e):
+        experts, logits = self._config.experts, e.logits.value
+        scores = sigmoid(logits) if experts.sigmoid else _shares(logits)
+        wanted = scores + self._source.vector(routing.bias)
         if experts.n_group > 1:
             groups = np.sort(wanted.reshape(T, experts.n_group, -1), axis=2)[:, :, -2:].sum(axis=2)
             ranks = np.argsort(np.argsort(-groups, axis=1, kind="stable"), axis=1)
@@ -315,6 +316,12 @@ def _choices(logits: Floats, experts: Experts) -> tuple[NDArray[np.intp], Floats
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
     weights = np.take_along_axis(powers, chosen, axis=1)
     return chosen, weights / (weights if experts.norm_topk_prob else powers).sum(axis=1, keepdims=True)
+
+
+def _shares(logits: Floats) -> Floats:
+    """Return the probabilities of a softmax over the last axis."""
+    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
 
 
 def _activated_by_block(config: ModelConfig, inner: Floats) -> Floats:

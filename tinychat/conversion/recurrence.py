@@ -38,7 +38,7 @@ def gated_norm(x: Floats, gates: Floats, gain: Floats, eps: np.float32) -> Float
 
 
 def state_outputs(x: Floats, decays: Floats, steps: Floats, net: Mamba) -> Floats:
-    """Return what states give [T, H P] for convolved values, keys and queries [T, >= channels]."""
+    """Return the outputs of a scan [T, H P] over convolved values, keys and queries [T, >= channels]."""
     T, group = len(x), net.value_heads // net.key_heads
     v, k, q = np.split(x[:, : net.channels], [net.value_size, net.value_size + net.key_size], axis=1)
     k, q = (np.repeat(each.reshape(T, net.key_heads, 1, net.key_dim), group, axis=1) for each in (k, q))

@@ -1,4 +1,4 @@
-"""`engine.forward` compiled: its Python with kernels in the place of stages, and the loop that its threads run."""
+"""`engine.forward` compiled: its Python with kernels for stages, and the loop that its threads run."""
 
 from functools import wraps
 from types import FunctionType

@@ -2,7 +2,7 @@
 
 It reads like the paper: embedding, then for each layer attention and MLP, each behind a norm and added to the
 residual stream, then the last norm and the output matrix. What only some families have is a kind of its own: a norm
-that is not there (`NoNorm`), a short convolution or a state in attention's place, an MLP without a gate, beside
+that is not there (`NoNorm`), a short convolution or a state instead of attention, an MLP without a gate, beside
 attention or of experts, numbers without a cap. A function that depends on a kind is `by_kind`: its own body is the
 common case, which `where` replaces; or it does nothing `unless` the model has a part. Of what it does not have nothing
 is compiled.
@@ -85,7 +85,7 @@ from tinychat.kernels.variants import (
     NoPositions,
     NoShared,
     ScaledRouter,
-    SigmoidRouter,
+    SoftmaxRouter,
     Unchanged,
 )
 from tinychat.kernels.weights import ADD, STORE, PerLayer
@@ -109,7 +109,7 @@ def embed_ids(team, p, sizes, s, batch):
 
 
 def run_layer(team, w, inputs, sizes, cache, s, attention, batch):
-    """Add to the residual stream what attention gives, or what stands in its place, and then what the MLP gives."""
+    """Add the output of attention, or of the part that replaces it, to the residual stream, and then the MLP's."""
     T = batch.counts[0]
     begin_parallel(team, T, w.mlp, sizes, s)
     run_mixer(team, T, w.mixer, sizes, layer_cache(cache, w.cache_layer), s, attention, batch)
@@ -393,13 +393,13 @@ def run_experts(team, T, mlp, router_norm, out, sizes, s):
 
 @by_kind
 def route(team, T, routing, sizes, e):
-    """Choose the experts of each token, by probabilities that sum up to 1."""
-    choose_experts(team, T, sizes, e)
+    """Choose the experts of each token, by probabilities and biases."""
+    choose_scored(team, T, routing, sizes, e)
 
 
-@route.where(routing=SigmoidRouter)
+@route.where(routing=SoftmaxRouter)
 def _(team, T, routing, sizes, e):
-    choose_scored(team, T, routing.bias, sizes, e)
+    choose_experts(team, T, sizes, e)
 
 
 @route.where(routing=ScaledRouter)

@@ -34,6 +34,7 @@ from tinychat.kernels.buffers import NoLatents
 from tinychat.kernels.variants import (
     Alibi,
     AttentionSink,
+    BiasedRouter,
     ClampedSwiglu,
     Gelu,
     GeluTanh,
@@ -196,7 +197,7 @@ def _layer_end(config: ModelConfig, tensors: Tensors) -> LayerEnd | NoEnd:
 
 
 def _mixer(config: ModelConfig, tensors: Tensors) -> Any:
-    """Return what mixes positions, of all layers."""
+    """Return the parameters of attention, or of the part that replaces it, of all layers."""
     L = config.num_hidden_layers
     if (varied := config.varied) is not None:
         narrow, wide = (
@@ -281,7 +282,7 @@ def _scoring(config: ModelConfig, tensors: Tensors) -> Any:
 
 
 def _other_mixer(config: ModelConfig, tensors: Tensors) -> ShortConvolution | DeltaLayer | MambaLayer | None:
-    """Return what stands in attention's place, stacked over the layers that have it."""
+    """Return the parameters of the part that replaces attention, stacked over the layers that have it."""
     if config.mamba is not None:
         return _mamba(config.mamba, tensors)
     if (net := config.delta_net) is not None:
@@ -380,12 +381,18 @@ def _expert_mlp(config: ModelConfig, tensors: Tensors, experts: Experts) -> Expe
     return ExpertMlp(
         tensors.norm("post_attention_layernorm", experts.layers),
         tensors.weight(ROUTER),
-        SigmoidRouter(tensors.vectors("router_bias")) if experts.sigmoid else SoftmaxRouter(),
+        _routing(tensors, experts),
         tensors.weight("expert_gate_up_proj"),
         _activation(config, experts.layers),
         tensors.weight("expert_down_proj"),
         shared,
     )
+
+
+def _routing(tensors: Tensors, experts: Experts) -> SigmoidRouter | BiasedRouter | SoftmaxRouter:
+    if not experts.biased:
+        return SoftmaxRouter()
+    return (SigmoidRouter if experts.sigmoid else BiasedRouter)(tensors.vectors("router_bias"))
 
 
 def _activation(config: ModelConfig, layers: Sequence[int]) -> Any:

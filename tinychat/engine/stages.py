@@ -305,8 +305,8 @@ def choose_experts(counter, T, sizes, e):
 
 
 @stage("experts")
-def choose_scored(counter, T, bias, sizes, e):
-    """Choose the experts of each token by sigmoids and biases."""
+def choose_scored(counter, T, routing, sizes, e):
+    """Choose the experts of each token by probabilities and biases."""
     count, chosen = counter.experts
     e.logits.need(2 * padded(count, LANES) + sizes.n_group)
     counter.note("choice of experts", T * count * 4 * FLOAT, T * count * (3 + chosen))

@@ -13,7 +13,7 @@ from typing import Any
 
 
 class Compiled:
-    """A Python function whose place a function of the same name in a module of `kernels` takes in compiled code."""
+    """A Python function that a function of the same name in a module of `kernels` replaces in compiled code."""
 
     def __init__(self, function: Callable[..., Any], module: str) -> None:
         self.function, self.module = function, module

@@ -80,7 +80,7 @@ def write_head(weight, row, values, start, size, x, tile, t, tokens):
 
 @stage
 def split_queries(team, T, queries, sizes, weight, s, qkv):
-    """Copy what is rotated of each query to its place in `qkv`, and write the rest for `weight`.
+    """Copy the rotated part of each query into `qkv`, and write the rest for `weight`.
 
     queries : float32 [>= T, >= H (qk_nope_head_dim + rotated)].
     """

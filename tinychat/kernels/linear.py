@@ -324,7 +324,7 @@ def linear(team, T, weight, s, out, add):
 @stage
 @inline
 def head(team, T, weight, s, out):
-    """Do the same for a weight that may be a `SplitWeight`."""
+    """Apply a weight that may be a `SplitWeight` to T tokens."""
     multiply_parts(team, T, weight, s.x, out, s.tiles)
 
 

@@ -221,7 +221,7 @@ def extend_half(builder: Emitter, bits: ir.Value) -> ir.Value:
     """Emit float16 -> float32, exactly."""
     if HAS_F16C:
         return builder.fpext(builder.bitcast(bits, ir.VectorType(F16, LANES)), F32X16)
-    # Shift exponent and mantissa into place, then multiply by 2**112 to correct the exponent's bias;
+    # Shift exponent and mantissa, then multiply by 2**112 to correct the exponent's bias;
     # the multiplication is exact and handles subnormal numbers. Infinity and NaN have an exponent of their own.
     wide = builder.zext(bits, I32X16)
     sign = builder.shl(builder.and_(wide, constant(0x8000, I32)), constant(16, I32))

@@ -142,7 +142,7 @@ def decoder_norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
             size = config.head_dim * (heads[name] if config.qk_norm == "width" else 1)
             count, at = len(config.attention_layers), _attention_at(config)
             found.append(Norm(name, source, size, count, padded=False, at=at))
-    if (experts := config.experts) and names.experts and experts.sigmoid:
+    if (experts := config.experts) and names.experts and experts.biased:
         bias, L = names.experts.bias, len(experts.layers)
         found.append(Norm("router_bias", bias, experts.num_experts, L, padded=False, at=experts.layers))
     return found
