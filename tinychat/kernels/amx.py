@@ -18,20 +18,27 @@ VOID = ir.VoidType()
 SUMS, ACTIVATIONS, WEIGHTS = range(4), (4, 5), (6, 7)
 
 
-def instruction(name):
-    """Return what emits a tile instruction: on `registers`, some of them by number, and other operands."""
+MODEL = {
+    "ldtilecfg": amx_model.configure,
+    "tilerelease": amx_model.release,
+    "tilezero": amx_model.zero,
+    "tileloadd64": amx_model.load,
+    "tilestored64": amx_model.store,
+    "tdpbssd": amx_model.multiply,
+}
 
-    def emit(builder, registers, *operands):
+
+def instruction(name):
+    """Return what emits a tile instruction, of registers by number and other operands, or a model of it."""
+
+    def emit(builder, buffer, *operands):
         values = [I8(each) if isinstance(each, int) else each for each in operands]
         builder.intrinsic(f"llvm.x86.{name}", VOID, *values)
 
-    modelled = {"tileloadd64": amx_model.load, "tilestored64": amx_model.store, "tilezero": amx_model.zero}
-    modelled |= {"tdpbssd": amx_model.multiply, "ldtilecfg": amx_model.configure, "tilerelease": amx_model.release}
-    return emit if INSTRUCTION_SET == AMX else modelled[name]
+    return emit if INSTRUCTION_SET == AMX else MODEL[name]
 
 
-load, store, zero, multiply = (instruction(n) for n in ("tileloadd64", "tilestored64", "tilezero", "tdpbssd"))
-load_configuration, release = instruction("ldtilecfg"), instruction("tilerelease")
+load_configuration, release, zero, load, store, multiply = map(instruction, MODEL)
 
 
 def configuration(columns: int) -> bytes:

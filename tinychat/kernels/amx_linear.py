@@ -11,6 +11,8 @@ Codes of a line that is looked up are a row of a weights' register as they are. 
 sums begin at 0, not at a correction for the codes' zero point: the sums are the same integers.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from tinychat.kernels.amx import configure_16, configure_32, configure_64, release_registers
@@ -27,7 +29,7 @@ from tinychat.kernels.amx_buffer import (
 from tinychat.kernels.amx_slice import SIXTEEN, Slice, add_fine_slice, add_slice
 from tinychat.kernels.codes import high_codes, load_table, look_up_high, look_up_low, low_codes
 from tinychat.kernels.intrinsics import I8, SAME, constant, operation
-from tinychat.kernels.jit import always_inline, always_inline_by_type, inline, is_kind
+from tinychat.kernels.jit import always_inline, always_inline_by_type, by_type, inline, is_kind
 from tinychat.kernels.memory import address_of, load_f32, store_f32
 from tinychat.kernels.simd import ROUNDER
 from tinychat.kernels.sizes import LANES, ONE_ROW
@@ -121,27 +123,34 @@ def unpack_factors(weight, block, first, count, parts, buffer):
     return affine if is_kind(weight, Affine4Weight, Affine8Weight) else quantized
 
 
+@by_type
+def has_offsets(weight):
+    """Return whether a weight has offsets."""
+    if is_kind(weight, Affine4Weight, Affine8Weight):
+        return lambda weight: weight.offsets.shape[1] > 0
+    return lambda weight: False
+
+
+class Unpacked(NamedTuple):
+    """The place in memory of what was unpacked."""
+
+    address: int
+    lines: int
+    lines_of_block: int  # from a row block to the next
+    has_offsets: bool
+
+
 @always_inline_by_type
 def unpack(weight, block, first, count, parts, buffer):
-    """Unpack groups of a row block; return the address of its lines, a row block's and the slice's lines, and more.
+    """Unpack groups ``first..first + count`` of a row block, of `parts` that the input has."""
 
-    The last result is whether there are offsets. Groups are the input's, of which it has `parts`.
-    """
-
-    def plain(weight, block, first, count, parts, buffer):
+    def whole(weight, block, first, count, parts, buffer):
         lines = weight.packed.shape[1]
-        per_group = lines // parts
-        unpack_codes(weight, block, first * per_group, count * per_group, buffer)
+        of_group = lines // parts
+        unpack_codes(weight, block, first * of_group, count * of_group, buffer)
         unpack_factors(weight, block, first, count, parts, buffer)
-        return address_of(weight.packed, (block * lines + first * per_group) * 64), lines, count * per_group, False
-
-    def affine(weight, block, first, count, parts, buffer):
-        lines = weight.packed.shape[1]
-        per_group, has_offsets = lines // parts, weight.offsets.shape[1] > 0
-        unpack_codes(weight, block, first * per_group, count * per_group, buffer)
-        unpack_factors(weight, block, first, count, parts, buffer)
-        address = address_of(weight.packed, (block * lines + first * per_group) * 64)
-        return address, lines, count * per_group, has_offsets
+        address = address_of(weight.packed, (block * lines + first * of_group) * 64)
+        return Unpacked(address, count * of_group, lines, has_offsets(weight))
 
     def mixed(weight, block, first, count, parts, buffer):
         index = weight.indices[block]
@@ -149,9 +158,7 @@ def unpack(weight, block, first, count, parts, buffer):
             return unpack(weight.four, index, first, count, parts, buffer)
         return unpack(weight.eight, -1 - index, first, count, parts, buffer)
 
-    if is_kind(weight, MixedWeight):
-        return mixed
-    return affine if is_kind(weight, Affine4Weight, Affine8Weight) else plain
+    return mixed if is_kind(weight, MixedWeight) else whole
 
 
 @always_inline_by_type
@@ -186,48 +193,59 @@ def write_totals(weight, buffer, T, out, offset, residual, first, last, begin, e
             store_f32(out, index, value)
 
 
-@inline
-def multiply_panel(weight, x, start, T, out, offset, buffer, residual, first, last):
-    """Compute row blocks ``first..last`` for tokens ``start..T``, the first of which begins a tile."""
-    size, K = input_group(weight), columns(weight)
-    parts, width = K // size, min(size, PRODUCT_COLUMNS)
-    slices = (K * LANES + SLICE_BYTES - 1) // SLICE_BYTES
-    most = (parts + slices - 1) // slices
+@always_inline
+def configure(buffer, width):
+    """Configure the registers for products of `width` columns."""
     if width == 64:
         configure_64(buffer)
     elif width == 32:
         configure_32(buffer)
     else:
         configure_16(buffer)
-    tiles = (T + LANES - 1) // LANES
+
+
+@always_inline
+def slice_of(unpacked, K, size, group, groups, begin, count, in_order):
+    """Return the slice of groups ``group..group + groups`` of `size` columns, for `count` tiles from `begin` on."""
+    parts, steps = K // size, groups * count
+    codes, scales = begin * K * LANES, begin * parts * LANES
+    return Slice(
+        groups,
+        steps,
+        size * LANES,
+        min(size, PRODUCT_COLUMNS),
+        codes + group * size * LANES,
+        codes + count * K * LANES,
+        K * LANES,
+        scales + group * LANES,
+        scales + (count * parts + group) * LANES,
+        parts * LANES,
+        unpacked.has_offsets,
+        unpacked.address + 64 * (unpacked.lines if in_order else unpacked.lines_of_block),
+        (4 * unpacked.lines + steps - 1) // steps,
+    )
+
+
+@inline
+def multiply_panel(weight, x, start, T, out, offset, buffer, residual, first, last):
+    """Compute row blocks ``first..last`` for tokens ``start..T``, the first of which begins a tile."""
+    K, size, tiles = columns(weight), input_group(weight), (T + LANES - 1) // LANES
+    parts, slices = K // size, (K * LANES + SLICE_BYTES - 1) // SLICE_BYTES
+    at_most = (parts + slices - 1) // slices
+    configure(buffer, min(size, PRODUCT_COLUMNS))
     for begin in range(start // LANES, tiles, MOST_TILES):
-        end = min(begin + MOST_TILES, tiles)
-        count = end - begin
-        at_once = 1 if count <= FEW_TILES else MOST_TOTALS // count
-        for top in range(first, last, at_once):
-            bottom = min(top + at_once, last)
+        count = min(MOST_TILES, tiles - begin)
+        in_order = count <= FEW_TILES
+        blocks = 1 if in_order else MOST_TOTALS // count
+        for top in range(first, last, blocks):
+            bottom = min(top + blocks, last)
             for place in range(TOTALS, TOTALS + (bottom - top) * count * TILE, TILE):
                 store_tile(buffer, place, zero_tile(ONE_ROW, SIXTEEN))
-            for group in range(0, parts, most):
-                groups = min(most, parts - group)
+            for group in range(0, parts, at_most):
+                groups = min(at_most, parts - group)
                 for block in range(top, bottom):
-                    address, of_block, lines, has_offsets = unpack(weight, block, group, groups, parts, buffer)
-                    codes, scales, steps = begin * K * LANES, begin * parts * LANES, groups * count
-                    s = Slice(
-                        groups,
-                        steps,
-                        size * LANES,
-                        width,
-                        codes + group * size * LANES,
-                        codes + count * K * LANES,
-                        K * LANES,
-                        scales + group * LANES,
-                        scales + (count * parts + group) * LANES,
-                        parts * LANES,
-                        has_offsets,
-                        address + 64 * (lines if at_once == 1 else of_block),
-                        (lines * 4 + steps - 1) // steps,
-                    )
+                    unpacked = unpack(weight, block, group, groups, parts, buffer)
+                    s = slice_of(unpacked, K, size, group, groups, begin, count, in_order)
                     run_slice(x, s, buffer, TOTALS + (block - top) * count * TILE)
-            write_totals(weight, buffer, T, out, offset, residual, top, bottom, begin, end)
+            write_totals(weight, buffer, T, out, offset, residual, top, bottom, begin, begin + count)
     release_registers(buffer)

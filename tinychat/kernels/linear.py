@@ -18,7 +18,7 @@ Reference: ``tests/reference.py``.
 
 import numpy as np
 
-from tinychat.kernels.amx_buffer import HAS_TILE_REGISTERS
+from tinychat.kernels.amx_buffer import HAS_TILE_REGISTERS, MOST_TILES, MOST_TOTALS
 from tinychat.kernels.amx_linear import multiply_panel
 from tinychat.kernels.codes import high_codes, load_table, look_up_high, look_up_low, low_codes
 from tinychat.kernels.compile_queue import deferred, deferred_by_type
@@ -287,9 +287,14 @@ def full_tiles(weight, x, start, T, out, offset, buffer, add, first, last):
 
 
 @always_inline
-def work_tile_rows(weight, blocks, threads):
-    """Return the row blocks of a work tile: some work tiles for each thread, none larger than the cache."""
+def work_tile_rows(weight, tile, blocks, threads):
+    """Return the row blocks of a work tile: some work tiles for each thread, none larger than the cache.
+
+    tile : tokens of a tile. On tile registers activations pass by the fewer times the more row blocks there are.
+    """
     panel = max(1, PANEL_BYTES // (columns(weight) * 8))
+    if HAS_TILE_REGISTERS and tile == len(TOKENS):
+        panel = max(panel, MOST_TOTALS // MOST_TILES)
     return min(panel, max(1, blocks // (threads * TILES_PER_THREAD)))
 
 
@@ -300,7 +305,7 @@ def multiply_rows(team, T, weight, x, out, offset, buffers, add):
     offset : a multiple of 16, the column of `out` at which the output begins.
     """
     blocks, tile = out_blocks(weight), tokens_per_tile(T)
-    size = work_tile_rows(weight, blocks, team.queue[THREADS])
+    size = work_tile_rows(weight, tile, blocks, team.queue[THREADS])
     count, buffer = (blocks + size - 1) // size, buffers[team.thread]
     work = next_tile(team)
     while work < count:
