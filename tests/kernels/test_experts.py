@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import reference
-from kernels.kernel_inputs import EPS, assert_within, on_threads, random_weight, scratch_of
+from kernels.kernel_inputs import ACTIVATIONS, EPS, assert_within, on_threads, random_weight, scratch_of
 from kernels.test_inputs import NORM_EPS, padded_rows
 
 from tinychat.engine.arguments import ModelDims
@@ -21,7 +21,7 @@ from tinychat.kernels.experts import (
 )
 from tinychat.kernels.linear import tokens_per_tile
 from tinychat.kernels.variants import BiasedRouter, NoNorm, SigmoidRouter, Silu
-from tinychat.kernels.weights import Float32Weight, FloatActivations, Int4Weight, QuantizedActivations
+from tinychat.kernels.weights import Float32Weight, FloatActivations, Int4Weight
 
 LANES = 16
 # Whole groups of weights, for the experts' tests: hidden size and intermediate size.
@@ -33,7 +33,7 @@ def scratch_for(T, used, count, method="f32"):
     slots = max_slots(T, used, count)
     groups = slots * D // 32
     floats = np.full((2, groups), np.nan, np.float32)
-    quantized = QuantizedActivations(np.full(slots * D, 77, np.int8), floats[0], np.zeros(groups, np.int32), floats[1])
+    quantized = ACTIVATIONS(np.full(slots * D, 77, np.int8), floats[0], np.zeros(groups, np.int32), floats[1])
     x = FloatActivations(np.full(slots * D, np.nan, np.float32)) if method == "f32" else quantized
     return ExpertScratch(
         routing=scratch_of(FloatActivations(np.zeros(LANES, np.float32)), 1, LANES),
