@@ -95,9 +95,11 @@ def routed():
         on_threads(choose_scored, 1, T, routing, test_experts.dims_of(True), scored)
         yield f"choices of {router.__name__}", scored.weights.copy()
     hidden = test_inputs.padded_rows(rng.standard_normal((T, D)).astype(np.float32), D)
-    weights = [test_experts.experts_of("f32", rng, count, N, K)[0] for N, K in ((2 * F, D), (D, F))]
     chosen = test_experts.draw_choices(rng, T, used, count)
-    yield "mixture", test_experts.run_mixture(1, T, hidden, chosen, e.weights[:, :used].copy(), *weights, "f32")
+    for method in ("f32", "int4"):
+        weights = [test_experts.experts_of(method, rng, count, N, K)[0] for N, K in ((2 * F, D), (D, F))]
+        shares = e.weights[:, :used].copy()
+        yield f"mixture of {method}", test_experts.run_mixture(1, T, hidden, chosen, shares, *weights, method)
 
 
 def written(stage, T, K, *arguments):
