@@ -269,8 +269,10 @@ def linear_tiles(weight, x, start, T, tile, out, offset, buffer, add, first, las
         linear_rows(weight, x, start, T, out, offset, buffer, add, first, last, SEVERAL_TOKENS)
     elif tile == len(SOME_TOKENS) < len(TOKENS):
         linear_rows(weight, x, start, T, out, offset, buffer, add, first, last, SOME_TOKENS)
-    else:
+    elif HAS_TILE_REGISTERS:
         full_tiles(weight, x, start, T, out, offset, buffer, add, first, last)
+    else:
+        linear_rows(weight, x, start, T, out, offset, buffer, add, first, last, TOKENS)
 
 
 @always_inline_by_type
