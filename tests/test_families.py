@@ -15,8 +15,8 @@ from tinychat.generate.sequence import logits_of_all
 # One model of each kind of layer that is compiled for the tests: each compiles a forward pass of its own. The others,
 # whose parts are in these, run where transformers is. Normed before and after, capped; the same, and queries; normed
 # after only, all heads together; layer norms, side by side, with gates and without; learned positions; slopes; experts,
-# one of them shared; short convolutions; states; latents. Gemma 4 has heads and MLPs of two sizes, and keys of other
-# layers.
+# one of them shared; short convolutions; states; latents; states and latents. Gemma 4 has heads and MLPs of two sizes,
+# and keys of other layers.
 KINDS = (
     "llama3",
     "gemma2",
@@ -34,6 +34,7 @@ KINDS = (
     "youtu",
     "deepseek-v2",
     "deepseek-v3",
+    "kimi-linear",
 )
 # What writes codes for a linear runs for each norm and activation in kernels/test_inputs.py, experts of codes in
 # kernels/test_experts.py, and what does not know how weights are quantized in f32 for every family. These put them

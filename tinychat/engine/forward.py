@@ -15,6 +15,7 @@ Three kinds of arrays stay apart: parameters (never written), scratch (allocated
 """
 
 from tinychat.engine.arguments import (
+    ChannelDeltaLayer,
     DeltaLayer,
     DraftInput,
     ExpertMlp,
@@ -34,6 +35,8 @@ from tinychat.engine.stages import (
     add_routed,
     attend,
     cap_rows,
+    channel_factors,
+    channel_rule,
     choose_experts,
     choose_scored,
     clear_rows,
@@ -54,6 +57,7 @@ from tinychat.engine.stages import (
     norm_groups,
     norm_latents,
     norm_rows,
+    norm_sigmoid,
     norm_values,
     norm_width,
     pick_rows,
@@ -226,6 +230,27 @@ def _(team, T, w, sizes, kv, s, attention, batch):
     delta_factors(team, T, s.states.gates, w.log_decay, w.bias, s.qkv, sizes, s.states.factors)
     delta_rule(team, batch, s.qkv, s.states.factors, w.layer, sizes, s.states.out)
     norm_gated(team, T, s.qkv, w.norm, sizes, s.states.out)
+    quantize_plain(team, T, s.states.out, w.out_proj, s)
+    linear(team, T, w.out_proj, s, s.hidden, ADD)
+
+
+@run_mixer.where(w=ChannelDeltaLayer)
+def _(team, T, w, sizes, kv, s, attention, batch):
+    quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.gates_proj, s.states.inputs)
+    linear(team, T, w.gates_proj, s.states.inputs, s.states.gates, STORE)
+    quantize_plain(team, T, s.states.gates, w.decay_proj, s.states.inputs)
+    linear(team, T, w.decay_proj, s.states.inputs, s.states.decays, STORE)
+    quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.low_proj, s)
+    linear(team, T, w.low_proj, s, s.states.out, STORE)
+    quantize_plain(team, T, s.states.out, w.gate_proj, s)
+    linear(team, T, w.gate_proj, s, s.states.heads, STORE)
+    quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.in_proj, s)
+    linear(team, T, w.in_proj, s, s.qkv, STORE)
+    convolve(team, batch, s.qkv, w.taps, w.taps_bias, w.layer, sizes)
+    d, f = s.states.decays, s.states.factors
+    channel_factors(team, T, s.states.gates, w.log_decay, w.bias, s.qkv, sizes, d, f)
+    channel_rule(team, batch, s.qkv, d, f, w.layer, sizes, s.states.out)
+    norm_sigmoid(team, T, s.states.heads, w.norm, sizes, s.states.out)
     quantize_plain(team, T, s.states.out, w.out_proj, s)
     linear(team, T, w.out_proj, s, s.hidden, ADD)
 
