@@ -16,19 +16,17 @@ from kernels import test_affine, test_linear
 from kernels.kernel_inputs import UNTOUCHED, compiled, on_threads, random_weight, scratch_of
 from kernels.test_assembly import fresh_environment
 
+from tinychat.engine.scratch import on_cache_line
 from tinychat.kernels.amx import (
     configuration,
-    configure_16,
-    configure_32,
-    configure_64,
     load_of,
     product_of,
     release_registers,
     store_of,
     zero_of,
 )
-from tinychat.kernels.amx_buffer import BUFFER_FLOATS, CODES, SLICE_BYTES
-from tinychat.kernels.amx_linear import multiply_panel
+from tinychat.kernels.amx_buffer import BUFFER_FLOATS, CODES, FACTORS, RING, TOTALS
+from tinychat.kernels.amx_linear import configure, multiply_panel
 from tinychat.kernels.inputs import quantize_plain
 from tinychat.kernels.setup import ISA
 from tinychat.kernels.weights import FINE_KINDS, FineRowActivations, RowActivations
@@ -141,12 +139,7 @@ load_4, load_6, product, zero, store = load_of(4), load_of(6), product_of(1, 4, 
 
 @compiled
 def multiply_once(columns, x, x_stride, w, buffer):
-    if columns == 64:
-        configure_64(buffer)
-    elif columns == 32:
-        configure_32(buffer)
-    else:
-        configure_16(buffer)
+    configure(buffer, columns)
     load_4(buffer, x, 3, x_stride)
     load_6(buffer, w, 5, 64)
     zero(buffer)
@@ -173,7 +166,13 @@ def test_the_configuration_is_as_the_processor_reads_it():
     assert len(table) == 64 and table[:16] == b"\1" + bytes(15)
     assert np.frombuffer(table[16:32], np.uint16).tolist() == [64] * 4 + [32] * 2 + [64] * 2
     assert list(table[48:56]) == [16] * 6 + [8] * 2
-    assert CODES % 16 == 0 and SLICE_BYTES % 4096 == 0
+
+
+def test_what_tile_registers_load_begins_on_a_cache_line():
+    assert all(part % LANES == 0 for part in (RING, TOTALS, FACTORS, CODES, BUFFER_FLOATS))
+    for size in (1, 64, 1000):
+        found = on_cache_line(size, np.float32)
+        assert found.ctypes.data % 64 == 0 and found.size == size and not found.any()
 
 
 PRINT_ASSEMBLY = """

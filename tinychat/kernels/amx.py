@@ -15,7 +15,7 @@ from tinychat.kernels.intrinsics import ANY, I8, INDEX, operation
 from tinychat.kernels.setup import AMX, INSTRUCTION_SET
 
 VOID = ir.VoidType()
-SUMS, ACTIVATIONS, WEIGHTS = range(4), (4, 5), (6, 7)
+ACTIVATIONS, WEIGHTS = (4, 5), (6, 7)
 
 
 MODEL = {
@@ -29,7 +29,7 @@ MODEL = {
 
 
 def instruction(name):
-    """Return what emits a tile instruction, of registers by number and other operands, or a model of it."""
+    """Return the emitter of a tile instruction, of registers by number and other operands, or of a model of it."""
 
     def emit(builder, buffer, *operands):
         values = [I8(each) if isinstance(each, int) else each for each in operands]

@@ -98,7 +98,7 @@ def added_floats(start):
 
 
 def added_fine_floats(start):
-    """Make the same for activations of two parts; the sums of the finer ones are a tile behind the others'."""
+    """Make the operation for activations of two parts; the sums of the finer ones are a tile behind the others'."""
 
     @operation(SAME, ANY, ANY, INDEX, ANY, ANY, INDEX)
     def add_fine_floats(builder, total, buffer, sums, scales, x_scales, index):
@@ -172,7 +172,7 @@ def step(c):
 
 
 def fine_product(c):
-    """Make the same for activations of two parts: into registers `c` and ``c + 1``."""
+    """Make a function that multiplies a group of activations of two parts into registers `c` and ``c + 1``."""
     load_w, load_coarse, load_fine = load_of(6 + c // 2), load_of(4), load_of(5)
     zero, multiply = zero_of(c), product_of(c, 4, 6 + c // 2)
     zero_fine, multiply_fine = zero_of(c + 1), product_of(c + 1, 5, 6 + c // 2)
@@ -254,7 +254,7 @@ def add_slice(s, x, buffer, totals):
 
 @deferred
 def add_fine_slice(s, x, buffer, totals):
-    """Do the same for activations of two parts."""
+    """Add a slice that meets activations of two parts."""
     a, group = fine_product_0(s, x, buffer, s.codes, 0)
     a, group = fine_product_2(s, x, buffer, a, group)
     store_0(buffer, RING)

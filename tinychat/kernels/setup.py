@@ -36,7 +36,7 @@ _has_warned = False
 
 
 def host_features() -> set[str]:
-    """Return what this processor has, by LLVM's names."""
+    """Return the features of this processor, by LLVM's names."""
     return {name for name, present in llvm.get_host_cpu_features().items() if present}
 
 
