@@ -240,7 +240,7 @@ def stored(variant, weights):
             for name, v in weights.items()
         }
     if variant.config["model_type"] in MAMBAS:
-        return with_whole_tensors(weights)
+        return with_whole_tensors(_with_stacks(weights))
     if variant.config["model_type"] in GRANITES:
         return _with_stacks(weights)
     if variant.config["model_type"] in BIASED:

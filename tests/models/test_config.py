@@ -382,6 +382,13 @@ def test_sizes_of_latent_attention():
     assert parse("MiniCPM3ForCausalLM").value_dim == 256 and parse("MiniCPM3ForCausalLM").latents.v_head_dim == 16
 
 
+def test_experts_of_granite():
+    assert parse("GraniteMoeHybridForCausalLM").experts is None
+    experts = parse("GraniteMoeHybridForCausalLM", num_local_experts=4).experts
+    assert (experts.num_experts, experts.num_experts_per_tok, experts.layers) == (4, 2, (0, 1, 2))
+    assert (experts.intermediate_size, experts.shared_intermediate_size) == (96, 1024)
+
+
 def test_layers_of_mamba():
     changes = {"layer_types": ["mamba", "attention", "mamba"], "mamba_d_state": 32}
     config = parse("GraniteMoeHybridForCausalLM", **changes, time_step_limit=[0, 2])

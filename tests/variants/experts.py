@@ -1,7 +1,7 @@
 """Variants of the families whose MLPs are mixtures of experts."""
 
 from variants.common import COMMON, DELTA_NET, YARN, Variant
-from variants.rms_norm import GEMMA4
+from variants.rms_norm import GEMMA4, GRANITE_HYBRID
 
 MIXTRAL = COMMON | {
     "architectures": ["MixtralForCausalLM"],
@@ -141,6 +141,13 @@ GEMMA4_MOE = {key: value for key, value in GEMMA4.items() if key not in ("use_do
     "top_k_experts": 3,
     "moe_intermediate_size": 52,
 }
+GRANITE_HYBRID_MOE = GRANITE_HYBRID | {
+    "num_local_experts": 6,
+    "num_experts_per_tok": 3,
+    "intermediate_size": 52,
+    "shared_intermediate_size": 76,
+    "time_step_limit": [0.0, 1e9],
+}
 
 VARIANTS = [
     Variant("mixtral", MIXTRAL | {"sliding_window": 27}, "bfloat16", "safetensors-sharded"),
@@ -168,6 +175,8 @@ VARIANTS = [
         | {"shared_intermediate_size": 76, "attention_bias": True, "tie_word_embeddings": True},
     ),
     Variant("ernie4.5-moe", ERNIE4_5_MOE, "bfloat16"),
+    # The gates of experts, and of the one that all tokens pass, in one tensor with their inputs.
+    Variant("granite-hybrid-moe", GRANITE_HYBRID_MOE, "bfloat16"),
     # Gates and what they let through beyond the limit.
     Variant("gpt-oss", GPT_OSS, "bfloat16", "safetensors-sharded"),
 ]

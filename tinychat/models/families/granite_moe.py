@@ -43,8 +43,7 @@ def read_shared(values: ConfigValues, config: ModelConfig) -> ModelConfig:
 
 def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
     """List the linear layers; gates of the shared expert and what they let through are one tensor."""
-    assert config.experts is not None
-    shared = config.experts.shared_intermediate_size
+    shared = config.experts.shared_intermediate_size if config.experts else 0
     changes: dict[str, dict[str, Any]] = {
         "expert_down_proj": {"scale": config.residual_multiplier},
         "shared_gate_up_proj": {"sources": (f"{SHARED}input_linear",), "rows": (2 * shared,)},
