@@ -21,7 +21,7 @@ SHORT, LONG = 40, 200  # prompt lengths that are compared
 SHORT_ROWS, LONG_ROWS = [39], [120, 199]  # the positions whose logits the goldens keep
 NEW_TOKENS = 16
 CONTEXT_SIZE = 256
-DELTA_NETS, TAPS = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid"), 4
+DELTA_NETS, TAPS = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid", "kimi_linear"), 4
 BIASED = ("glm4_moe", "lfm2_moe", "minimax_m2", "deepseek_v3", "glm4_moe_lite", "ernie4_5_moe")
 LATENTS = ("youtu", "minicpm3", "deepseek_v2", "deepseek_v3", "glm4_moe_lite")
 MAMBAS = ("granitemoehybrid", "bamba")
@@ -57,7 +57,8 @@ def kind_of(variant):
         bool(config.varied.input_size),
         config.varied.sources != (*range(len(config.varied.sources)),),
     )
-    hybrid = varied, bool(config.conv_layers), bool(config.delta_net), bool(config.mamba), config.gated_attention
+    by_channel = config.delta_net and config.delta_net.by_channel
+    hybrid = varied, bool(config.conv_layers), by_channel, bool(config.mamba), config.gated_attention
     latent = config.latents and bool(config.latents.q_lora_rank)
     return *(name in found for name in names), *flags, *scores, config.qk_norm == "width", mixture, hybrid, latent
 
@@ -226,8 +227,11 @@ def stored(variant, weights):
             name.removesuffix(".weight") if name.endswith(ends) else name: values
             for name, values in (weights | taps).items()
         }
-        if variant.config["model_type"] == "olmo_hybrid":
+        if variant.config["model_type"] in ("olmo_hybrid", "kimi_linear"):
             found = _with_taps_apart(found, parse_config(variant.config, variant.name).delta_net)
+        if variant.config["model_type"] == "kimi_linear":
+            axes = {name: v[None, None, :, None] for name, v in found.items() if name.endswith("A_log")}
+            return with_heads_in_one(_with_plain_biases(found | axes))
         return _with_stacked_experts(found) if variant.config["model_type"] == "qwen3_5_moe_text" else found
     if variant.config["model_type"] in GEMMAS:
         weights = _with_stacked_experts(weights)
@@ -240,9 +244,7 @@ def stored(variant, weights):
     if variant.config["model_type"] in GRANITES:
         return _with_stacks(weights)
     if variant.config["model_type"] in BIASED:
-        weights = {name: v[None] if ".moe_statics." in name else v for name, v in weights.items()}
-        ends = tuple(f"{end}.weight" for end in ("expert_bias", "correction_bias"))
-        weights = {name.removesuffix(".weight") if name.endswith(ends) else name: v for name, v in weights.items()}
+        weights = _with_plain_biases(weights)
     if variant.config["model_type"] in LATENTS:
         return with_heads_in_one(weights)
     if variant.config["model_type"] in ("lfm2", "lfm2_moe"):
@@ -263,6 +265,13 @@ def stored(variant, weights):
     return found | {
         name: np.ascontiguousarray(np.stack([parts[i] for i in range(len(parts))])) for name, parts in stacks.items()
     }
+
+
+def _with_plain_biases(weights):
+    """Return weights with the names and shapes that checkpoints have for biases of choices."""
+    weights = {name: v[None] if ".moe_statics." in name else v for name, v in weights.items()}
+    ends = tuple(f"{end}.weight" for end in ("expert_bias", "correction_bias"))
+    return {name.removesuffix(".weight") if name.endswith(ends) else name: v for name, v in weights.items()}
 
 
 def _with_taps_apart(weights, net):

@@ -172,7 +172,8 @@ def results(folders):
     found |= {f"experts: {name}": array for name, array in routed()} | {"short convolution": convolved()}
     found |= dict(of_layers())
     found |= {f"latents: {name}": array for name, array in of_latents()}
-    found["delta net"], found["mamba"] = scanned(test_recurrence.Inputs), scanned(test_recurrence.MambaInputs)
+    kinds = test_recurrence.Inputs, test_recurrence.ChannelInputs, test_recurrence.MambaInputs
+    found |= {f"states: {kind.__name__}": scanned(kind) for kind in kinds}
     return found | {f"{kv}: {name}": array for kv in OTHER_KVS for name, array in cached(kv)}
 
 

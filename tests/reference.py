@@ -486,7 +486,7 @@ def _mixer_of(config, layer):
     if layer in config.conv_layers:
         return _convolution_block
     if layer in config.state_layers:
-        return _mamba_block if config.mamba else _delta_block
+        return _mamba_block if config.mamba else _channel_delta_block if config.delta_net.by_channel else _delta_block
     if config.latents:
         return _latent_block
     return _attention_block
@@ -509,7 +509,8 @@ def delta_rule(q, k, v, decays, rates, state=None):
     q, k : [T, Hk, dk]
         They are brought to length 1; value head h reads head ``h // (Hv // Hk)``.
     v : [T, Hv, dv]
-    decays, rates : [T, Hv]
+    decays : [T, Hv], or of each channel of the keys [T, Hv, dk]
+    rates : [T, Hv]
     state : [Hv, dk, dv], optional
         Zeros when omitted.
 
@@ -524,7 +525,7 @@ def delta_rule(q, k, v, decays, rates, state=None):
     for t, h in np.ndindex(T, heads):
         g = h // (heads // groups)
         query, key = (x / np.sqrt(x @ x + 1e-6) for x in (q[t, g], k[t, g]))
-        state[h] *= decays[t, h]
+        state[h] *= np.reshape(decays[t, h], (-1, 1))
         state[h] += np.outer(key, rates[t, h] * (v[t, h] - key @ state[h]))
         out[t, h] = query / math.sqrt(d) @ state[h]
     return out, state
@@ -546,6 +547,25 @@ def _delta_block(config, parts, layer, x):
     heads = (len(x), net.value_heads, net.value_dim)
     out, _ = delta_rule(q, k, v.reshape(heads), decays, net.rate_scale / (1 + np.exp(-rates)))
     normed = rms_norm(out, part["norm"], net.norm_eps) * silu(z.reshape(heads))
+    return parts.apply("delta_out_proj", layer, normed.reshape(len(x), -1))
+
+
+def _channel_delta_block(config, parts, layer, x):
+    """Kimi Delta Attention: each channel of a key has a decay."""
+    net, x = config.delta_net, parts.norm("input_layernorm", layer, x)
+    part = {
+        name: np.asarray(parts.tensors[f"{parts.norms[f'delta_{name}'].source.format(layer)}.weight"], np.float64)
+        for name in ("A_log", "dt_bias", "norm", "taps")
+    }
+    heads = (len(x), net.value_heads, -1)
+    qkv = causal_convolution(parts.apply("delta_in_proj", layer, x), part["taps"].reshape(net.channels, net.taps))
+    q, k, v = (each.reshape(heads) for each in np.split(silu(qkv), 3, axis=1))
+    low, rates = np.split(parts.apply("delta_gates_proj", layer, x), [net.key_dim], axis=1)
+    steps = np.logaddexp(0, parts.apply("delta_decay_proj", layer, low) + part["dt_bias"]).reshape(heads)
+    decays = np.exp(-np.exp(part["A_log"])[:, None] * steps)
+    out, _ = delta_rule(q, k, v, decays, 1 / (1 + np.exp(-rates)))
+    gates = parts.apply("delta_gate_proj", layer, parts.apply("delta_low_proj", layer, x))
+    normed = rms_norm(out, part["norm"], net.norm_eps) / (1 + np.exp(-gates.reshape(heads)))
     return parts.apply("delta_out_proj", layer, normed.reshape(len(x), -1))
 
 
@@ -717,15 +737,16 @@ def _latent_block(config, parts, layer, x):
     if sizes.q_lora_rank:
         q = parts.apply("q_b_proj", layer, normed("q_a_norm", q))
     q, n = q.reshape(len(x), H, -1), sizes.qk_nope_head_dim
-    angles, factor = layer_angles(config, layer, len(x))
-    q = np.concatenate([q[..., :n], rope(q[..., n:], angles, factor)], axis=2)
+    key = r[:, None]
+    if config.rotary_dims[layer]:
+        angles, factor = layer_angles(config, layer, len(x))
+        q, key = np.concatenate([q[..., :n], rope(q[..., n:], angles, factor)], axis=2), rope(key, angles, factor)
     matrices = [
         np.stack([parts.stacked(parts.linears[name], parts.piece(name, layer) + h, "weight") for h in range(H)])
         for name in ("k_b_proj", "v_b_proj")
     ]
     of_keys, of_values = matrices[0].swapaxes(1, 2), matrices[1]
-    key = rope(r[:, None], angles, factor)[:, 0]
-    out = latent_attention(q, normed("kv_a_norm", c), key, of_keys, of_values, config.attention_scale)
+    out = latent_attention(q, normed("kv_a_norm", c), key[:, 0], of_keys, of_values, config.attention_scale)
     return parts.apply("o_proj", layer, out.reshape(len(x), -1))
 
 

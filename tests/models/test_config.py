@@ -30,9 +30,7 @@ OF_TRANSFORMERS = [name for name, family in FAMILIES.items() if family.model_typ
 # Of those, whose parameters have the names of the checkpoint's tensors: transformers stacks the weights of experts, and
 # renames norms of OLMo Hybrid.
 OF_DENSE = [
-    name
-    for name in OF_TRANSFORMERS
-    if not {"num_experts_per_tok", "moe_k"} & FAMILIES[name].defaults.keys() and name != "OlmoHybridForCausalLM"
+    name for name in OF_TRANSFORMERS if FAMILIES[name].tensors.experts is None and name != "OlmoHybridForCausalLM"
 ]
 # Keys of older files: transformers 5 writes elsewhere what they say, or takes it as given.
 OLDER = {
@@ -55,6 +53,7 @@ OLDER = {
 NEEDED = {
     "DeepseekV2ForCausalLM": {"num_experts_per_tok": 2},
     "DeepseekV3ForCausalLM": {"first_k_dense_replace": 1},
+    "KimiLinearForCausalLM": {"layer_types": ["linear_attention", "full_attention", "linear_attention"]},
     "GraniteMoeHybridForCausalLM": {
         "mamba_n_heads": 8,
         "num_local_experts": 0,
@@ -101,7 +100,7 @@ def test_null_is_not_missing():
 
 
 def test_biases_and_norms_of_each_family():
-    changes = {"rotary_dim": 8, "seq_length": 256, **SOME_ATTENTION}
+    changes = {"rotary_dim": 8, "seq_length": 256, "q_lora_rank": 16, **SOME_ATTENTION}
     found = {
         name: (c.qkv_bias, c.o_bias, c.mlp_bias, c.qk_norm)
         for name in FAMILIES
@@ -173,7 +172,25 @@ def test_biases_and_norms_of_each_family():
         "Qwen3_5ForCausalLM": (True, True, False, "head"),
         "Qwen3_5MoeForCausalLM": (True, True, False, "head"),
         "OlmoHybridForCausalLM": (True, True, False, "width"),
+        "KimiLinearForCausalLM": (True, True, False, None),
     }
+
+
+def test_kimi_linear():
+    section = {
+        "full_attn_layers": [2],
+        "kda_layers": [1, 3],
+        "head_dim": 32,
+        "num_heads": 2,
+        "short_conv_kernel_size": 3,
+    }
+    config = parse("KimiLinearForCausalLM", linear_attn_config=section, layer_types=None, first_k_dense_replace=2)
+    net = config.delta_net
+    assert (net.layers, net.key_heads, net.value_heads, net.value_dim, net.taps) == ((0, 2), 2, 2, 32, 3)
+    assert (net.by_channel, config.experts.layers, config.rotary_dim) == (True, (2,), 0)
+    for keys in ({"mla_use_nope": False}, {"moe_layer_freq": 2}, {"moe_router_activation_func": "softmax"}):
+        with pytest.raises(UnsupportedModelError, match=next(iter(keys))):
+            parse("KimiLinearForCausalLM", linear_attn_config=section, **keys)
 
 
 def test_olmo_hybrid():

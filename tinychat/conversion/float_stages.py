@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.conversion.cores import on_each
-from tinychat.conversion.recurrence import delta_outputs, gated_norm, group_norm, sigmoid, state_outputs
+from tinychat.conversion.recurrence import delta_outputs, group_norm, head_norm, sigmoid, state_outputs
 from tinychat.conversion.source import Floats, Source
 from tinychat.engine.named_tensors import NamedVector
 from tinychat.kernels.variants import AttentionSink
@@ -71,7 +71,9 @@ class FloatStages:
         s.x.value = self._source.normed(norm, hidden.value)
 
     def quantize_plain(self, T, values, weight, s):
-        s.x.value = values.take()
+        s.x.value, rest = np.split(values.take(), [weight.columns], axis=1)
+        # What is behind them, a later stage takes.
+        values.value = rest if rest.shape[1] else None
 
     def quantize_gated(self, T, gate_up, activation, size, weight, s):
         s.x.value = _activated_by_block(self._config, gate_up.take())
@@ -201,7 +203,20 @@ class FloatStages:
 
     def norm_gated(self, T, x, gain, sizes, out):
         gates = x.take()[:, self._config.delta_net.channels :]
-        out.value = gated_norm(out.take(), gates, self._source.vector(gain), sizes.state_norm_eps)
+        normed = head_norm(out.take(), self._source.vector(gain), sizes.state_norm_eps)
+        out.value = normed * gates * sigmoid(gates)
+
+    def channel_factors(self, T, gates, log_decay, bias, x, sizes, decays, factors):
+        steps = np.logaddexp(np.float32(0), decays.take() + self._source.vector(bias))
+        speed = np.repeat(np.exp(self._source.vector(log_decay)), sizes.key_dim)
+        factors.value = np.exp(-speed * steps), sizes.rate_scale * sigmoid(gates.take())
+
+    def channel_rule(self, batch, x, decays, factors, layer, sizes, out):
+        self.delta_rule(batch, x, factors, layer, sizes, out)
+
+    def norm_sigmoid(self, T, gates, gain, sizes, out):
+        normed = head_norm(out.take(), self._source.vector(gain), sizes.state_norm_eps)
+        out.value = normed * sigmoid(gates.take())
 
     def step_factors(self, T, steps, log_decay, bias, limits, sizes, factors):
         found = np.logaddexp(np.float32(0), steps.take() + self._source.vector(bias)).clip(*limits)

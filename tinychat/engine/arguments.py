@@ -141,6 +141,24 @@ class DeltaLayer(NamedTuple):
     layer: np.ndarray  # int64: among those with a state
 
 
+class ChannelDeltaLayer(NamedTuple):
+    """Kimi Delta Attention in attention's place (`kernels.channel_delta`)."""
+
+    input_layernorm: Any
+    gates_proj: Any  # float32: of the vector that decays are of, and of rates
+    decay_proj: Any  # float32
+    low_proj: Any  # of the vector that gates of the output are of
+    gate_proj: Any
+    in_proj: Any
+    taps: Any  # float32 [K * channels]
+    taps_bias: Any  # float32 [0]
+    log_decay: Any  # float32 [H]
+    bias: Any  # float32 [H dk]
+    norm: Any  # float32 [dv], gains
+    out_proj: Any
+    layer: np.ndarray  # int64: among those with a state
+
+
 class MambaLayer(NamedTuple):
     """Mamba-2 instead of attention (`kernels.mamba`)."""
 

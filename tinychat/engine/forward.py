@@ -14,26 +14,15 @@ does its share of each stage; a stage ends when all threads have done theirs, so
 Three kinds of arrays stay apart: parameters (never written), scratch (allocated once), cache.
 """
 
-from tinychat.engine.arguments import (
-    DeltaLayer,
-    DraftInput,
-    ExpertMlp,
-    GatedAttention,
-    LatentAttention,
-    MambaLayer,
-    MixedMlp,
-    OthersKeys,
-    ParallelMlp,
-    PlainMlp,
-    ShortConvolution,
-    VariedAttention,
-)
+from tinychat.engine import arguments
 from tinychat.engine.stages import (
     add_normed,
     add_positions,
     add_routed,
     attend,
     cap_rows,
+    channel_factors,
+    channel_rule,
     choose_experts,
     choose_scored,
     clear_rows,
@@ -54,6 +43,7 @@ from tinychat.engine.stages import (
     norm_groups,
     norm_latents,
     norm_rows,
+    norm_sigmoid,
     norm_values,
     norm_width,
     pick_rows,
@@ -138,7 +128,7 @@ def norm_embedding(team, T, norm, sizes, s):
     norm_rows(team, T, norm, sizes, s.hidden)
 
 
-@norm_embedding.where(norm=DraftInput)
+@norm_embedding.where(norm=arguments.DraftInput)
 def _(team, T, norm, sizes, s):
     quantize_normed(team, T, s.hidden, norm.embedding_norm, sizes, norm.embedding_proj, s)
     linear(team, T, norm.embedding_proj, s, s.hidden, STORE)
@@ -165,7 +155,7 @@ def run_mixer(team, T, w, sizes, kv, s, attention, batch):
     add_branch(team, T, w.o_proj, w.post_self_attn_layernorm, sizes, s)
 
 
-@run_mixer.where(w=ShortConvolution)
+@run_mixer.where(w=arguments.ShortConvolution)
 def _(team, T, w, sizes, kv, s, attention, batch):
     quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.in_proj, s)
     linear(team, T, w.in_proj, s, s.qkv, STORE)
@@ -174,7 +164,7 @@ def _(team, T, w, sizes, kv, s, attention, batch):
     linear(team, T, w.out_proj, s, s.hidden, ADD)
 
 
-@run_mixer.where(w=GatedAttention)
+@run_mixer.where(w=arguments.GatedAttention)
 def _(team, T, w, sizes, kv, s, attention, batch):
     a = w.attention
     quantize_normed(team, T, s.hidden, a.input_layernorm, sizes, a.qkv_proj, s)
@@ -187,7 +177,7 @@ def _(team, T, w, sizes, kv, s, attention, batch):
     linear(team, T, a.o_proj, s, s.hidden, ADD)
 
 
-@run_mixer.where(w=LatentAttention)
+@run_mixer.where(w=arguments.LatentAttention)
 def _(team, T, w, sizes, kv, s, attention, batch):
     a = w.attention
     quantize_normed(team, T, s.hidden, a.input_layernorm, sizes, a.qkv_proj, s)
@@ -216,7 +206,7 @@ def _(team, T, w, q_proj, sizes, s):
     split_queries(team, T, s.latents.down, sizes, w.k_proj, s, s.qkv)
 
 
-@run_mixer.where(w=DeltaLayer)
+@run_mixer.where(w=arguments.DeltaLayer)
 def _(team, T, w, sizes, kv, s, attention, batch):
     quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.gates_proj, s.states.inputs)
     linear(team, T, w.gates_proj, s.states.inputs, s.states.gates, STORE)
@@ -230,7 +220,27 @@ def _(team, T, w, sizes, kv, s, attention, batch):
     linear(team, T, w.out_proj, s, s.hidden, ADD)
 
 
-@run_mixer.where(w=MambaLayer)
+@run_mixer.where(w=arguments.ChannelDeltaLayer)
+def _(team, T, w, sizes, kv, s, attention, batch):
+    quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.gates_proj, s.states.inputs)
+    linear(team, T, w.gates_proj, s.states.inputs, s.states.gates, STORE)
+    quantize_plain(team, T, s.states.gates, w.decay_proj, s.states.inputs)
+    linear(team, T, w.decay_proj, s.states.inputs, s.states.decays, STORE)
+    quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.low_proj, s)
+    linear(team, T, w.low_proj, s, s.states.low, STORE)
+    quantize_plain(team, T, s.states.low, w.gate_proj, s)
+    linear(team, T, w.gate_proj, s, s.states.heads, STORE)
+    quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.in_proj, s)
+    linear(team, T, w.in_proj, s, s.qkv, STORE)
+    convolve(team, batch, s.qkv, w.taps, w.taps_bias, w.layer, sizes)
+    channel_factors(team, T, s.states.gates, w.log_decay, w.bias, s.qkv, sizes, s.states.decays, s.states.factors)
+    channel_rule(team, batch, s.qkv, s.states.decays, s.states.factors, w.layer, sizes, s.states.out)
+    norm_sigmoid(team, T, s.states.heads, w.norm, sizes, s.states.out)
+    quantize_plain(team, T, s.states.out, w.out_proj, s)
+    linear(team, T, w.out_proj, s, s.hidden, ADD)
+
+
+@run_mixer.where(w=arguments.MambaLayer)
 def _(team, T, w, sizes, kv, s, attention, batch):
     quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.steps_proj, s.states.inputs)
     linear(team, T, w.steps_proj, s.states.inputs, s.states.gates, STORE)
@@ -244,7 +254,7 @@ def _(team, T, w, sizes, kv, s, attention, batch):
     linear(team, T, w.out_proj, s, s.hidden, ADD)
 
 
-@run_mixer.where(w=VariedAttention)
+@run_mixer.where(w=arguments.VariedAttention)
 def _(team, T, w, sizes, kv, s, attention, batch):
     begin_attention(team, T, w.keys, w, sizes, kv, s, batch)
     attend(team, batch, s.qkv, sizes, w.window, w.scoring, kv, attention, s.attended)
@@ -269,7 +279,7 @@ def begin_attention(team, T, keys, w, sizes, kv, s, batch):
     rope_append(team, T, batch, s.qkv, w.q_norm, keys.k_norm, w.angles, w.rotary_dim, sizes, kv)
 
 
-@begin_attention.where(keys=OthersKeys)
+@begin_attention.where(keys=arguments.OthersKeys)
 def _(team, T, keys, w, sizes, kv, s, batch):
     quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, keys.q_proj, s)
     linear(team, T, keys.q_proj, s, s.qkv, STORE)
@@ -309,7 +319,7 @@ def begin_mlp(team, T, mlp, sizes, s):
     linear(team, T, mlp.gate_up_proj, s, s.gate_up, STORE)
 
 
-@begin_mlp.where(mlp=PlainMlp)
+@begin_mlp.where(mlp=arguments.PlainMlp)
 def _(team, T, mlp, sizes, s):
     quantize_normed(team, T, s.hidden, mlp.post_attention_layernorm, sizes, mlp.up_proj, s)
     linear(team, T, mlp.up_proj, s, s.gate_up, STORE)
@@ -322,7 +332,7 @@ def end_mlp(team, T, mlp, sizes, s):
     add_branch(team, T, mlp.down_proj, mlp.post_mlp_layernorm, sizes, s)
 
 
-@end_mlp.where(mlp=PlainMlp)
+@end_mlp.where(mlp=arguments.PlainMlp)
 def _(team, T, mlp, sizes, s):
     quantize_activated(team, T, s.gate_up, mlp.activation, sizes, mlp.down_proj, s)
     add_branch(team, T, mlp.down_proj, mlp.post_mlp_layernorm, sizes, s)
@@ -333,7 +343,7 @@ def begin_parallel(team, T, mlp, sizes, s):
     """Begin an MLP that stands beside attention, before attention changes the residual stream."""
 
 
-@begin_parallel.where(mlp=ParallelMlp)
+@begin_parallel.where(mlp=arguments.ParallelMlp)
 def _(team, T, mlp, sizes, s):
     begin_mlp(team, T, mlp.mlp, sizes, s)
 
@@ -345,7 +355,7 @@ def run_mlp(team, T, mlp, sizes, s):
     end_mlp(team, T, mlp, sizes, s)
 
 
-@run_mlp.where(mlp=ParallelMlp)
+@run_mlp.where(mlp=arguments.ParallelMlp)
 def _(team, T, mlp, sizes, s):
     end_mlp(team, T, mlp.mlp, sizes, s)
 
@@ -358,12 +368,12 @@ def _(team, T, mlp, sizes, s):
         run_mlp(team, T, mlp.second, sizes, s)
 
 
-@run_mlp.where(mlp=ExpertMlp)
+@run_mlp.where(mlp=arguments.ExpertMlp)
 def _(team, T, mlp, sizes, s):
     run_experts(team, T, mlp, mlp.post_attention_layernorm, s.hidden, sizes, s)
 
 
-@run_mlp.where(mlp=MixedMlp)
+@run_mlp.where(mlp=arguments.MixedMlp)
 def _(team, T, mlp, sizes, s):
     begin_mlp(team, T, mlp.mlp, sizes, s)
     quantize_gated(team, T, s.gate_up, mlp.mlp.activation, mlp.mlp.size, mlp.mlp.down_proj, s)

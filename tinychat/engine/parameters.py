@@ -7,6 +7,7 @@ import numpy as np
 
 from tinychat.engine.arguments import (
     Attention,
+    ChannelDeltaLayer,
     DeltaLayer,
     DraftInput,
     ExpertMlp,
@@ -59,7 +60,7 @@ from tinychat.kernels.variants import (
 from tinychat.kernels.weights import Float32Weight, Int4Weight, Int8Weight, PerLayer, SplitWeight
 from tinychat.models.architectures import norms
 from tinychat.models.config import ModelConfig
-from tinychat.models.delta_net import GATES
+from tinychat.models.delta_net import DECAYS, GATES, DeltaNet
 from tinychat.models.draft_head import INPUT_NORMS, INPUTS
 from tinychat.models.experts import ROUTER, Experts
 from tinychat.models.folder import ModelFolder
@@ -281,23 +282,12 @@ def _scoring(config: ModelConfig, tensors: Tensors) -> Any:
     return Unchanged()
 
 
-def _other_mixer(config: ModelConfig, tensors: Tensors) -> ShortConvolution | DeltaLayer | MambaLayer | None:
-    """Return the parameters of the part that replaces attention, stacked over the layers that have it."""
+def _other_mixer(config: ModelConfig, tensors: Tensors) -> Any:
+    """Return the parameters of the part that replaces attention, by the layers that have it; None without any."""
     if config.mamba is not None:
         return _mamba(config.mamba, tensors)
-    if (net := config.delta_net) is not None:
-        return DeltaLayer(
-            tensors.norm("input_layernorm", net.layers),
-            tensors.weight(GATES),
-            tensors.weight("delta_in_proj"),
-            tensors.by_tap("delta_taps", net.channels),
-            np.zeros((len(net.layers), 0), np.float32),
-            tensors.vectors("delta_A_log"),
-            tensors.vectors("delta_dt_bias"),
-            tensors.vectors("delta_norm"),
-            tensors.weight("delta_out_proj"),
-            np.arange(len(net.layers)),
-        )
+    if config.delta_net is not None:
+        return _delta_net(config.delta_net, tensors)
     if not config.conv_layers:
         return None
     return ShortConvolution(
@@ -306,6 +296,24 @@ def _other_mixer(config: ModelConfig, tensors: Tensors) -> ShortConvolution | De
         tensors.vectors("conv_taps"),
         tensors.weight("conv_out_proj"),
     )
+
+
+def _delta_net(net: DeltaNet, tensors: Tensors) -> DeltaLayer | ChannelDeltaLayer:
+    norm, gates = tensors.norm("input_layernorm", net.layers), tensors.weight(GATES)
+    others = (
+        tensors.weight("delta_in_proj"),
+        tensors.by_tap("delta_taps", net.channels),
+        np.zeros((len(net.layers), 0), np.float32),
+        tensors.vectors("delta_A_log"),
+        tensors.vectors("delta_dt_bias"),
+        tensors.vectors("delta_norm"),
+        tensors.weight("delta_out_proj"),
+        np.arange(len(net.layers)),
+    )
+    if not net.by_channel:
+        return DeltaLayer(norm, gates, *others)
+    decays, low, of_output = map(tensors.weight, (DECAYS, "delta_low_proj", "delta_gate_proj"))
+    return ChannelDeltaLayer(norm, gates, decays, low, of_output, *others)
 
 
 def _mamba(net: Mamba, tensors: Tensors) -> MambaLayer:

@@ -58,7 +58,7 @@ def allocate_scratch(
         scratch = scratch._replace(latents=LatentScratch(x, **arrays))
     if config.state_layers or config.gated_attention:
         inputs = FloatActivations(np.zeros(tokens * widths.states.inputs.x.columns, np.float32))
-        arrays = floats("gates", "factors", "out", "heads", widths=widths.states)
+        arrays = floats("gates", "decays", "low", "factors", "out", "heads", widths=widths.states)
         scratch = scratch._replace(states=DeltaScratch(inputs=FloatScratch(inputs, rows, tiles), **arrays))
     if config.experts is None:
         return scratch

@@ -193,9 +193,11 @@ class DeltaScratch(NamedTuple):
 
     inputs: FloatScratch  # of the linear of gates
     gates: np.ndarray  # float32 [C, 2 Hv + slack]
+    decays: np.ndarray  # float32 [C, 2 Hk dk]: of channels, and products of these and keys
+    low: np.ndarray  # float32 [C, dk padded]: what gates of the output are linears of, zeros behind
     factors: np.ndarray  # float32 [C, 2 Hv + 2 Hk]
     out: np.ndarray  # float32 [C, Hv dv]
-    heads: np.ndarray  # float32 [C, H d]: gates of what attention gives
+    heads: np.ndarray  # float32 [C, H d]: gates of what attention gives, or of what states give
 
 
 def max_slots(tokens: int, chosen: int, experts: int) -> int:
