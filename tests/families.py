@@ -24,7 +24,7 @@ CONTEXT_SIZE = 256
 DELTA_NETS, TAPS = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid", "kimi_linear"), 4
 BIASED = ("glm4_moe", "lfm2_moe", "minimax_m2", "deepseek_v3", "glm4_moe_lite", "ernie4_5_moe")
 LATENTS = ("youtu", "minicpm3", "deepseek_v2", "deepseek_v3", "glm4_moe_lite")
-MAMBAS = ("granitemoehybrid",)
+MAMBAS = ("granitemoehybrid", "bamba")
 GEMMAS = ("gemma4_text",)
 GRANITES = ("granitemoe", "granitemoeshared")
 # Whose results a multiplier of the residual stream scales.

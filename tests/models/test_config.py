@@ -59,6 +59,7 @@ NEEDED = {
         "num_local_experts": 0,
         "layer_types": ["linear_attention", "full_attention", "linear_attention"],
     },
+    "BambaForCausalLM": {"mamba_n_heads": 8, "attn_layer_indices": [1]},
     # Three quarters of 64 columns are three heads.
     "OlmoHybridForCausalLM": {
         "linear_num_key_heads": 3,
@@ -131,6 +132,7 @@ def test_biases_and_norms_of_each_family():
         "GraniteMoeForCausalLM": (True, True, False, None),
         "GraniteMoeSharedForCausalLM": (True, True, False, None),
         "GraniteMoeHybridForCausalLM": (True, True, False, None),
+        "BambaForCausalLM": (True, True, True, None),
         "MiniCPMForCausalLM": (True, True, False, None),
         "Ministral3ForCausalLM": (False, False, False, None),
         "Olmo2ForCausalLM": (True, True, False, "width"),
@@ -380,6 +382,15 @@ def test_sizes_of_latent_attention():
     assert config.attention_scale == pytest.approx(256**-0.5 * (0.1 * 0.707 * math.log(40) + 1) ** 2)
     assert parse("YoutuForCausalLM", q_lora_rank=None).latents.q_lora_rank == 0
     assert parse("MiniCPM3ForCausalLM").value_dim == 256 and parse("MiniCPM3ForCausalLM").latents.v_head_dim == 16
+
+
+def test_layers_of_bamba():
+    config = parse("BambaForCausalLM", rope_parameters={"rope_theta": 1e4})
+    assert (config.state_layers, config.attention_layers, config.rotary_dims) == ((0, 2), (1,), (8,) * 3)
+    with pytest.raises(CheckpointError, match=r"attn_layer_indices is .*each from 0 to 2"):
+        parse("BambaForCausalLM", attn_layer_indices=[1, 3])
+    with pytest.raises(UnsupportedModelError, match="layers of one kind only"):
+        parse("BambaForCausalLM", attn_layer_indices=None)
 
 
 def test_experts_of_granite():

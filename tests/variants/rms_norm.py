@@ -156,6 +156,16 @@ GRANITE_HYBRID = (
         "time_step_limit": [0.3, 1.5],
     }
 )
+BAMBA = (
+    COMMON
+    | MAMBA
+    | {
+        "architectures": ["BambaForCausalLM"],
+        "model_type": "bamba",
+        "attn_layer_indices": [1, 2],
+        "mamba_proj_bias": True,
+    }
+)
 
 VARIANTS = [
     Variant("gemma", GEMMA, "bfloat16"),
@@ -227,4 +237,5 @@ VARIANTS = [
     Variant("ernie4.5", ERNIE4_5, "bfloat16"),
     # Steps beyond the limits.
     Variant("granite-hybrid", GRANITE_HYBRID, "bfloat16"),
+    Variant("bamba", BAMBA, "bfloat16", "safetensors-sharded"),
 ]

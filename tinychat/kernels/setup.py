@@ -85,7 +85,9 @@ def warn_once(folder: Path, reason: object) -> None:
 def source_files() -> list[Path]:
     """Return every file with compiled code, in a fixed order."""
     package = Path(__file__).parents[1]
-    engine = [package / "engine" / f"{name}.py" for name in ("arguments", "compiled", "forward", "stages", "wiring")]
+    engine = [
+        package / "engine" / f"{name}.py" for name in ("arguments", "compiled", "forward", "mlps", "stages", "wiring")
+    ]
     return sorted([*package.glob("kernels/*.py"), *engine])
 
 
