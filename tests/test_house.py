@@ -410,6 +410,7 @@ def test_a_warm_completion_imports_no_compiler():
         "scripts/fuzz",
         "scripts/soak",
         "scripts/signals",
+        "scripts/emulate",
     ],
 )
 def test_scripts_are_posix_shell(name):
