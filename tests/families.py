@@ -24,7 +24,7 @@ CONTEXT_SIZE = 256
 DELTA_NETS, TAPS = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid", "kimi_linear"), 4
 BIASED = ("glm4_moe", "lfm2_moe", "minimax_m2", "deepseek_v3", "glm4_moe_lite", "ernie4_5_moe")
 LATENTS = ("youtu", "minicpm3", "deepseek_v2", "deepseek_v3", "glm4_moe_lite")
-MAMBAS = ("granitemoehybrid", "bamba")
+MAMBAS = ("granitemoehybrid", "bamba", "falcon_h1")
 GEMMAS = ("gemma4_text",)
 GRANITES = ("granitemoe", "granitemoeshared")
 # Whose results a multiplier of the residual stream scales.
@@ -58,7 +58,8 @@ def kind_of(variant):
         config.varied.sources != (*range(len(config.varied.sources)),),
     )
     by_channel = config.delta_net and config.delta_net.by_channel
-    hybrid = varied, bool(config.conv_layers), by_channel, bool(config.mamba), config.gated_attention
+    mamba = config.mamba and (config.mamba.normed, config.mamba.beside_attention)
+    hybrid = varied, bool(config.conv_layers), by_channel, mamba, config.gated_attention
     latent = config.latents and bool(config.latents.q_lora_rank)
     return *(name in found for name in names), *flags, *scores, config.qk_norm == "width", mixture, hybrid, latent
 

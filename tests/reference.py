@@ -406,8 +406,9 @@ class Weights:
             rows = np.asarray(self.tensors[f"{source}.{part}"], np.float64)
             rows = rows.T if linear.transposed else rows.reshape(-1, linear.columns) if linear.cut > 1 else rows
             rows = rows / np.linalg.norm(rows, axis=1, keepdims=True) if linear.unit_rows else rows
-            found.append(rows[linear.order[i]] if linear.order and linear.order[i] is not None else rows)
-        return linear.scale * np.concatenate(found)
+            rows = rows[linear.order[i]] if linear.order and linear.order[i] is not None else rows
+            found.append((linear.scales[i] if linear.scales else linear.scale) * rows)
+        return np.concatenate(found)
 
     def apply(self, name, layer, x, expert=0):
         """Return what a linear makes of ``x [T, K]``."""
@@ -473,23 +474,24 @@ def _layers(config, parts, x, ids=()):
     embedded = x
     for layer in range(config.num_hidden_layers):
         before = x
-        x = x + _mixer_of(config, layer)(config, parts, layer, x)
+        x = x + sum(mixer(config, parts, layer, x) for mixer in _mixers_of(config, layer))
         x = x + _mlp_block(config, parts, layer, before if config.parallel else x)
         if config.varied:
             x = _layer_end(config, parts, layer, x, embedded, ids)
     return parts.norm("norm", 0, x)
 
 
-def _mixer_of(config, layer):
-    if config.varied:
-        return _varied_attention_block
+def _mixers_of(config, layer):
+    found = []
     if layer in config.conv_layers:
-        return _convolution_block
+        found.append(_convolution_block)
     if layer in config.state_layers:
-        return _mamba_block if config.mamba else _channel_delta_block if config.delta_net.by_channel else _delta_block
-    if config.latents:
-        return _latent_block
-    return _attention_block
+        of_delta = _channel_delta_block if config.delta_net and config.delta_net.by_channel else _delta_block
+        found.append(_mamba_block if config.mamba else of_delta)
+    if layer in config.attention_layers:
+        of_kind = _latent_block if config.latents else _attention_block
+        found.append(_varied_attention_block if config.varied else of_kind)
+    return found
 
 
 def causal_convolution(x, taps):

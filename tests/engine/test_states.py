@@ -19,7 +19,10 @@ SEQUENCES, POSITIONS = st.integers(0, 2), st.integers(0, LENGTH - 1)
 
 
 # Gated DeltaNet, Mamba-2, Kimi Delta Attention beside latent attention.
-@pytest.fixture(scope="module", params=["qwen3.5", "granite-hybrid", "kimi-linear"])
+@pytest.fixture(
+    scope="module",
+    params=["qwen3.5", "granite-hybrid", "kimi-linear", pytest.param("falcon-h1", marks=pytest.mark.slow)],
+)
 def folder(request, tmp_path_factory):
     return engines.convert_variant(request.param, "f32", tmp_path_factory.mktemp("models") / "model")
 

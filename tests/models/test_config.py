@@ -60,6 +60,7 @@ NEEDED = {
         "layer_types": ["linear_attention", "full_attention", "linear_attention"],
     },
     "BambaForCausalLM": {"mamba_n_heads": 8, "attn_layer_indices": [1]},
+    "FalconH1ForCausalLM": {"mamba_n_heads": 64},
     # Three quarters of 64 columns are three heads.
     "OlmoHybridForCausalLM": {
         "linear_num_key_heads": 3,
@@ -133,6 +134,7 @@ def test_biases_and_norms_of_each_family():
         "GraniteMoeSharedForCausalLM": (True, True, False, None),
         "GraniteMoeHybridForCausalLM": (True, True, False, None),
         "BambaForCausalLM": (True, True, True, None),
+        "FalconH1ForCausalLM": (True, True, True, None),
         "MiniCPMForCausalLM": (True, True, False, None),
         "Ministral3ForCausalLM": (False, False, False, None),
         "Olmo2ForCausalLM": (True, True, False, "width"),
@@ -391,6 +393,28 @@ def test_layers_of_bamba():
         parse("BambaForCausalLM", attn_layer_indices=[1, 3])
     with pytest.raises(UnsupportedModelError, match="layers of one kind only"):
         parse("BambaForCausalLM", attn_layer_indices=None)
+
+
+def test_layers_of_falcon_h1():
+    config = parse("FalconH1ForCausalLM", attention_in_multiplier=2, key_multiplier=0.25, mlp_multipliers=[0.5, 3])
+    assert config.state_layers == config.attention_layers == config.cache_layers == (0, 1, 2)
+    assert (config.mamba.value_size, config.mamba.normed) == (1024, False)
+    multipliers = dict(config.linear_multipliers)
+    assert (multipliers["qkv_proj"], multipliers["gate_up_proj"], multipliers["down_proj"]) == (
+        (2, 0.5, 2),
+        (0.5, 1),
+        (3,),
+    )
+    assert parse("FalconH1ForCausalLM", mamba_d_ssm=None, mamba_expand=16).mamba.value_dim == 16
+    for changes in (
+        {"attention_bias": True, "attention_in_multiplier": 2},
+        {"mamba_rms_norm": True},
+        {"projectors_bias": True},
+    ):
+        with pytest.raises(UnsupportedModelError):
+            parse("FalconH1ForCausalLM", **changes)
+    with pytest.raises(CheckpointError, match=r"ssm_multipliers is .* a list of 5 numbers"):
+        parse("FalconH1ForCausalLM", ssm_multipliers=[1.0])
 
 
 def test_experts_of_granite():

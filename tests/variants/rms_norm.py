@@ -166,6 +166,26 @@ BAMBA = (
         "mamba_proj_bias": True,
     }
 )
+FALCON_H1 = (
+    COMMON
+    | MAMBA
+    | {
+        "architectures": ["FalconH1ForCausalLM"],
+        "model_type": "falcon_h1",
+        "num_hidden_layers": 3,
+        "mamba_d_ssm": 288,
+        "rope_theta": 1e11,
+        "embedding_multiplier": 5.5,
+        "lm_head_multiplier": 0.4,
+        "key_multiplier": 0.7,
+        "attention_in_multiplier": 1.2,
+        "attention_out_multiplier": 0.9,
+        "ssm_in_multiplier": 1.3,
+        "ssm_out_multiplier": 0.6,
+        "mlp_multipliers": [0.8, 1.1],
+        "ssm_multipliers": [0.9, 1.1, 0.8, 1.2, 0.7],
+    }
+)
 
 VARIANTS = [
     Variant("gemma", GEMMA, "bfloat16"),
@@ -238,4 +258,10 @@ VARIANTS = [
     # Steps beyond the limits.
     Variant("granite-hybrid", GRANITE_HYBRID, "bfloat16"),
     Variant("bamba", BAMBA, "bfloat16", "safetensors-sharded"),
+    Variant("falcon-h1", FALCON_H1, "bfloat16"),
+    Variant(
+        "falcon-h1-normed",
+        {key: value for key, value in FALCON_H1.items() if key[-11:] != "multipliers"}
+        | {"mamba_rms_norm": True, "mamba_norm_before_gate": False},
+    ),
 ]

@@ -176,6 +176,13 @@ class MambaLayer(NamedTuple):
     layer: np.ndarray  # int64: among those with a state
 
 
+class MambaBeside(NamedTuple):
+    """Attention and Mamba-2 that read the same input."""
+
+    attention: Attention
+    mamba: MambaLayer
+
+
 class DraftInput(NamedTuple):
     """The input of a draft head (`models.draft_head`), which stands where others norm their embeddings."""
 

@@ -229,6 +229,22 @@ def _(team, T, w, sizes, kv, s, attention, batch):
 
 @run_mixer.where(w=arguments.MambaLayer)
 def _(team, T, w, sizes, kv, s, attention, batch):
+    run_scan(team, T, w, sizes, s, batch)
+    quantize_plain(team, T, s.states.out, w.out_proj, s)
+    linear(team, T, w.out_proj, s, s.hidden, ADD)
+
+
+@run_mixer.where(w=arguments.MambaBeside)
+def _(team, T, w, sizes, kv, s, attention, batch):
+    run_scan(team, T, w.mamba, sizes, s, batch)
+    run_mixer(team, T, w.attention, sizes, kv, s, attention, batch)
+    quantize_plain(team, T, s.states.out, w.mamba.out_proj, s)
+    linear(team, T, w.mamba.out_proj, s, s.hidden, ADD)
+
+
+@by_kind
+def run_scan(team, T, w, sizes, s, batch):
+    """Run Mamba-2 up to its last linear."""
     quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.steps_proj, s.states.inputs)
     linear(team, T, w.steps_proj, s.states.inputs, s.states.gates, STORE)
     quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.in_proj, s)
@@ -236,9 +252,13 @@ def _(team, T, w, sizes, kv, s, attention, batch):
     convolve(team, batch, s.qkv, w.taps, w.taps_bias, w.layer, sizes)
     step_factors(team, T, s.states.gates, w.log_decay, w.bias, w.limits, sizes, s.states.factors)
     scan_steps(team, batch, s.qkv, s.states.factors, w.skip, w.layer, sizes, s.states.out)
-    norm_groups(team, T, w.norm, sizes, s.states.out)
-    quantize_plain(team, T, s.states.out, w.out_proj, s)
-    linear(team, T, w.out_proj, s, s.hidden, ADD)
+    norm_scanned(team, T, w.norm, sizes, s.states.out)
+
+
+@unless(norm=NoNorm)
+def norm_scanned(team, T, norm, sizes, out):
+    """Norm what Mamba-2's gates let through."""
+    norm_groups(team, T, norm, sizes, out)
 
 
 @run_mixer.where(w=arguments.VariedAttention)

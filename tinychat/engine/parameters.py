@@ -18,6 +18,7 @@ from tinychat.engine.arguments import (
     LayerEnd,
     LayerInput,
     LayerInputs,
+    MambaBeside,
     MambaLayer,
     MixedMlp,
     ModelDims,
@@ -206,6 +207,10 @@ def _mixer(config: ModelConfig, tensors: Tensors) -> Any:
             for layers, kind in ((varied.narrow, ""), (varied.wide, "wide_"))
         )
         return _per_layer(L, varied.narrow, narrow, wide)
+    if config.mamba and config.mamba.beside_attention:
+        attention = _attention(config, tensors)
+        assert isinstance(attention, Attention)
+        return MambaBeside(attention, _mamba(config.mamba, tensors))
     return _per_layer(L, config.attention_layers, _attention(config, tensors), _other_mixer(config, tensors))
 
 
@@ -328,7 +333,7 @@ def _mamba(net: Mamba, tensors: Tensors) -> MambaLayer:
         tensors.vectors("mamba_dt_bias"),
         np.tile(np.array(net.step_limits, np.float32), (count, 1)),
         tensors.vectors("mamba_D"),
-        tensors.vectors("mamba_norm"),
+        tensors.vectors("mamba_norm") if net.normed else NoNorm(),
         tensors.weight("mamba_out_proj"),
         np.arange(count),
     )
