@@ -71,6 +71,8 @@ VARIANTS = [
     like("gpt-oss", swiglu_limit="none"),
     like("lfm2"),
     like("glm4-moe"),
+    # llama.cpp knows no window, no groups of experts and no groups of heads of it.
+    like("dots1", num_key_value_heads=4, n_group=1, topk_group=1, sliding_window=None),
     like("ernie4.5-moe"),
     # llama.cpp takes the factor as given.
     like("lfm2-moe", routed_scaling_factor=1.0),
@@ -249,7 +251,7 @@ def add_particulars(writer, architecture, raw, config):
         writer.add_expert_used_count(config.experts.num_experts_per_tok)
     if architecture in ("qwen2moe", "qwen3moe", "gpt-oss") or (architecture == "gemma4" and config.experts):
         writer.add_expert_feed_forward_length(config.experts.intermediate_size)
-    if architecture in ("glm4moe", "lfm2moe"):
+    if architecture in ("glm4moe", "dots1", "lfm2moe"):
         writer.add_expert_feed_forward_length(config.experts.intermediate_size)
         writer.add_leading_dense_block_count(config.experts.layers[0])
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
@@ -260,7 +262,7 @@ def add_particulars(writer, architecture, raw, config):
         writer.add_expert_shared_count(raw["moe_num_shared_experts"])
         writer.add_leading_dense_block_count(config.experts.layers[0])
         writer.add_interleave_moe_layer_step(1)
-    if architecture == "glm4moe":
+    if architecture in ("glm4moe", "dots1"):
         writer.add_expert_shared_count(raw["n_shared_experts"])
     if architecture in DELTA_NETS:
         net = config.delta_net

@@ -53,6 +53,7 @@ OLDER = {
 NEEDED = {
     "DeepseekV2ForCausalLM": {"num_experts_per_tok": 2},
     "DeepseekV3ForCausalLM": {"first_k_dense_replace": 1},
+    "Dots1ForCausalLM": {"n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1},
     "KimiLinearForCausalLM": {"layer_types": ["linear_attention", "full_attention", "linear_attention"]},
     "GraniteMoeHybridForCausalLM": {
         "mamba_n_heads": 8,
@@ -161,6 +162,7 @@ def test_biases_and_norms_of_each_family():
         "DeepseekV3ForCausalLM": (True, True, False, None),
         "Glm4MoeLiteForCausalLM": (True, True, False, None),
         "Glm4MoeForCausalLM": (True, False, False, None),
+        "Dots1ForCausalLM": (True, True, False, "head"),
         "Lfm2MoeForCausalLM": (False, False, False, "head"),
         "MiniMaxM2ForCausalLM": (False, False, False, "width"),
         "SeedOssForCausalLM": (True, False, True, None),
@@ -345,6 +347,12 @@ def test_qwen_windows(architecture):
     assert parse(architecture, **windowed, max_window_layers=1).sliding_windows == (0, 7, 7)
     layer_types = ["sliding_attention", "full_attention", "sliding_attention"]
     assert parse(architecture, **windowed, layer_types=layer_types).sliding_windows == (7, 0, 7)
+
+
+def test_layers_of_dots1():
+    config = parse("Dots1ForCausalLM", max_window_layers=2, sliding_window=7, first_k_dense_replace=1)
+    assert (config.sliding_windows, config.experts.layers, config.experts.norm_topk_prob) == ((0, 0, 7), (1, 2), False)
+    assert parse("Dots1ForCausalLM", max_window_layers=0, sliding_window=None).sliding_windows == (0,) * 3
 
 
 def test_layers_of_lfm2():

@@ -100,6 +100,18 @@ GLM4_MOE = SIGMOIDS | {
     "attention_bias": True,
     "use_qk_norm": True,
 }
+DOTS1 = SIGMOIDS | {
+    "architectures": ["Dots1ForCausalLM"],
+    "model_type": "dots1",
+    "n_routed_experts": 18,
+    "n_shared_experts": 2,
+    "n_group": 3,
+    "topk_group": 2,
+    "first_k_dense_replace": 1,
+    "norm_topk_prob": True,
+    "sliding_window": 21,
+    "max_window_layers": 1,
+}
 MINIMAX_M2 = {key: value for key, value in SIGMOIDS.items() if key[:3] not in ("moe", "rou")} | {
     "architectures": ["MiniMaxM2ForCausalLM"],
     "model_type": "minimax_m2",
@@ -164,6 +176,8 @@ VARIANTS = [
     # Experts and an MLP in each layer, with norms of their own.
     Variant("gemma4-moe", GEMMA4_MOE, "bfloat16"),
     Variant("glm4-moe", GLM4_MOE, "bfloat16"),
+    # Experts in groups; the layers behind the first have a window.
+    Variant("dots1", DOTS1, "bfloat16"),
     Variant("minimax-m2", MINIMAX_M2, "bfloat16"),
     # Some convolutions have experts behind them.
     Variant("lfm2-moe", LFM2_MOE, "bfloat16"),

@@ -347,6 +347,9 @@ FAMILIES: Mapping[str, GgufFamily] = {
         norms={"norm": "token_embd_norm"},
     ),
     "glm4moe": GgufFamily("Glm4MoeForCausalLM", extra=_glm4_moe, experts=True, norms=_AFTER_ATTENTION),
+    "dots1": GgufFamily(
+        "Dots1ForCausalLM", extra=lambda values: {**_sigmoid_experts(values), "sliding_window": None}, experts=True
+    ),
     "deepseek2": GgufFamily(_deepseek2_architecture, extra=_deepseek2, experts=True),
     "phi3": GgufFamily("Phi3ForCausalLM"),
     "smollm3": GgufFamily("SmolLM3ForCausalLM", True),
