@@ -29,7 +29,7 @@ ARROWS = {
     "held_signals": [],
     "limited_process": [],
     "installing": [],
-    "kernels": ["file_lock", "user_folders"],
+    "kernels": ["file_lock", "processor", "user_folders"],
     "json_file": [],
     "configuration": ["json_file", "mcp.server_settings", "settings", "user_folders"],
     "models": ["json_file"],
@@ -112,6 +112,7 @@ ARROWS = {
         "user_folders",
     ],
     "machine": ["macos", "windows"],
+    "processor": ["macos"],
     "macos": [],
     "windows": [],
     "bench": [

@@ -9,7 +9,7 @@ import reference
 
 from tinychat.kernels.jit import FLAGS
 from tinychat.kernels.linear import tokens_per_tile
-from tinychat.kernels.sizes import TILE_FLOATS
+from tinychat.kernels.sizes import RUN, TILE_FLOATS
 from tinychat.kernels.team_queue import Team, new_queue
 from tinychat.kernels.weights import Float32Weight, FloatActivations, Int4Weight, Int8Weight, QuantizedActivations
 
@@ -79,7 +79,7 @@ def decode(x, T, K, group_size=32):
     """Return the content of activations: codes int [T, K], scales [T, groups], corrections [T, groups]."""
     tokens = tokens_of(T)
     tiles, groups = round_up(T, tokens) // tokens, K // group_size
-    codes = x.codes.reshape(tiles, K // 4, tokens, 4).transpose(0, 2, 1, 3).reshape(-1, K)[:T]
+    codes = x.codes.reshape(tiles, K // RUN, tokens, RUN).transpose(0, 2, 1, 3).reshape(-1, K)[:T]
     scales, corrections = (
         array.reshape(tiles, groups, tokens).transpose(0, 2, 1).reshape(-1, groups)[:T]
         for array in (x.scales, x.corrections)

@@ -5,7 +5,9 @@ import re
 from pathlib import Path
 
 import pytest
+from llvmlite.binding.targets import FeatureMap
 
+from tinychat import processor
 from tinychat.kernels import setup
 
 NAMES = "kernel|allocating_kernel|entry_point|noinline|deferred|always_inline|inline|stage|njit|intrinsic|operation"
@@ -23,6 +25,54 @@ def test_the_best_instruction_set_is_taken():
     available = setup.host_instruction_sets()
     assert available[-1] == "generic"
     assert setup.choose_isa(None) == setup.choose_isa("") == available[0]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "features", "sets"),
+    [
+        ("arm64", {"neon", "dotprod", "i8mm", "avx2", "f16c", "fma"}, ["neon-i8mm", "neon-dotprod", "generic"]),
+        ("arm64", {"neon", "dotprod"}, ["neon-dotprod", "generic"]),
+        ("arm64", {"neon"}, ["generic"]),
+        ("x86_64", {"avx2", "f16c", "fma", "dotprod", "i8mm"}, ["avx2", "generic"]),
+        ("x86_64", {"avxvnni", "avx2", "f16c", "fma"}, ["avxvnni", "avx2", "generic"]),
+        ("riscv64", {"avx2", "f16c", "fma", "dotprod"}, ["generic"]),
+    ],
+)
+def test_each_architecture_has_its_own_sets(architecture, features, sets, monkeypatch):
+    monkeypatch.setattr(processor, "architecture", lambda: architecture)
+    monkeypatch.setattr(processor, "features", lambda: frozenset(features))
+    assert setup.host_instruction_sets() == sets
+
+
+def test_what_can_be_forced_has_a_target():
+    for architecture, sets in setup.ISA_FEATURES.items():
+        assert {*sets, "generic"} - {next(iter(sets))} == setup.FORCED_TARGET[architecture].keys()
+
+
+def test_avx512_stands_in_for_avxvnni(monkeypatch):
+    features = set().union(*setup.ISA_FEATURES["x86_64"].values()) - {"avxvnni"}
+    monkeypatch.setattr(processor, "architecture", lambda: "x86_64")
+    monkeypatch.setattr(processor, "features", lambda: frozenset(features))
+    assert setup.host_instruction_sets() == ["avx512vnni", "avxvnni", "avx2", "generic"]
+
+
+@pytest.mark.parametrize(("machine", "architecture"), [("aarch64", "arm64"), ("AMD64", "x86_64"), ("sparc", "sparc")])
+def test_the_system_names_the_architecture(machine, architecture, monkeypatch):
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    assert processor.architecture() == architecture
+
+
+def test_features_of_arm_are_asked_of_the_system(monkeypatch):
+    monkeypatch.setattr(processor, "architecture", lambda: "arm64")
+    monkeypatch.setattr(processor.llvm, "get_host_cpu_features", lambda: FeatureMap(neon=True, sve=False))
+    monkeypatch.setattr("sys.platform", "darwin")
+    monkeypatch.setattr("tinychat.macos.system_number", {"hw.optional.arm.FEAT_DotProd": 1}.get)
+    processor.features.cache_clear()
+    try:
+        assert processor.features() == {"neon", "dotprod"}
+    finally:
+        processor.features.cache_clear()
+    assert processor.flags() == "+dotprod,+neon,-sve"
 
 
 @pytest.mark.parametrize("isa", setup.host_instruction_sets())

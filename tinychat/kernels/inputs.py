@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba import types
 
 from tinychat.kernels.activations import activated, gated
-from tinychat.kernels.dot import DOT_ZERO, ROUNDER_BITS
+from tinychat.kernels.dot import DOT_ZERO
 from tinychat.kernels.intrinsics import ANY, I8, I32, INDEX, i32x16, operation
 from tinychat.kernels.jit import always_inline, always_inline_by_type, by_type, is_kind
 from tinychat.kernels.linear import tokens_per_tile
@@ -29,7 +29,8 @@ from tinychat.kernels.simd import (
     to_i32,
     zero_outside,
 )
-from tinychat.kernels.sizes import LANES
+from tinychat.kernels.sizes import LANES, RUN
+from tinychat.kernels.sums import ROUNDER_BITS
 from tinychat.kernels.team import share_of, stage
 from tinychat.kernels.weight_access import columns, input_group
 from tinychat.kernels.weights import FINE_BITS, ZERO, FineActivations, Float32Weight, SplitWeight
@@ -42,10 +43,11 @@ HALF_FINE = np.int32(1 << (FINE_BITS - 1))
 
 @operation(types.void, ANY, INDEX, INDEX, i32x16)
 def store_codes(builder, codes, index, stride, vector):
-    """Store 16 int8 codes as four runs of 4 bytes, `stride` bytes apart."""
-    quads = builder.bitcast(builder.trunc(vector, ir.VectorType(I8, LANES)), ir.VectorType(I32, 4))
-    for i in range(4):
-        codes.store(builder.apart(index, stride, i), builder.extract_element(quads, I32(i)), align=1)
+    """Store 16 int8 codes in runs of `RUN`, `stride` bytes apart."""
+    runs = ir.VectorType(ir.IntType(8 * RUN), LANES // RUN)
+    found = builder.bitcast(builder.trunc(vector, ir.VectorType(I8, LANES)), runs)
+    for i in range(runs.count):
+        codes.store(builder.apart(index, stride, i), builder.extract_element(found, I32(i)), align=1)
 
 
 class Groups(NamedTuple):
@@ -101,7 +103,7 @@ def write_group(weight, x, row, groups, g, tile, t, tokens):
         for k in range(g * groups.size, (g + 1) * groups.size, LANES):
             code = to_i32(nearest(load_f32(row, k) * to_code))
             total = total + code
-            store_codes(x.codes, (tile * groups.columns + k) * tokens + 4 * t, 4 * tokens, code)
+            store_codes(x.codes, (tile * groups.columns + k) * tokens + RUN * t, RUN * tokens, code)
         position = (tile * groups.count + g) * tokens + t
         write_sums(x, position, largest / np.float32(127), sum_lanes_i32(total), ROUNDER_BITS)
 
@@ -113,9 +115,9 @@ def write_group(weight, x, row, groups, g, tile, t, tokens):
             both = to_i32(nearest(load_f32(row, k) * to_code))
             total = total + both
             code = (both + HALF_FINE) >> FINE_BITS
-            index = (tile * groups.columns + k) * tokens + 4 * t
-            store_codes(x.codes, index, 4 * tokens, code)
-            store_codes(x.fine, index, 4 * tokens, both - (code << FINE_BITS))
+            index = (tile * groups.columns + k) * tokens + RUN * t
+            store_codes(x.codes, index, RUN * tokens, code)
+            store_codes(x.fine, index, RUN * tokens, both - (code << FINE_BITS))
         position = (tile * groups.count + g) * tokens + t
         write_sums(x, position, largest / LARGEST_FINE, sum_lanes_i32(total), np.int32(0))
 

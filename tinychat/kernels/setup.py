@@ -1,7 +1,7 @@
 """Settings of Numba, made before it is imported: instruction set and cache folder.
 
-``tinychat.kernels`` imports this first. Environment: ``TINYCHAT_ISA`` (``avx512vnni``, ``avx2``, ``generic``),
-``TINYCHAT_CACHE``, ``XDG_CACHE_HOME``; Numba's own variables win where the user has set them.
+``tinychat.kernels`` imports this first. Environment: ``TINYCHAT_ISA`` (a name of `ISA_FEATURES`), ``TINYCHAT_CACHE``,
+``XDG_CACHE_HOME``; Numba's own variables win where the user has set them.
 """
 
 import atexit
@@ -14,18 +14,27 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-import llvmlite.binding as llvm
-
+from tinychat import processor
+from tinychat.processor import ARM, X86
 from tinychat.user_folders import cache_folder, fresh_folder, private_folder
 
+# By architecture, the features that each instruction set needs, best first; "generic" is for all.
 ISA_FEATURES = {
-    "avx512vnni": {"avx512f", "avx512bw", "avx512vl", "avx512vnni", "f16c", "fma"},
-    "avx2": {"avx2", "f16c", "fma"},
-    "generic": set[str](),
+    X86: {
+        "avx512vnni": {"avx512f", "avx512bw", "avx512vl", "avx512vnni", "f16c", "fma"},
+        "avxvnni": {"avxvnni", "avx2", "f16c", "fma"},
+        "avx2": {"avx2", "f16c", "fma"},
+    },
+    ARM: {"neon-i8mm": {"dotprod", "i8mm"}, "neon-dotprod": {"dotprod"}},
 }
+# AVX-512 has the instruction of AVX-VNNI in another encoding: it stands in where "avxvnni" is asked for.
+STAND_IN = {"avx512vl", "avx512vnni"}
 # CPU and features for LLVM when a lower instruction set is forced. "generic" has fma (and with it AVX): without it each
 # fused multiply-add is a call into the C library.
-FORCED_TARGET = {"avx2": ("x86-64-v3", ""), "generic": ("x86-64", "+fma")}
+FORCED_TARGET = {
+    X86: {"avxvnni": ("x86-64-v3", ""), "avx2": ("x86-64-v3", ""), "generic": ("x86-64", "+fma")},
+    ARM: {"neon-dotprod": ("generic", "+dotprod"), "generic": ("generic", "")},
+}
 CACHE_PREFIX = "kernels-"
 CACHED_VERSIONS = 8
 _has_warned = False
@@ -33,8 +42,10 @@ _has_warned = False
 
 def host_instruction_sets() -> list[str]:
     """Return the instruction sets of this processor, best first."""
-    host = {name for name, present in llvm.get_host_cpu_features().items() if present}
-    return [isa for isa, needed in ISA_FEATURES.items() if needed <= host]
+    host = processor.features()
+    known = host | {"avxvnni"} if host >= STAND_IN else host
+    sets = ISA_FEATURES.get(processor.architecture(), {})
+    return [*(isa for isa, needed in sets.items() if needed <= known), "generic"]
 
 
 def choose_isa(wanted: str | None) -> str:
@@ -140,14 +151,20 @@ def evict_old_kernels(root: Path) -> None:
 
 
 ISA = choose_isa(os.environ.get("TINYCHAT_ISA"))
+STANDS_IN = ISA == "avxvnni" and "avxvnni" not in processor.features()
 
 
 def prepare() -> None:
     """Set the environment that Numba reads on import."""
     if ISA != host_instruction_sets()[0]:
-        cpu_name, cpu_features = FORCED_TARGET[ISA]
+        cpu_name, cpu_features = FORCED_TARGET[processor.architecture()][ISA]
+        if ISA == "avxvnni" and not STANDS_IN:
+            cpu_features = "+avxvnni"
         os.environ.setdefault("NUMBA_CPU_NAME", cpu_name)
         os.environ.setdefault("NUMBA_CPU_FEATURES", cpu_features)
+    elif processor.architecture() == ARM:
+        # LLVM does not find all of them by itself.
+        os.environ.setdefault("NUMBA_CPU_FEATURES", processor.flags())
     # Kernels write out their vectors: a third level of optimization finds nothing more, and takes a fifth longer.
     os.environ.setdefault("NUMBA_OPT", "2")
     # One of ours was set by a parent process, perhaps for other sources.
