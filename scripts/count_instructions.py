@@ -125,9 +125,7 @@ def main() -> int:
     if options.json:
         json.dump(assemblies(options.targets[0]), sys.stdout)
         return 0
-    print(
-        "| processor | instruction set | kernel | tile of tokens | instructions | products | a product | stores to the stack | dots |"
-    )
+    print("| processor | instruction set | kernel | tokens | instructions | products | a product | spills | dots |")
     print("|---|---|---|---|---|---|---|---|---|")
     for target in options.targets or TARGETS:
         for kernel, assembly in assembled(target).items():

@@ -9,6 +9,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from tinychat.engine.context import check_context
+from tinychat.engine.share import ProcessorShare
 from tinychat.errors import SettingError
 from tinychat.generate.model import Model
 from tinychat.tools.formats.known import HERMES
@@ -140,6 +141,7 @@ class FakeSequence:
         return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(ids), len(self.ids)))
 
     threads = 2
+    share = ProcessorShare()
     cache_bytes, state_bytes = 1_250_000, 0
 
     @property
@@ -249,6 +251,10 @@ class FakeEngine:
     def __init__(self, first):
         self.vocab_size, self.chunk_size = first.vocab_size, first.chunk_size
         self.trained_length, self.threads = first.trained_length, first.threads
+        self.share, self._first = first.share, first
+
+    def take_share(self, percent):
+        self._first.share = ProcessorShare(percent)
 
     def new_logits(self, rows):
         return np.empty((rows, self.vocab_size), np.float32)

@@ -21,11 +21,14 @@ SHORT, LONG = 40, 200  # prompt lengths that are compared
 SHORT_ROWS, LONG_ROWS = [39], [120, 199]  # the positions whose logits the goldens keep
 NEW_TOKENS = 16
 CONTEXT_SIZE = 256
-DELTA_NETS, TAPS = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid"), 4
-SIGMOIDS = ("glm4_moe", "lfm2_moe", "minimax_m2", "deepseek_v3", "glm4_moe_lite")
+DELTA_NETS, TAPS = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid", "kimi_linear"), 4
+BIASED = ("glm4_moe", "lfm2_moe", "minimax_m2", "deepseek_v3", "glm4_moe_lite", "ernie4_5_moe")
 LATENTS = ("youtu", "minicpm3", "deepseek_v2", "deepseek_v3", "glm4_moe_lite")
-MAMBAS = ("granitemoehybrid",)
+MAMBAS = ("granitemoehybrid", "bamba", "falcon_h1")
 GEMMAS = ("gemma4_text",)
+GRANITES = ("granitemoe", "granitemoeshared")
+# Whose results a multiplier of the residual stream scales.
+OUTPUTS = ("o_proj", "down_proj", "mamba_out_proj", "expert_down_proj", "shared_down_proj")
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 
 
@@ -46,6 +49,7 @@ def kind_of(variant):
     mixture = experts and (
         bool(experts.shared_intermediate_size),
         len(experts.layers) < config.num_hidden_layers,
+        experts.biased,
         experts.sigmoid,
     )
     flags += (bool(config.normed_after),)
@@ -53,7 +57,9 @@ def kind_of(variant):
         bool(config.varied.input_size),
         config.varied.sources != (*range(len(config.varied.sources)),),
     )
-    hybrid = varied, bool(config.conv_layers), bool(config.delta_net), bool(config.mamba), config.gated_attention
+    by_channel = config.delta_net and config.delta_net.by_channel
+    mamba = config.mamba and (config.mamba.normed, config.mamba.beside_attention)
+    hybrid = varied, bool(config.conv_layers), by_channel, mamba, config.gated_attention
     latent = config.latents and bool(config.latents.q_lora_rank)
     return *(name in found for name in names), *flags, *scores, config.qk_norm == "width", mixture, hybrid, latent
 
@@ -151,9 +157,7 @@ def _deviation(config, linear, name, shape):
     if linear == "router":
         return 2 / np.sqrt(shape[1])
     makes_scores = any(part in name for part in ("q_proj", "k_proj", "qkv_proj"))
-    size = np.sqrt(shape[1]) * (
-        config.residual_multiplier if linear in ("o_proj", "down_proj", "mamba_out_proj") else 1
-    )
+    size = np.sqrt(shape[1]) * (config.residual_multiplier if linear in OUTPUTS else 1)
     return (1.4 if makes_scores else 1.0) / size
 
 
@@ -224,8 +228,11 @@ def stored(variant, weights):
             name.removesuffix(".weight") if name.endswith(ends) else name: values
             for name, values in (weights | taps).items()
         }
-        if variant.config["model_type"] == "olmo_hybrid":
+        if variant.config["model_type"] in ("olmo_hybrid", "kimi_linear"):
             found = _with_taps_apart(found, parse_config(variant.config, variant.name).delta_net)
+        if variant.config["model_type"] == "kimi_linear":
+            axes = {name: v[None, None, :, None] for name, v in found.items() if name.endswith("A_log")}
+            return with_heads_in_one(_with_plain_biases(found | axes))
         return _with_stacked_experts(found) if variant.config["model_type"] == "qwen3_5_moe_text" else found
     if variant.config["model_type"] in GEMMAS:
         weights = _with_stacked_experts(weights)
@@ -234,10 +241,11 @@ def stored(variant, weights):
             for name, v in weights.items()
         }
     if variant.config["model_type"] in MAMBAS:
-        return with_whole_tensors(weights)
-    if variant.config["model_type"] in SIGMOIDS:
-        ends = tuple(f"{end}.weight" for end in ("expert_bias", "correction_bias"))
-        weights = {name.removesuffix(".weight") if name.endswith(ends) else name: v for name, v in weights.items()}
+        return with_whole_tensors(_with_stacks(weights))
+    if variant.config["model_type"] in GRANITES:
+        return _with_stacks(weights)
+    if variant.config["model_type"] in BIASED:
+        weights = _with_plain_biases(weights)
     if variant.config["model_type"] in LATENTS:
         return with_heads_in_one(weights)
     if variant.config["model_type"] in ("lfm2", "lfm2_moe"):
@@ -258,6 +266,13 @@ def stored(variant, weights):
     return found | {
         name: np.ascontiguousarray(np.stack([parts[i] for i in range(len(parts))])) for name, parts in stacks.items()
     }
+
+
+def _with_plain_biases(weights):
+    """Return weights with the names and shapes that checkpoints have for biases of choices."""
+    weights = {name: v[None] if ".moe_statics." in name else v for name, v in weights.items()}
+    ends = tuple(f"{end}.weight" for end in ("expert_bias", "correction_bias"))
+    return {name.removesuffix(".weight") if name.endswith(ends) else name: v for name, v in weights.items()}
 
 
 def _with_taps_apart(weights, net):
@@ -312,6 +327,18 @@ def _with_stacked_experts(weights):
         found[f"{stem}gate_up_proj"] = np.stack([np.concatenate((p["gate_proj"], p["up_proj"])) for p in parts])
         found[f"{stem}down_proj"] = np.stack([p["down_proj"] for p in parts])
     return found
+
+
+def _with_stacks(weights):
+    """Return weights with those of all experts of a layer in one tensor, whose name has no part for them."""
+    found, stacks = {}, {}
+    for name, values in weights.items():
+        stem, between, rest = name.partition(".experts.")
+        if between:
+            stacks.setdefault(f"{stem}.{rest.partition('.')[2]}", []).append(values)
+        else:
+            found[name] = values
+    return found | {name: np.stack(parts) for name, parts in stacks.items()}
 
 
 def write_checkpoint(variant, folder):

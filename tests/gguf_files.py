@@ -23,7 +23,9 @@ ARCHITECTURES = {
     "qwen2_moe": "qwen2moe",
     "qwen3_moe": "qwen3moe",
     "gpt_oss": "gpt-oss",
+    "granitemoeshared": "granitemoe",
     "glm4_moe": "glm4moe",
+    "ernie4_5_moe": "ernie4_5-moe",
     "lfm2_moe": "lfm2moe",
     "qwen3_5_text": "qwen35",
     **dict.fromkeys(("deepseek_v2", "deepseek_v3", "glm4_moe_lite", "youtu"), "deepseek2"),
@@ -32,7 +34,7 @@ ARCHITECTURES = {
 }
 DELTA_NETS = ("qwen35", "qwen35moe", "qwen3next")
 # Whose queries and keys llama.cpp rotates in neighbouring pairs, and transformers in halves.
-PERMUTED = ("llama", "arcee", "smollm3", "granite", "minicpm", "mistral3", "internlm2", "baichuan")
+PERMUTED = ("llama", "arcee", "smollm3", "granite", "granitemoe", "minicpm", "mistral3", "internlm2", "baichuan")
 
 
 def like(name, **changes):
@@ -61,12 +63,15 @@ VARIANTS = [
     like("gpt-neox-serial", attention_bias=True),
     like("falcon-7b"),
     *(like(name, bias=False) for name in ("falcon-40b", "falcon-11b")),
-    *(like(name) for name in ("mixtral", "qwen3-moe", "olmoe")),
+    *(like(name) for name in ("qwen3-moe", "olmoe", "granite-moe", "granite-moe-shared")),
+    # llama.cpp knows no window of it.
+    like("mixtral", sliding_window=None),
     like("qwen2-moe", use_sliding_window=False),
     # Gates are clamped at the usual bound, which no key says.
     like("gpt-oss", swiglu_limit="none"),
     like("lfm2"),
     like("glm4-moe"),
+    like("ernie4.5-moe"),
     # llama.cpp takes the factor as given.
     like("lfm2-moe", routed_scaling_factor=1.0),
     like("arcee", rope_scaling=None),
@@ -226,11 +231,11 @@ def add_particulars(writer, architecture, raw, config):
             writer.add_attn_logit_softcapping(config.attention_softcap)
         if config.logits_softcap:
             writer.add_final_logit_softcapping(config.logits_softcap)
-    if architecture in ("granite", "minicpm"):
+    if architecture in ("granite", "granitemoe", "minicpm"):
         writer.add_embedding_scale(config.embedding_multiplier)
         writer.add_residual_scale(config.residual_multiplier)
         writer.add_logit_scale(1 / config.logits_multiplier)
-    if architecture == "granite":
+    if architecture in ("granite", "granitemoe"):
         writer.add_attention_scale(config.attention_scale)
     if any(config.sliding_windows) and architecture in ("olmo2", "exaone4"):
         writer.add_sliding_window_pattern([window > 0 for window in config.sliding_windows])
@@ -250,6 +255,11 @@ def add_particulars(writer, architecture, raw, config):
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
         writer.add_expert_weights_scale(config.experts.scale)
         writer.add_expert_weights_norm(config.experts.norm_topk_prob)
+    if architecture == "ernie4_5-moe":
+        writer.add_expert_feed_forward_length(config.experts.intermediate_size)
+        writer.add_expert_shared_count(raw["moe_num_shared_experts"])
+        writer.add_leading_dense_block_count(config.experts.layers[0])
+        writer.add_interleave_moe_layer_step(1)
     if architecture == "glm4moe":
         writer.add_expert_shared_count(raw["n_shared_experts"])
     if architecture in DELTA_NETS:
@@ -265,7 +275,7 @@ def add_particulars(writer, architecture, raw, config):
         writer.add_rope_dimension_sections([pairs - 2 * (pairs // 3), pairs // 3, pairs // 3, 0])
     if architecture in ("qwen35moe", "qwen3next"):
         writer.add_expert_feed_forward_length(config.experts.intermediate_size)
-    if architecture in ("qwen2moe", "qwen35moe", "qwen3next"):
+    if architecture in ("qwen2moe", "qwen35moe", "qwen3next", "granitemoe", "ernie4_5-moe"):
         writer.add_expert_shared_feed_forward_length(config.experts.shared_intermediate_size)
     if architecture == "deepseek2":
         sizes = config.latents
@@ -321,7 +331,8 @@ def converted(architecture, config, weights):
             name, values = of_delta_net(name, values, config.delta_net, architecture != "qwen3next")
         for ours, theirs in (("router.scale", "ffn_gate_inp"), ("router.per_expert_scale", "ffn_down_exps")):
             name = f"blk.{layer}.{theirs}.scale" if name.endswith(f".{ours}.weight") else name
-        name = name.replace("gate.e_score_correction_bias.weight", "gate.e_score_correction.bias")
+        for gate in ("gate", "moe_statics"):
+            name = name.replace(f"{gate}.e_score_correction_bias.weight", f"{gate}.e_score_correction.bias")
         if architecture == "lfm2moe":
             name = name.replace("expert_bias.weight", "expert_bias.bias")
             if ".experts." in name:
@@ -329,6 +340,8 @@ def converted(architecture, config, weights):
                     name = name.replace(f".{theirs}.", f".{ours}.").replace("feed_forward", "mlp")
         if architecture in ("lfm2", "lfm2moe") and ".conv.conv." in name:
             values = values.reshape(config.hidden_size, -1)
+        if architecture == "granitemoe":
+            name = name.replace("output_linear", "w2") if ".experts." in name else name
         if architecture in ("bloom", "gptneox", "falcon") and "query_key_value" in name:
             groups = values.reshape(G, H // G + 2, d, -1)
             parts = (groups[:, :-2], groups[:, -2:-1], groups[:, -1:])
@@ -349,6 +362,10 @@ def converted(architecture, config, weights):
             found |= {name.replace("qkvz", "qkv"): np.concatenate(qkv), name.replace("qkvz", "z"): z}
         elif ".experts." in name and ".gate_up_proj." in name:
             found |= {name.replace("gate_up", half): values[i::2] for i, half in enumerate(("gate", "up"))}
+        elif "input_linear" in name:
+            mlp = ("w1", "w3") if ".experts." in name else ("gate_proj", "up_proj")
+            stem = name.replace("shared_mlp", "mlp.shared_expert")
+            found |= {stem.replace("input_linear", part): half for part, half in zip(mlp, np.split(values, 2))}
         else:
             found[name] = values
     if architecture in PERMUTED:

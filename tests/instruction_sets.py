@@ -34,7 +34,7 @@ from tinychat.kernels.experts import choose_experts, choose_scored
 from tinychat.kernels.inputs import quantize_gated, quantize_normed
 from tinychat.kernels.scores import cap_rows
 from tinychat.kernels.setup import ISA
-from tinychat.kernels.variants import Gelu, GeluTanh, LayerNorm, RmsNorm, Silu, SoftCap
+from tinychat.kernels.variants import BiasedRouter, Gelu, GeluTanh, LayerNorm, RmsNorm, SigmoidRouter, Silu, SoftCap
 from tinychat.kernels.weights import SplitWeight
 
 SEED = 11
@@ -89,13 +89,17 @@ def routed():
     for norm_topk in (True, False):
         on_threads(choose_experts, 1, T, test_experts.dims_of(norm_topk, shared_gate=True), e)
         yield f"choices, normed: {norm_topk}", e.weights.copy()
-    scored = e._replace(logits=np.tile(rng.standard_normal((T, 16)).astype(np.float32), 2))
-    on_threads(choose_scored, 1, T, np.linspace(0, 1, count, dtype=np.float32), test_experts.dims_of(True), scored)
-    yield "choices by sigmoids", scored.weights.copy()
+    logits = np.tile(rng.standard_normal((T, 16)).astype(np.float32), 2)
+    for router in (SigmoidRouter, BiasedRouter):
+        scored, routing = e._replace(logits=logits.copy()), router(np.linspace(0, 1, count, dtype=np.float32))
+        on_threads(choose_scored, 1, T, routing, test_experts.dims_of(True), scored)
+        yield f"choices of {router.__name__}", scored.weights.copy()
     hidden = test_inputs.padded_rows(rng.standard_normal((T, D)).astype(np.float32), D)
-    weights = [test_experts.experts_of("f32", rng, count, N, K)[0] for N, K in ((2 * F, D), (D, F))]
     chosen = test_experts.draw_choices(rng, T, used, count)
-    yield "mixture", test_experts.run_mixture(1, T, hidden, chosen, e.weights[:, :used].copy(), *weights, "f32")
+    for method in ("f32", "int4"):
+        weights = [test_experts.experts_of(method, rng, count, N, K)[0] for N, K in ((2 * F, D), (D, F))]
+        shares = e.weights[:, :used].copy()
+        yield f"mixture of {method}", test_experts.run_mixture(1, T, hidden, chosen, shares, *weights, method)
 
 
 def written(stage, T, K, *arguments):
@@ -170,7 +174,8 @@ def results(folders):
     found |= {f"experts: {name}": array for name, array in routed()} | {"short convolution": convolved()}
     found |= dict(of_layers())
     found |= {f"latents: {name}": array for name, array in of_latents()}
-    found["delta net"], found["mamba"] = scanned(test_recurrence.Inputs), scanned(test_recurrence.MambaInputs)
+    kinds = test_recurrence.Inputs, test_recurrence.ChannelInputs, test_recurrence.MambaInputs
+    found |= {f"states: {kind.__name__}": scanned(kind) for kind in kinds}
     return found | {f"{kv}: {name}": array for kv in OTHER_KVS for name, array in cached(kv)}
 
 

@@ -406,8 +406,9 @@ class Weights:
             rows = np.asarray(self.tensors[f"{source}.{part}"], np.float64)
             rows = rows.T if linear.transposed else rows.reshape(-1, linear.columns) if linear.cut > 1 else rows
             rows = rows / np.linalg.norm(rows, axis=1, keepdims=True) if linear.unit_rows else rows
-            found.append(rows[linear.order[i]] if linear.order and linear.order[i] is not None else rows)
-        return linear.scale * np.concatenate(found)
+            rows = rows[linear.order[i]] if linear.order and linear.order[i] is not None else rows
+            found.append((linear.scales[i] if linear.scales else linear.scale) * rows)
+        return np.concatenate(found)
 
     def apply(self, name, layer, x, expert=0):
         """Return what a linear makes of ``x [T, K]``."""
@@ -473,23 +474,24 @@ def _layers(config, parts, x, ids=()):
     embedded = x
     for layer in range(config.num_hidden_layers):
         before = x
-        x = x + _mixer_of(config, layer)(config, parts, layer, x)
+        x = x + sum(mixer(config, parts, layer, x) for mixer in _mixers_of(config, layer))
         x = x + _mlp_block(config, parts, layer, before if config.parallel else x)
         if config.varied:
             x = _layer_end(config, parts, layer, x, embedded, ids)
     return parts.norm("norm", 0, x)
 
 
-def _mixer_of(config, layer):
-    if config.varied:
-        return _varied_attention_block
+def _mixers_of(config, layer):
+    found = []
     if layer in config.conv_layers:
-        return _convolution_block
+        found.append(_convolution_block)
     if layer in config.state_layers:
-        return _mamba_block if config.mamba else _delta_block
-    if config.latents:
-        return _latent_block
-    return _attention_block
+        of_delta = _channel_delta_block if config.delta_net and config.delta_net.by_channel else _delta_block
+        found.append(_mamba_block if config.mamba else of_delta)
+    if layer in config.attention_layers:
+        of_kind = _latent_block if config.latents else _attention_block
+        found.append(_varied_attention_block if config.varied else of_kind)
+    return found
 
 
 def causal_convolution(x, taps):
@@ -509,7 +511,8 @@ def delta_rule(q, k, v, decays, rates, state=None):
     q, k : [T, Hk, dk]
         They are brought to length 1; value head h reads head ``h // (Hv // Hk)``.
     v : [T, Hv, dv]
-    decays, rates : [T, Hv]
+    decays : [T, Hv], or of each channel of the keys [T, Hv, dk]
+    rates : [T, Hv]
     state : [Hv, dk, dv], optional
         Zeros when omitted.
 
@@ -524,7 +527,7 @@ def delta_rule(q, k, v, decays, rates, state=None):
     for t, h in np.ndindex(T, heads):
         g = h // (heads // groups)
         query, key = (x / np.sqrt(x @ x + 1e-6) for x in (q[t, g], k[t, g]))
-        state[h] *= decays[t, h]
+        state[h] *= np.reshape(decays[t, h], (-1, 1))
         state[h] += np.outer(key, rates[t, h] * (v[t, h] - key @ state[h]))
         out[t, h] = query / math.sqrt(d) @ state[h]
     return out, state
@@ -546,6 +549,25 @@ def _delta_block(config, parts, layer, x):
     heads = (len(x), net.value_heads, net.value_dim)
     out, _ = delta_rule(q, k, v.reshape(heads), decays, net.rate_scale / (1 + np.exp(-rates)))
     normed = rms_norm(out, part["norm"], net.norm_eps) * silu(z.reshape(heads))
+    return parts.apply("delta_out_proj", layer, normed.reshape(len(x), -1))
+
+
+def _channel_delta_block(config, parts, layer, x):
+    """Kimi Delta Attention: each channel of a key has a decay."""
+    net, x = config.delta_net, parts.norm("input_layernorm", layer, x)
+    part = {
+        name: np.asarray(parts.tensors[f"{parts.norms[f'delta_{name}'].source.format(layer)}.weight"], np.float64)
+        for name in ("A_log", "dt_bias", "norm", "taps")
+    }
+    heads = (len(x), net.value_heads, -1)
+    qkv = causal_convolution(parts.apply("delta_in_proj", layer, x), part["taps"].reshape(net.channels, net.taps))
+    q, k, v = (each.reshape(heads) for each in np.split(silu(qkv), 3, axis=1))
+    low, rates = np.split(parts.apply("delta_gates_proj", layer, x), [net.key_dim], axis=1)
+    steps = np.logaddexp(0, parts.apply("delta_decay_proj", layer, low) + part["dt_bias"]).reshape(heads)
+    decays = np.exp(-np.exp(part["A_log"])[:, None] * steps)
+    out, _ = delta_rule(q, k, v, decays, 1 / (1 + np.exp(-rates)))
+    gates = parts.apply("delta_gate_proj", layer, parts.apply("delta_low_proj", layer, x))
+    normed = rms_norm(out, part["norm"], net.norm_eps) / (1 + np.exp(-gates.reshape(heads)))
     return parts.apply("delta_out_proj", layer, normed.reshape(len(x), -1))
 
 
@@ -717,15 +739,16 @@ def _latent_block(config, parts, layer, x):
     if sizes.q_lora_rank:
         q = parts.apply("q_b_proj", layer, normed("q_a_norm", q))
     q, n = q.reshape(len(x), H, -1), sizes.qk_nope_head_dim
-    angles, factor = layer_angles(config, layer, len(x))
-    q = np.concatenate([q[..., :n], rope(q[..., n:], angles, factor)], axis=2)
+    key = r[:, None]
+    if config.rotary_dims[layer]:
+        angles, factor = layer_angles(config, layer, len(x))
+        q, key = np.concatenate([q[..., :n], rope(q[..., n:], angles, factor)], axis=2), rope(key, angles, factor)
     matrices = [
         np.stack([parts.stacked(parts.linears[name], parts.piece(name, layer) + h, "weight") for h in range(H)])
         for name in ("k_b_proj", "v_b_proj")
     ]
     of_keys, of_values = matrices[0].swapaxes(1, 2), matrices[1]
-    key = rope(r[:, None], angles, factor)[:, 0]
-    out = latent_attention(q, normed("kv_a_norm", c), key, of_keys, of_values, config.attention_scale)
+    out = latent_attention(q, normed("kv_a_norm", c), key[:, 0], of_keys, of_values, config.attention_scale)
     return parts.apply("o_proj", layer, out.reshape(len(x), -1))
 
 
@@ -790,12 +813,12 @@ def choose_experts(logits, used, norm_topk):
     return chosen, weights / weights.sum(axis=1, keepdims=True) if norm_topk else weights
 
 
-def choose_scored(logits, bias, used, norm_topk, groups=1, used_groups=1):
-    """Return the same of a sigmoid router, whose biases count for the choice alone.
+def choose_scored(logits, bias, used, norm_topk, groups=1, used_groups=1, sigmoid=True):
+    """Return the same of a router whose biases count for the choice alone; of sigmoids, or of a softmax.
 
     Experts are chosen from the groups whose two largest numbers have the largest sums.
     """
-    scores, chosen = 1 / (1 + np.exp(-logits)), []
+    scores, chosen = 1 / (1 + np.exp(-logits)) if sigmoid else softmax(logits), []
     for row in scores + bias:
         members = np.arange(len(row)).reshape(groups, -1)
         sums = [sum(sorted(row[group])[-2:]) for group in members]
@@ -811,9 +834,10 @@ def _mixture(config, parts, layer, x):
     scores = parts.apply("router", layer, x)
     logits, shared_gate = np.split(scores, [experts.num_experts], axis=1)
     attributes = experts.num_experts_per_tok, experts.norm_topk_prob
-    if experts.sigmoid:
+    if experts.biased:
         bias = parts.tensors[f"{parts.norms['router_bias'].source.format(layer)}.weight"].astype(np.float64)
-        chosen, weights = choose_scored(logits, bias, *attributes, experts.n_group, experts.topk_group)
+        groups = experts.n_group, experts.topk_group
+        chosen, weights = choose_scored(logits, bias, *attributes, *groups, experts.sigmoid)
     else:
         chosen, weights = choose_experts(logits, *attributes)
     out = np.zeros_like(x)

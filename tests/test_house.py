@@ -11,6 +11,7 @@ from itertools import pairwise
 import pytest
 from import_graph import PACKAGE, REPO, import_graph, imported_modules, is_within, room_of
 
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 sources = pytest.mark.parametrize(
     "path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE))
 )
@@ -123,6 +124,7 @@ ARROWS = {
         "kernels",
         "machine",
         "models",
+        "processor",
         "store",
         "text",
         "tools.formats",
@@ -317,6 +319,20 @@ def test_files_stay_small_and_have_a_purpose(path):
     assert path.stem not in ("utils", "util", "helpers", "misc", "common")
 
 
+@sources
+def test_docstrings_begin_with_the_thing_or_the_action(path):
+    nodes = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, DOCUMENTED)]
+    first_lines = [(ast.get_docstring(node) or "").partition("\n")[0] for node in nodes]
+    pronouns = re.compile(r"(What|Return what|Say|Do as|Do the|So many|Whose)\b")
+    assert list(filter(pronouns.match, first_lines)) == []
+
+
+def test_classes_have_names_of_their_own():
+    texts = [path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")]
+    names = re.findall(r"^class (\w+)", "\n".join(texts), re.MULTILINE)
+    assert sorted(names) == sorted(set(names))
+
+
 def test_tests_have_names_of_their_own():
     # pytest imports the files of all folders by their bare names, and takes the second of a name for the first.
     names = [path.name for path in REPO.glob("tests/**/test_*.py")]
@@ -396,6 +412,7 @@ def test_a_warm_completion_imports_no_compiler():
         "scripts/fuzz",
         "scripts/soak",
         "scripts/signals",
+        "scripts/emulate",
     ],
 )
 def test_scripts_are_posix_shell(name):

@@ -22,6 +22,11 @@ from tinychat.settings import CONFIG, FLAG, LINE, SET, SETTINGS, LoadSettings, R
 
 CHECKED = [
     ("cache_memory", 1, 1),
+    ("share", 50, 50),
+    ("share", "50%", 50),
+    ("share", 0, "share must be between 1% and 100%, not 0"),
+    ("share", "101%", "share must be between 1% and 100%, not 101"),
+    ("share", 0.5, "share must be a percentage, such as 50%, not 0.5"),
     ("cache_memory", 0, "cache_memory must be 1 or more, not 0"),
     ("cache_memory", "2G", "cache_memory must be a number of bytes, not '2G'"),
     ("context", None, None),
@@ -45,6 +50,10 @@ CHECKED = [
 
 READ = [
     ("cache_memory", "1.5g", 3 << 29),
+    ("share", "50%", 50),
+    ("share", "50", 50),
+    ("share", "0%", "share must be between 1% and 100%, not 0"),
+    ("share", "half", "share must be a percentage, such as 50%, not 'half'"),
     ("cache_memory", "10", "cache_memory must have a unit: did you mean 10M? 10B would be bytes"),
     ("cache_memory", "10B", 10),
     ("cache_memory", "10m", 10 << 20),

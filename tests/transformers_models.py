@@ -66,8 +66,9 @@ def greedy(model, ids, count):
 
 def save_checkpoint(variant, model, folder):
     """Write the checkpoint as transformers does, in the variant's type and files; return the folder."""
-    # Saving, transformers gives norms of OLMo Hybrid names that its published checkpoints have for others.
-    if not isinstance(model, torch.nn.Module) or variant.config["model_type"] == "olmo_hybrid":
+    # Saving, transformers gives norms of OLMo Hybrid, and MLPs of Kimi Linear, names that their published checkpoints
+    # have for others.
+    if not isinstance(model, torch.nn.Module) or variant.config["model_type"] in ("olmo_hybrid", "kimi_linear"):
         return families.write_checkpoint(variant, folder)
     stored = model.to(getattr(torch, variant.dtype))
     if variant.files.startswith("safetensors"):

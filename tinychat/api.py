@@ -154,6 +154,7 @@ def load(
     threads: int | None = None,
     kv: str | None = None,
     cache_memory: int | None = None,
+    share: int = 100,
     draft: bool | str | os.PathLike[str] = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> Model:
@@ -174,6 +175,8 @@ def load(
     cache_memory : int, optional
         Most bytes for the KV cache of all sequences together; a quarter of the memory that is free when omitted, and
         more where one context needs it.
+    share : int
+        Most of the cores' time that all threads together take, in percent; the tokens stay the same.
     draft : bool, str or path
         Whether tokens that followed the last ones before are proposed and checked several at once; or a smaller model
         of the same vocabulary, which proposes tokens, too. The reply has the same tokens either way.
@@ -189,11 +192,15 @@ def load(
 
     # Checked before anything is downloaded.
     wanted = draft if isinstance(draft, bool) else os.fspath(draft)
-    settings = LoadSettings(context=context, threads=threads, kv=kv, cache_memory=cache_memory, draft=wanted)
+    settings = LoadSettings(
+        context=context, threads=threads, kv=kv, cache_memory=cache_memory, share=share, draft=wanted
+    )
     folder = locate(os.fspath(path_or_name))
     smaller = None
     if isinstance(settings.draft, str):
-        smaller = load_folder(locate(settings.draft), threads=threads, draft=False, progress=progress)
+        smaller = load_folder(
+            locate(settings.draft), threads=threads, share=settings.share, draft=False, progress=progress
+        )
     loaded = load_folder(folder, **asdict(replace(settings, draft=bool(settings.draft))), progress=progress)
     if smaller is not None:
         loaded.change_drafts(smaller)

@@ -62,7 +62,7 @@ class held_signals:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._presses += 1
-        # A handler that raises while the others are put back leaves this function in their place.
+        # A handler that raises while the others are put back leaves this function as theirs.
         if self._is_over or (self._presses >= _PATIENCE and not self._always):
             self._handlers[number](number, frame)
         else:

@@ -1,4 +1,4 @@
-"""What macOS tells of the machine, and what it is asked for, through its C library."""
+"""Facts about the machine on macOS, and requests to the system, through its C library."""
 
 from __future__ import annotations
 

@@ -137,6 +137,30 @@ class Bytes(Integer):
         return next(f"{value // size}{unit or 'B'}" for unit, size in reversed(_UNITS.items()) if value % size == 0)
 
 
+class Percent(Integer):
+    """A percentage from 1 to 100; people type 50%."""
+
+    def __init__(self) -> None:
+        super().__init__(1, 100, bounds="between 1% and 100%")
+        self.noun = self.typed = "a percentage, such as 50%"
+        self.metavar, self.note = "PERCENT", "1%<=x<=100%"
+
+    def has_type(self, value: Any) -> bool:  # noqa: D102
+        return super().has_type(value) or (isinstance(value, str) and bool(re.fullmatch(r"\d{1,3}%", value)))
+
+    def refusal(self, value: Any) -> str:  # noqa: D102
+        return super().refusal(self.plain(value))
+
+    def plain(self, value: Any) -> Any:  # noqa: D102
+        return int(value.removesuffix("%")) if isinstance(value, str) else int(value)
+
+    def parse(self, text: str) -> Any:  # noqa: D102
+        return super().parse(text.strip().removesuffix("%"))
+
+    def write(self, value: Any) -> str:  # noqa: D102
+        return f"{value}%"
+
+
 class Switch(Kind):
     """True or false; people type on or off."""
 

@@ -20,6 +20,7 @@ from tinychat.setting_kinds import (
     Integer,
     Kind,
     Number,
+    Percent,
     Switch,
     SwitchOrName,
     Texts,
@@ -110,13 +111,13 @@ class Setting:
         return self.kind.plain(value)
 
 
-def _row(scope: str, places: str, default: Any, kind: Kind, help: str = "", metavar: str = "", **others: Any) -> Any:
+def _row(scope: str, entries: str, default: Any, kind: Kind, help: str = "", metavar: str = "", **others: Any) -> Any:
     setting = Setting(
         name="",
         kind=kind,
         scope=scope,
         default=default,
-        entries=frozenset(places.split()),
+        entries=frozenset(entries.split()),
         help=help,
         metavar=metavar or kind.metavar,
         **others,
@@ -251,6 +252,9 @@ class LoadSettings(_Checked):
         "Number format of the KV cache: bf16 (default), f16 (finer; default of narrow models), int8 (smaller), f32")
     cache_memory: int | None = _load(f"{FLAG} {CONFIG}", None, Bytes(1),
         "Maximum memory for the KV cache of all sequences, such as 2G; default: a quarter of the free memory")
+    share: int = _load(f"{FLAG} {CONFIG} {SET}", 100, Percent(),
+        "Maximum share of the cores' time that all threads together take; the tokens stay the same",
+        example=("50", "half of the processor is left to others"))
     draft: bool | str = _load(f"{FLAG} {CONFIG} {SET}", True, SwitchOrName("model"),
         "Speculative decoding with drafts copied from the prompt and the reply, and written by a smaller model of the "
         "same vocabulary, if one is named; the tokens stay the same")

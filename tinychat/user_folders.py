@@ -145,7 +145,7 @@ def trusted_state_folder(environment: Mapping[str, str]) -> Path:
     except (PermissionError, FileNotFoundError) as error:
         return _folder_of_this_run(f"{folder} is not used ({error.strerror})")
     except OSError:
-        # A file in its place, or a full disk: writing there will report it, and reading finds nothing.
+        # A file of its name, or a full disk: writing there will report it, and reading finds nothing.
         return folder
 
 

@@ -1,4 +1,4 @@
-"""What Windows tells of the machine and of this process, and what it is asked for, through kernel32.
+"""Facts about the machine and this process on Windows, and requests to the system, through kernel32.
 
 Nothing here is called on other systems. 64-bit Windows has one calling convention, so `ctypes.CDLL` serves.
 """

@@ -141,7 +141,7 @@ def test_a_turn_that_is_too_long_is_named():
     [
         (" \n", "the model's summary is empty"),
         ("x" * 260, r"the model's summary does not end within 200 tokens"),
-        ("x" * 190, r"is no shorter than the turns: \d+ tokens in the place of \d+"),
+        ("x" * 190, r"is no shorter than the turns: \d+ tokens instead of \d+"),
         ("<think>" + "x" * len(CLOSING_TEXT), "the model's summary is empty"),
     ],
 )

@@ -25,6 +25,7 @@ SETTINGS = {
     "context": (0, -1, "wide"),
     "threads": (0, 1.5, "all"),
     "kv": ("f64", "", 16),
+    "share": (0, 0.5, "half"),
     "cache_memory": (0, -1, "lots"),
     "cache_disk": (-1, "big", ""),
     "draft": (" ", 2, ""),

@@ -300,7 +300,12 @@ def test_room_is_made_after_a_draft_that_fills_the_context():
 
 # The first one's cache has two positions in a word: a draft may be refused between them. The other has a state.
 @pytest.fixture(
-    scope="module", params=["qwen3-window", "qwen3.5", pytest.param("granite-hybrid", marks=pytest.mark.slow)]
+    scope="module",
+    params=[
+        "qwen3-window",
+        "qwen3.5",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("granite-hybrid", "kimi-linear", "youtu")),
+    ],
 )
 def folder(tmp_path_factory, request):
     return engines.convert_variant(request.param, "f32", tmp_path_factory.mktemp("models") / "model")

@@ -7,14 +7,30 @@ import numba
 import numpy as np
 import reference
 
+from tinychat.kernels.amx_buffer import BUFFER_FLOATS, HAS_TILE_REGISTERS
 from tinychat.kernels.jit import FLAGS
 from tinychat.kernels.linear import tokens_per_tile
 from tinychat.kernels.sizes import RUN, TILE_FLOATS
 from tinychat.kernels.team_queue import Team, new_queue
-from tinychat.kernels.weights import Float32Weight, FloatActivations, Int4Weight, Int8Weight, QuantizedActivations
+from tinychat.kernels.weights import (
+    PRODUCT_COLUMNS,
+    ROW_KINDS,
+    FineActivations,
+    FineRowActivations,
+    Float32Weight,
+    FloatActivations,
+    Int4Weight,
+    Int8Weight,
+    QuantizedActivations,
+    RowActivations,
+)
 
 LANES = 16
 METHODS = ("int4", "int8", "f32")
+# The activations of quantized linears here, of one part and of two.
+ACTIVATIONS, FINE_ACTIVATIONS = (
+    (RowActivations, FineRowActivations) if HAS_TILE_REGISTERS else (QuantizedActivations, FineActivations)
+)
 EPS = np.finfo(np.float32).eps
 UNTOUCHED = np.float32(-1234.5)
 
@@ -72,14 +88,15 @@ def empty_activations(method, T, K, group_size=32):
         return FloatActivations(np.full(size, np.nan, np.float32))
     groups = size // group_size
     floats = np.full((2, groups), np.nan, np.float32)
-    return QuantizedActivations(np.full(size, 77, np.int8), floats[0], np.full(groups, 99, np.int32), floats[1])
+    return ACTIVATIONS(np.full(size, 77, np.int8), floats[0], np.full(groups, 99, np.int32), floats[1])
 
 
 def decode(x, T, K, group_size=32):
     """Return the content of activations: codes int [T, K], scales [T, groups], corrections [T, groups]."""
     tokens = tokens_of(T)
     tiles, groups = round_up(T, tokens) // tokens, K // group_size
-    codes = x.codes.reshape(tiles, K // RUN, tokens, RUN).transpose(0, 2, 1, 3).reshape(-1, K)[:T]
+    run = min(group_size, PRODUCT_COLUMNS) if isinstance(x, ROW_KINDS) and tokens == LANES else RUN
+    codes = x.codes.reshape(tiles, K // run, tokens, run).transpose(0, 2, 1, 3).reshape(-1, K)[:T]
     scales, corrections = (
         array.reshape(tiles, groups, tokens).transpose(0, 2, 1).reshape(-1, groups)[:T]
         for array in (x.scales, x.corrections)
@@ -111,8 +128,8 @@ class Scratch(NamedTuple):
 
 def scratch_of(x, threads, K):
     """Return scratch for `threads` threads and rows of K, with activations `x`."""
-    rows, tiles = np.zeros((threads, K + LANES), np.float32), np.zeros((threads, TILE_FLOATS), np.float32)
-    return Scratch(x, rows, tiles)
+    floats = BUFFER_FLOATS if isinstance(x, ROW_KINDS) else TILE_FLOATS
+    return Scratch(x, np.zeros((threads, K + LANES), np.float32), np.full((threads, floats), np.nan, np.float32))
 
 
 def team_of(threads):

@@ -5,6 +5,7 @@ import pytest
 import reference
 from kernels.kernel_inputs import (
     EPS,
+    FINE_ACTIVATIONS,
     LANES,
     UNTOUCHED,
     assert_within,
@@ -21,11 +22,11 @@ from tinychat.kernels.linear import linear
 from tinychat.kernels.weights import (
     ACTIVATION_GROUP,
     ADD,
+    FINE_KINDS,
     STORE,
     ZERO,
     Affine4Weight,
     Affine8Weight,
-    FineActivations,
     MixedWeight,
 )
 
@@ -90,7 +91,7 @@ def prepare(kind, weight, values, group):
     T, K = values.shape
     x = empty_activations("int8", T, K, group)
     if "fine" in kind:
-        x = FineActivations(*x, np.full_like(x.codes, 55))
+        x = FINE_ACTIVATIONS(*x, np.full_like(x.codes, 55))
     on_threads(quantize_plain, 1, T, values, weight, scratch_of(x, 1, K))
     return x
 
@@ -98,7 +99,7 @@ def prepare(kind, weight, values, group):
 def meaning(x, T, K, group):
     """Return activations as float64 [T, K]."""
     codes, scales, _ = decode(x, T, K, group)
-    if isinstance(x, FineActivations):
+    if isinstance(x, FINE_KINDS):
         codes = codes * 128 + decode(x._replace(codes=x.fine), T, K, group)[0]
     return codes * np.repeat(scales.astype(np.float64), group, axis=1)
 

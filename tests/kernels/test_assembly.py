@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tinychat.kernels.setup import ISA
+from tinychat.kernels.setup import INSTRUCTION_SET
 
 PRINT_ASSEMBLY = """
 import json
@@ -50,8 +50,8 @@ def fresh_environment(cache):
 @pytest.fixture(scope="module")
 def assemblies(tmp_path_factory):
     """Return the assembly of the linear for each kind of weight."""
-    if ISA != "avx512vnni":
-        pytest.skip(f"looks for AVX-512 VNNI; these kernels are compiled for {ISA}")
+    if INSTRUCTION_SET != "avx512vnni":
+        pytest.skip(f"looks for AVX-512 VNNI; these kernels are compiled for {INSTRUCTION_SET}")
     environment = fresh_environment(tmp_path_factory.mktemp("cache"))
     command = [sys.executable, "-c", PRINT_ASSEMBLY]
     result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)

@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 
-from tinychat.kernels.ceilings import MULTIPLY_ADDS, READ_FLOATS, TILES_OF_X, multiply_share, read_share
+from tinychat.kernels.ceilings import (
+    MULTIPLY_ADDS,
+    READ_FLOATS,
+    REGISTER_MULTIPLY_ADDS,
+    TILES_OF_X,
+    multiply_registers_share,
+    multiply_share,
+    read_share,
+)
 from tinychat.kernels.dot import DOT_ZERO
 from tinychat.kernels.sizes import TILE_FLOATS, TOKENS
 
@@ -28,3 +36,13 @@ def test_every_product_is_made(rng):
     np.testing.assert_array_equal(out[1].reshape(expected.shape), expected)
     assert np.isnan(out[0]).all()
     assert expected.size * 4 == MULTIPLY_ADDS
+
+
+def test_every_product_of_registers_is_made(rng):
+    values, out = rng.integers(-128, 128, (2, 1024)).astype(np.int8), np.full((2, 256), np.nan, np.float32)
+    multiply_registers_share(1, 3, values, out)
+    x, w = values[0].reshape(16, 64).astype(np.int64), values[1].reshape(16, 16, 4).astype(np.int64)
+    expected = 3 * x @ w.transpose(0, 2, 1).reshape(64, 16)
+    np.testing.assert_array_equal(out[1].view(np.int32).reshape(16, 16), expected)
+    assert np.isnan(out[0]).all()
+    assert x.shape[0] * w.size * 4 == REGISTER_MULTIPLY_ADDS

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import reference
-from kernels.kernel_inputs import EPS, assert_within, on_threads, random_weight, scratch_of
+from kernels.kernel_inputs import ACTIVATIONS, EPS, assert_within, on_threads, random_weight, scratch_of
 from kernels.test_inputs import NORM_EPS, padded_rows
 
 from tinychat.engine.arguments import ModelDims
@@ -20,8 +20,8 @@ from tinychat.kernels.experts import (
     scale_choices,
 )
 from tinychat.kernels.linear import tokens_per_tile
-from tinychat.kernels.variants import NoNorm, Silu
-from tinychat.kernels.weights import Float32Weight, FloatActivations, Int4Weight, QuantizedActivations
+from tinychat.kernels.variants import BiasedRouter, NoNorm, SigmoidRouter, Silu
+from tinychat.kernels.weights import Float32Weight, FloatActivations, Int4Weight
 
 LANES = 16
 # Whole groups of weights, for the experts' tests: hidden size and intermediate size.
@@ -33,7 +33,7 @@ def scratch_for(T, used, count, method="f32"):
     slots = max_slots(T, used, count)
     groups = slots * D // 32
     floats = np.full((2, groups), np.nan, np.float32)
-    quantized = QuantizedActivations(np.full(slots * D, 77, np.int8), floats[0], np.zeros(groups, np.int32), floats[1])
+    quantized = ACTIVATIONS(np.full(slots * D, 77, np.int8), floats[0], np.zeros(groups, np.int32), floats[1])
     x = FloatActivations(np.full(slots * D, np.nan, np.float32)) if method == "f32" else quantized
     return ExpertScratch(
         routing=scratch_of(FloatActivations(np.zeros(LANES, np.float32)), 1, LANES),
@@ -73,6 +73,7 @@ def test_choices(T, used, count, norm_topk, rng):
     assert_within(e.weights[:, used], gate, 16 * EPS * gate)
 
 
+@pytest.mark.parametrize("router", [SigmoidRouter, BiasedRouter])
 @pytest.mark.parametrize("norm_topk", [True, False])
 @pytest.mark.parametrize(
     ("T", "used", "count", "groups"),
@@ -86,15 +87,16 @@ def test_choices(T, used, count, norm_topk, rng):
         (9, 2, 6, (3, 1)),
     ],
 )
-def test_choices_by_sigmoids(T, used, count, groups, norm_topk, rng):
+def test_choices_by_probabilities_and_biases(T, used, count, groups, norm_topk, router, rng):
     logits, bias = (rng.standard_normal(shape).astype(np.float32) for shape in ((T, count), count))
-    chosen, weights = reference.choose_scored(logits.astype(np.float64), bias, used, norm_topk, *groups)
+    attributes = norm_topk, *groups, router is SigmoidRouter
+    chosen, weights = reference.choose_scored(logits.astype(np.float64), bias, used, *attributes)
     results = []
     for threads in (1, 2, 5):
         e = scratch_for(T, used, count)
         e = e._replace(logits=np.full((T, 2 * (count + LANES) // LANES * LANES + LANES), np.nan, np.float32))
         e.logits[:, :count] = logits
-        on_threads(choose_scored, threads, T, bias, dims_of(norm_topk, groups=groups), e)
+        on_threads(choose_scored, threads, T, router(bias), dims_of(norm_topk, groups=groups), e)
         assert (e.chosen == chosen).all()
         results.append(e.weights.tobytes())
     assert len(set(results)) == 1

@@ -43,7 +43,10 @@ def test_every_float16_widens_exactly(copy):
     bits = np.arange(65536, dtype=np.uint16)
     wide = np.empty(bits.size, np.float32)
     copy(bits, wide)
-    np.testing.assert_array_equal(wide, bits.view(np.float16).astype(np.float32))
+    # NumPy warns of those that are no numbers where the processor tells, as ARM's do.
+    with np.errstate(invalid="ignore"):
+        expected = bits.view(np.float16).astype(np.float32)
+    np.testing.assert_array_equal(wide, expected)
     np.testing.assert_array_equal(np.signbit(wide), bits >= 0x8000)
 
 

@@ -1,4 +1,4 @@
-"""Gated DeltaNet and Mamba-2 against the formulas; the same bits in any chunks, on any threads, beside others."""
+"""Gated DeltaNet, Kimi Delta Attention and Mamba-2 against the formulas; the same bits however rows are shared out."""
 
 from itertools import pairwise
 from typing import NamedTuple
@@ -10,6 +10,7 @@ from kernels.kernel_inputs import EPS, UNTOUCHED, assert_within, on_threads
 
 from tinychat.engine.arguments import ModelDims
 from tinychat.engine.states import State
+from tinychat.kernels.channel_delta import channel_factors, channel_rule, norm_sigmoid
 from tinychat.kernels.delta_net import (
     convolve,
     delta_factors,
@@ -35,8 +36,8 @@ class Rows(NamedTuple):
     states: np.ndarray
 
 
-def dims(size):
-    states = {"key_heads": GROUPS, "value_heads": HEADS, "key_dim": 16, "value_dim": size, "taps": TAPS}
+def dims(size, groups=GROUPS):
+    states = {"key_heads": groups, "value_heads": HEADS, "key_dim": 16, "value_dim": size, "taps": TAPS}
     factors = {"rate_scale": np.float32(RATE_SCALE), "state_norm_eps": np.float32(1e-5)}
     return ModelDims(0, 3, 32, 0, 0, np.float32(1e-6), **states, **factors)
 
@@ -44,8 +45,10 @@ def dims(size):
 class Inputs:
     """The projections of T positions, and the parameters of a layer; some heads forget at once, some hardly."""
 
+    groups = GROUPS
+
     def __init__(self, rng, T, size):
-        self.sizes, self.channels = dims(size), 2 * GROUPS * 16 + HEADS * size
+        self.sizes, self.channels = dims(size, self.groups), 2 * self.groups * 16 + HEADS * size
         self.x = rng.standard_normal((T, self.channels + HEADS * size)).astype(np.float32)
         self.gates = rng.standard_normal((T, 2 * HEADS + 3)).astype(np.float32)
         self.taps = rng.uniform(-1, 1, (self.channels, TAPS)).astype(np.float32)
@@ -72,7 +75,7 @@ class Inputs:
         states = np.vstack([states, wanted])
         batch = Rows(np.array([len(at), 0, len(parts)]), at, ends, np.ascontiguousarray(states))
         x, T = self.x[at].copy(), len(at)
-        factors = np.full((T, 2 * (HEADS + GROUPS) + 1), UNTOUCHED, np.float32)
+        factors = np.full((T, 2 * (HEADS + self.groups) + 1), UNTOUCHED, np.float32)
         out = np.full((T, HEADS * self.sizes.value_dim + 16), UNTOUCHED, np.float32)
         taps = np.ascontiguousarray(self.taps.T).reshape(-1)
         on_threads(convolve, threads, batch, x, taps, self.taps_bias, np.int64(LAYER), self.sizes)
@@ -126,7 +129,42 @@ class MambaInputs(Inputs):
         return normed.reshape(z.shape), state
 
 
-KINDS = pytest.mark.parametrize("kind", [Inputs, MambaInputs])
+class ChannelInputs(Inputs):
+    """The same of Kimi Delta Attention, whose heads have keys of their own; some channels forget at once."""
+
+    groups = HEADS
+
+    def __init__(self, rng, T, size):
+        super().__init__(rng, T, size)
+        keys = HEADS * 16
+        self.steps = rng.standard_normal((T, keys)).astype(np.float32)
+        self.bias = np.linspace(-6, 6, keys).astype(np.float32)
+        self.gates = rng.standard_normal((T, 16 + HEADS + 3)).astype(np.float32)
+        self.steps[0], self.gates[0, 16 : 16 + HEADS] = -90, 90
+
+    def scan(self, threads, T, batch, x, gates, factors, out):
+        decays = np.full((T, 2 * HEADS * 16 + 1), UNTOUCHED, np.float32)
+        decays[:, : HEADS * 16], z = self.steps[batch.positions], np.ascontiguousarray(x[:, self.channels :])
+        sizes = self.sizes
+        on_threads(channel_factors, threads, T, gates, self.log_decay, self.bias, x, sizes, decays, factors)
+        on_threads(channel_rule, threads, batch, x, decays, factors, np.int64(LAYER), sizes, out)
+        on_threads(norm_sigmoid, threads, T, z, self.gain, sizes, out)
+        assert (decays[:, -1] == UNTOUCHED).all()
+
+    def expected(self):
+        qkv, z = np.split(self.x.astype(np.float64), [self.channels], axis=1)
+        qkv = reference.silu(reference.causal_convolution(qkv, self.taps))
+        heads = (len(self.x), HEADS, -1)
+        q, k, v = (each.reshape(heads) for each in np.split(qkv, [HEADS * 16, 2 * HEADS * 16], axis=1))
+        steps = np.logaddexp(0, self.steps.astype(np.float64) + self.bias).reshape(heads)
+        decays = np.exp(-np.exp(self.log_decay.astype(np.float64))[:, None] * steps)
+        rates = RATE_SCALE / (1 + np.exp(-self.gates[:, 16 : 16 + HEADS].astype(np.float64)))
+        out, state = reference.delta_rule(q, k, v, decays, rates)
+        normed = reference.rms_norm(out, self.gain, 1e-5) / (1 + np.exp(-z.reshape(heads)))
+        return normed.reshape(len(self.x), -1), state
+
+
+KINDS = pytest.mark.parametrize("kind", [Inputs, ChannelInputs, MambaInputs])
 
 
 def matrices(inputs, state):

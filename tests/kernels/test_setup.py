@@ -2,16 +2,18 @@
 
 import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
 from llvmlite.binding.targets import FeatureMap
 
 from tinychat import processor
-from tinychat.kernels import setup
+from tinychat.kernels import amx_grant, setup
 
 NAMES = "kernel|allocating_kernel|entry_point|noinline|deferred|always_inline|inline|stage|njit|intrinsic|operation"
 COMPILES = rf"^@(({NAMES})(_by_type)?|by_type)\b"
+X86_FEATURES = frozenset().union(*setup.ISA_FEATURES["x86_64"].values())
 PACKAGE = Path(setup.__file__).parents[1]
 
 
@@ -50,9 +52,8 @@ def test_what_can_be_forced_has_a_target():
 
 
 def test_avx512_stands_in_for_avxvnni(monkeypatch):
-    features = set().union(*setup.ISA_FEATURES["x86_64"].values()) - {"avxvnni"}
     monkeypatch.setattr(processor, "architecture", lambda: "x86_64")
-    monkeypatch.setattr(processor, "features", lambda: frozenset(features))
+    monkeypatch.setattr(processor, "features", lambda: X86_FEATURES - {"avxvnni"})
     assert setup.host_instruction_sets() == ["avx512vnni", "avxvnni", "avx2", "generic"]
 
 
@@ -89,6 +90,40 @@ def test_a_missing_instruction_set_warns(capsys, monkeypatch):
     assert said.err == "tinychat: TINYCHAT_ISA=avx512vnni is not available here (have: avx2, generic): using avx2\n"
 
 
+def test_amx_is_refused_in_words(capsys, monkeypatch):
+    monkeypatch.setattr(setup, "host_vectors", lambda: ["avx2", "generic"])
+    monkeypatch.setattr(processor, "architecture", lambda: "x86_64")
+    monkeypatch.setattr(processor, "features", lambda: X86_FEATURES)
+    assert setup.choose_isa("amx") == "avx2"
+    why = "the processor has no amx-int8, amx-tile"
+    assert capsys.readouterr().err == (
+        f"tinychat: TINYCHAT_ISA=amx is not available here ({why}; have: avx2, generic): using avx2\n"
+    )
+    assert setup.choose_isa(None) == "avx2"
+    assert capsys.readouterr().err == ""
+
+
+def test_amx_is_taken_where_linux_grants_it(capsys, monkeypatch):
+    monkeypatch.setattr(processor, "architecture", lambda: "x86_64")
+    monkeypatch.setattr(processor, "features", lambda: X86_FEATURES | setup.AMX_FEATURES)
+    monkeypatch.setattr(setup, "refusal", lambda: None)
+    assert setup.host_instruction_sets()[:2] == ["amx", "avx512vnni"]
+    assert setup.choose_isa(None) == "amx"
+    monkeypatch.setattr(setup, "refusal", lambda: "Linux refuses the tile registers: No space left on device")
+    assert setup.choose_isa(None) == "avx512vnni"
+    assert capsys.readouterr().err == ""
+    assert setup.choose_isa("amx") == "avx512vnni"
+    assert "(Linux refuses the tile registers: No space left on device; have: avx512vnni, " in capsys.readouterr().err
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the question is Linux's")
+def test_linux_answers():
+    """Without a processor that has tile registers it refuses, with its reason."""
+    has_tiles = processor.features() >= setup.AMX_FEATURES
+    answer = amx_grant.refusal()
+    assert answer is None if has_tiles else answer.startswith("Linux refuses the tile registers: ")
+
+
 def test_the_cache_key_covers_sources_and_settings(monkeypatch, tmp_path):
     source = tmp_path / "kernel.py"
     source.write_text("x = 1\n")
@@ -98,7 +133,7 @@ def test_the_cache_key_covers_sources_and_settings(monkeypatch, tmp_path):
     keys = {before}
     for change in (
         lambda: source.write_text("x = 2\n"),
-        lambda: monkeypatch.setattr(setup, "ISA", "another"),
+        lambda: monkeypatch.setattr(setup, "INSTRUCTION_SET", "another"),
         lambda: monkeypatch.setenv("NUMBA_OPT", "1"),
     ):
         change()

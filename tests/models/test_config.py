@@ -30,9 +30,7 @@ OF_TRANSFORMERS = [name for name, family in FAMILIES.items() if family.model_typ
 # Of those, whose parameters have the names of the checkpoint's tensors: transformers stacks the weights of experts, and
 # renames norms of OLMo Hybrid.
 OF_DENSE = [
-    name
-    for name in OF_TRANSFORMERS
-    if "num_experts_per_tok" not in FAMILIES[name].defaults and name != "OlmoHybridForCausalLM"
+    name for name in OF_TRANSFORMERS if FAMILIES[name].tensors.experts is None and name != "OlmoHybridForCausalLM"
 ]
 # Keys of older files: transformers 5 writes elsewhere what they say, or takes it as given.
 OLDER = {
@@ -55,11 +53,14 @@ OLDER = {
 NEEDED = {
     "DeepseekV2ForCausalLM": {"num_experts_per_tok": 2},
     "DeepseekV3ForCausalLM": {"first_k_dense_replace": 1},
+    "KimiLinearForCausalLM": {"layer_types": ["linear_attention", "full_attention", "linear_attention"]},
     "GraniteMoeHybridForCausalLM": {
         "mamba_n_heads": 8,
         "num_local_experts": 0,
         "layer_types": ["linear_attention", "full_attention", "linear_attention"],
     },
+    "BambaForCausalLM": {"mamba_n_heads": 8, "attn_layer_indices": [1]},
+    "FalconH1ForCausalLM": {"mamba_n_heads": 64},
     # Three quarters of 64 columns are three heads.
     "OlmoHybridForCausalLM": {
         "linear_num_key_heads": 3,
@@ -100,7 +101,7 @@ def test_null_is_not_missing():
 
 
 def test_biases_and_norms_of_each_family():
-    changes = {"rotary_dim": 8, "seq_length": 256, **SOME_ATTENTION}
+    changes = {"rotary_dim": 8, "seq_length": 256, "q_lora_rank": 16, **SOME_ATTENTION}
     found = {
         name: (c.qkv_bias, c.o_bias, c.mlp_bias, c.qk_norm)
         for name in FAMILIES
@@ -129,7 +130,11 @@ def test_biases_and_norms_of_each_family():
         "GPTJForCausalLM": (False, False, True, None),
         "OPTForCausalLM": (True, True, True, None),
         "GraniteForCausalLM": (True, True, True, None),
+        "GraniteMoeForCausalLM": (True, True, False, None),
+        "GraniteMoeSharedForCausalLM": (True, True, False, None),
         "GraniteMoeHybridForCausalLM": (True, True, False, None),
+        "BambaForCausalLM": (True, True, True, None),
+        "FalconH1ForCausalLM": (True, True, True, None),
         "MiniCPMForCausalLM": (True, True, False, None),
         "Ministral3ForCausalLM": (False, False, False, None),
         "Olmo2ForCausalLM": (True, True, False, "width"),
@@ -163,12 +168,31 @@ def test_biases_and_norms_of_each_family():
         "HeliumForCausalLM": (True, False, True, None),
         "MinistralForCausalLM": (False, False, False, None),
         "Ernie4_5ForCausalLM": (False, False, False, None),
+        "Ernie4_5_MoeForCausalLM": (False, False, False, None),
         "Lfm2ForCausalLM": (False, False, False, "head"),
         "Qwen3NextForCausalLM": (True, True, False, "head"),
         "Qwen3_5ForCausalLM": (True, True, False, "head"),
         "Qwen3_5MoeForCausalLM": (True, True, False, "head"),
         "OlmoHybridForCausalLM": (True, True, False, "width"),
+        "KimiLinearForCausalLM": (True, True, False, None),
     }
+
+
+def test_kimi_linear():
+    section = {
+        "full_attn_layers": [2],
+        "kda_layers": [1, 3],
+        "head_dim": 32,
+        "num_heads": 2,
+        "short_conv_kernel_size": 3,
+    }
+    config = parse("KimiLinearForCausalLM", linear_attn_config=section, layer_types=None, first_k_dense_replace=2)
+    net = config.delta_net
+    assert (net.layers, net.key_heads, net.value_heads, net.value_dim, net.taps) == ((0, 2), 2, 2, 32, 3)
+    assert (net.by_channel, config.experts.layers, config.rotary_dim) == (True, (2,), 0)
+    for keys in ({"mla_use_nope": False}, {"moe_layer_freq": 2}, {"moe_router_activation_func": "softmax"}):
+        with pytest.raises(UnsupportedModelError, match=next(iter(keys))):
+            parse("KimiLinearForCausalLM", linear_attn_config=section, **keys)
 
 
 def test_olmo_hybrid():
@@ -360,6 +384,44 @@ def test_sizes_of_latent_attention():
     assert config.attention_scale == pytest.approx(256**-0.5 * (0.1 * 0.707 * math.log(40) + 1) ** 2)
     assert parse("YoutuForCausalLM", q_lora_rank=None).latents.q_lora_rank == 0
     assert parse("MiniCPM3ForCausalLM").value_dim == 256 and parse("MiniCPM3ForCausalLM").latents.v_head_dim == 16
+
+
+def test_layers_of_bamba():
+    config = parse("BambaForCausalLM", rope_parameters={"rope_theta": 1e4})
+    assert (config.state_layers, config.attention_layers, config.rotary_dims) == ((0, 2), (1,), (8,) * 3)
+    with pytest.raises(CheckpointError, match=r"attn_layer_indices is .*each from 0 to 2"):
+        parse("BambaForCausalLM", attn_layer_indices=[1, 3])
+    with pytest.raises(UnsupportedModelError, match="layers of one kind only"):
+        parse("BambaForCausalLM", attn_layer_indices=None)
+
+
+def test_layers_of_falcon_h1():
+    config = parse("FalconH1ForCausalLM", attention_in_multiplier=2, key_multiplier=0.25, mlp_multipliers=[0.5, 3])
+    assert config.state_layers == config.attention_layers == config.cache_layers == (0, 1, 2)
+    assert (config.mamba.value_size, config.mamba.normed) == (1024, False)
+    multipliers = dict(config.linear_multipliers)
+    assert (multipliers["qkv_proj"], multipliers["gate_up_proj"], multipliers["down_proj"]) == (
+        (2, 0.5, 2),
+        (0.5, 1),
+        (3,),
+    )
+    assert parse("FalconH1ForCausalLM", mamba_d_ssm=None, mamba_expand=16).mamba.value_dim == 16
+    for changes in (
+        {"attention_bias": True, "attention_in_multiplier": 2},
+        {"mamba_rms_norm": True},
+        {"projectors_bias": True},
+    ):
+        with pytest.raises(UnsupportedModelError):
+            parse("FalconH1ForCausalLM", **changes)
+    with pytest.raises(CheckpointError, match=r"ssm_multipliers is .* a list of 5 numbers"):
+        parse("FalconH1ForCausalLM", ssm_multipliers=[1.0])
+
+
+def test_experts_of_granite():
+    assert parse("GraniteMoeHybridForCausalLM").experts is None
+    experts = parse("GraniteMoeHybridForCausalLM", num_local_experts=4).experts
+    assert (experts.num_experts, experts.num_experts_per_tok, experts.layers) == (4, 2, (0, 1, 2))
+    assert (experts.intermediate_size, experts.shared_intermediate_size) == (96, 1024)
 
 
 def test_layers_of_mamba():

@@ -1,7 +1,7 @@
 """Variants of the families whose MLPs are mixtures of experts."""
 
 from variants.common import COMMON, DELTA_NET, YARN, Variant
-from variants.rms_norm import GEMMA4
+from variants.rms_norm import GEMMA4, GRANITE_HYBRID
 
 MIXTRAL = COMMON | {
     "architectures": ["MixtralForCausalLM"],
@@ -37,6 +37,27 @@ OLMOE = COMMON | {
     "intermediate_size": 52,
     "num_experts": 6,
     "num_experts_per_tok": 3,
+}
+GRANITE_MOE = {key: value for key, value in MIXTRAL.items() if key != "num_local_experts"} | {
+    "architectures": ["GraniteMoeForCausalLM"],
+    "model_type": "granitemoe",
+    "num_local_experts": 9,
+    "num_experts_per_tok": 4,
+    "attention_multiplier": 0.3,
+    "embedding_multiplier": 12.0,
+    "residual_multiplier": 0.22,
+    "logits_scaling": 8.0,
+}
+ERNIE4_5_MOE = COMMON | {
+    "architectures": ["Ernie4_5_MoeForCausalLM"],
+    "model_type": "ernie4_5_moe",
+    "num_key_value_heads": 2,
+    "moe_intermediate_size": 52,
+    "moe_num_experts": 19,
+    "moe_k": 4,
+    "moe_num_shared_experts": 2,
+    "pad_token_id": 0,
+    "rope_theta": 5e5,
 }
 GPT_OSS = COMMON | {
     "architectures": ["GptOssForCausalLM"],
@@ -120,6 +141,13 @@ GEMMA4_MOE = {key: value for key, value in GEMMA4.items() if key not in ("use_do
     "top_k_experts": 3,
     "moe_intermediate_size": 52,
 }
+GRANITE_HYBRID_MOE = GRANITE_HYBRID | {
+    "num_local_experts": 6,
+    "num_experts_per_tok": 3,
+    "intermediate_size": 52,
+    "shared_intermediate_size": 76,
+    "time_step_limit": [0.0, 1e9],
+}
 
 VARIANTS = [
     Variant("mixtral", MIXTRAL | {"sliding_window": 27}, "bfloat16", "safetensors-sharded"),
@@ -139,6 +167,16 @@ VARIANTS = [
     Variant("minimax-m2", MINIMAX_M2, "bfloat16"),
     # Some convolutions have experts behind them.
     Variant("lfm2-moe", LFM2_MOE, "bfloat16"),
+    Variant("granite-moe", GRANITE_MOE, "bfloat16", "safetensors-sharded"),
+    Variant(
+        "granite-moe-shared",
+        GRANITE_MOE
+        | {"architectures": ["GraniteMoeSharedForCausalLM"], "model_type": "granitemoeshared"}
+        | {"shared_intermediate_size": 76, "attention_bias": True, "tie_word_embeddings": True},
+    ),
+    Variant("ernie4.5-moe", ERNIE4_5_MOE, "bfloat16"),
+    # The gates of experts, and of the one that all tokens pass, in one tensor with their inputs.
+    Variant("granite-hybrid-moe", GRANITE_HYBRID_MOE, "bfloat16"),
     # Gates and what they let through beyond the limit.
     Variant("gpt-oss", GPT_OSS, "bfloat16", "safetensors-sharded"),
 ]

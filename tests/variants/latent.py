@@ -63,6 +63,35 @@ MINICPM3 = YOUTU | {
     "rope_scaling": longrope(6, original_max_position_embeddings=128),
 }
 
+KIMI_LINEAR = COMMON | {
+    "architectures": ["KimiLinearForCausalLM"],
+    "model_type": "kimi_linear",
+    "num_hidden_layers": 4,
+    "num_key_value_heads": 4,
+    "kv_lora_rank": 48,
+    "qk_nope_head_dim": 20,
+    "qk_rope_head_dim": 12,
+    "v_head_dim": 16,
+    "linear_attn_config": {
+        "full_attn_layers": [3],
+        "kda_layers": [1, 2, 4],
+        "head_dim": 48,
+        "num_heads": 3,
+        "short_conv_kernel_size": 4,
+    },
+    "moe_intermediate_size": 52,
+    "num_experts": 12,
+    "num_experts_per_token": 3,
+    "num_shared_experts": 1,
+    "num_expert_group": 4,
+    "topk_group": 2,
+    "routed_scaling_factor": 1.7,
+    "rms_norm_eps": 1e-5,
+    "model_max_length": 256,
+    "pad_token_id": 0,
+}
+del KIMI_LINEAR["max_position_embeddings"]
+
 VARIANTS = [
     Variant("youtu", YOUTU | {"attention_bias": True}, "bfloat16", "safetensors-sharded"),
     # Queries without a latent, halves that are rotated together, stretched positions.
@@ -80,4 +109,5 @@ VARIANTS = [
     Variant("deepseek-v3", DEEPSEEK_V3, "bfloat16", "safetensors-sharded"),
     Variant("glm4-moe-lite", GLM4_MOE_LITE, "bfloat16"),
     Variant("minicpm3", MINICPM3, "bfloat16"),
+    Variant("kimi-linear", KIMI_LINEAR, "bfloat16", "safetensors-sharded"),
 ]

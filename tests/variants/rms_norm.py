@@ -156,6 +156,36 @@ GRANITE_HYBRID = (
         "time_step_limit": [0.3, 1.5],
     }
 )
+BAMBA = (
+    COMMON
+    | MAMBA
+    | {
+        "architectures": ["BambaForCausalLM"],
+        "model_type": "bamba",
+        "attn_layer_indices": [1, 2],
+        "mamba_proj_bias": True,
+    }
+)
+FALCON_H1 = (
+    COMMON
+    | MAMBA
+    | {
+        "architectures": ["FalconH1ForCausalLM"],
+        "model_type": "falcon_h1",
+        "num_hidden_layers": 3,
+        "mamba_d_ssm": 288,
+        "rope_theta": 1e11,
+        "embedding_multiplier": 5.5,
+        "lm_head_multiplier": 0.4,
+        "key_multiplier": 0.7,
+        "attention_in_multiplier": 1.2,
+        "attention_out_multiplier": 0.9,
+        "ssm_in_multiplier": 1.3,
+        "ssm_out_multiplier": 0.6,
+        "mlp_multipliers": [0.8, 1.1],
+        "ssm_multipliers": [0.9, 1.1, 0.8, 1.2, 0.7],
+    }
+)
 
 VARIANTS = [
     Variant("gemma", GEMMA, "bfloat16"),
@@ -227,4 +257,11 @@ VARIANTS = [
     Variant("ernie4.5", ERNIE4_5, "bfloat16"),
     # Steps beyond the limits.
     Variant("granite-hybrid", GRANITE_HYBRID, "bfloat16"),
+    Variant("bamba", BAMBA, "bfloat16", "safetensors-sharded"),
+    Variant("falcon-h1", FALCON_H1, "bfloat16"),
+    Variant(
+        "falcon-h1-normed",
+        {key: value for key, value in FALCON_H1.items() if key[-11:] != "multipliers"}
+        | {"mamba_rms_norm": True, "mamba_norm_before_gate": False},
+    ),
 ]

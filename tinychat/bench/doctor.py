@@ -54,12 +54,16 @@ class Findings:
 
 def examine_machine(findings: Findings) -> None:
     """Note processor, memory, versions, kernel cache and store."""
+    from tinychat import processor
     from tinychat.kernels import setup
 
     names = ("tinychat", "numba", "llvmlite", "numpy")
     findings.add("versions", ", ".join([f"Python {platform.python_version()}", *(f"{n} {version(n)}" for n in names)]))
     findings.add("processor", f"{processor_name()}, {available_cores()} of {os.cpu_count()} cores to use")
-    findings.add("instruction set", f"{setup.ISA} (there is: {', '.join(setup.host_instruction_sets())})")
+    available = setup.host_instruction_sets()
+    findings.add("instruction set", f"{setup.INSTRUCTION_SET} (there is: {', '.join(available)})")
+    if setup.AMX not in available and processor.features() >= setup.AMX_FEATURES:
+        findings.add("", f"not {setup.AMX}: {setup.why_no_amx()}")
     total, free = memory_bytes(), available_memory_bytes()
     findings.add("memory", f"{_size(total)}, {_size(free)} available")
     # Numba reads the folder from here; the package's import has put it there.

@@ -13,7 +13,7 @@ from tinychat.bench.measure import Plan, Progress, measure, medians
 from tinychat.bench.work import work_of
 from tinychat.engine.blocks import bytes_per_position
 from tinychat.generate.model import Model
-from tinychat.kernels.setup import ISA
+from tinychat.kernels.setup import INSTRUCTION_SET
 from tinychat.machine import processor_name
 from tinychat.models.folder import read_description
 
@@ -65,7 +65,7 @@ def bench(
         "multiply_adds_per_token": work.multiply_adds,
         "notes": notes,
         "processor": processor_name(),
-        "instruction_set": ISA,
+        "instruction_set": INSTRUCTION_SET,
         "versions": {"python": platform.python_version()}
         | {name: version(name) for name in ("tinychat", "numba", "llvmlite", "numpy")},
     }

@@ -171,7 +171,9 @@ def _settings(loop: ChatLoop) -> dict[str, str]:
     found = settings_of(chat)
     if chat.model.runs_here:
         sequence = chat.model.sequence
-        found |= {"kv": sequence.kv, "threads": sequence.engine.threads, "draft": chat.model.draft}
+        engine = sequence.engine
+        found |= {"kv": sequence.kv, "threads": engine.threads, "share": engine.share.percent}
+        found |= {"draft": chat.model.draft}
     found |= {"system": chat.system or None, "stop": chat.request.stop, "stats": loop.renderer.show_stats is not False}
     values = {name: SETTINGS[name].write(found[name]) for name in SETTABLE if name in found}
     values["think"] += "" if loop.renderer.show_thinking else ", hidden"

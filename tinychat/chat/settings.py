@@ -18,7 +18,7 @@ from tinychat.settings import SET, SETTINGS, names
 
 SETTABLE = names(entry=SET)
 # Saved with the conversation: not those of the model and of the screen, nor stop and system, which have own fields.
-NAMES = tuple(name for name in SETTABLE if name not in ("kv", "threads", "draft", "stop", "system", "stats"))
+NAMES = tuple(name for name in SETTABLE if name not in ("kv", "threads", "share", "draft", "stop", "system", "stats"))
 
 
 def settings_of(chat: Chat) -> dict[str, object]:
@@ -53,6 +53,8 @@ def change_setting(
             chat.model.sequence = chat.model.sequence.on_changed_engine(kv=value, progress=on_progress)
     elif name == "threads":
         _change_threads(chat, value, on_progress)
+    elif name == "share":
+        chat.model.sequence.engine.take_share(value)
     elif name == "system":
         chat.system = None if value == "none" else value
     elif name == "think":

@@ -59,7 +59,7 @@ class ToolShelf:
         self._fill(shelf)
 
     def replace(self, group: str, tools: Iterable[RunnableTool]) -> None:
-        """Let other tools take the place of those of a group, such as a server's after it has changed its list."""
+        """Replace the tools of a group, such as a server's after it has changed its list."""
         others = {name: each for name, each in self._shelf.items() if each.group != group}
         off = {name for name, each in self._shelf.items() if not each.is_on}
         given = {tool.definition.name: ShelvedTool(tool, group, tool.definition.name not in off) for tool in tools}

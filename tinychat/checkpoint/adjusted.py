@@ -138,20 +138,21 @@ def adjusted(tensors: Tensors, config: ModelConfig, done: Collection[str] = ()) 
         turned = {key: True for key in ("transposed", "unit_rows") if getattr(linear, key) and key not in done}
         cut = {"cut": linear.cut} if linear.cut > 1 else {}
         orders = (linear.order if "order" not in done else ()) or (None,) * len(linear.sources)
+        scales = linear.scales or (linear.scale,) * len(linear.sources)
         for shard in range(linear.shards):
-            for source, order in zip(linear.names(shard), orders):
+            for source, order, scale in zip(linear.names(shard), orders, scales):
                 rows: dict[str, Any] = {}
-                if order is not None or linear.scale != 1:
-                    rows = {"order": order, "scale": linear.scale}
+                if order is not None or scale != 1:
+                    rows = {"order": order, "scale": scale}
                 adjust(f"{source}.weight", **rows, **turned, **cut)
                 adjust(f"{source}.bias", **rows)
     for norm in norms(config):
-        scale = {"scale": norm.scale} if norm.scale != 1 else {}
+        scaled = {"scale": norm.scale} if norm.scale != 1 else {}
         offset = {"offset": norm.offset} if norm.offset and "offset" not in done else {}
         flattened = {"flattened": True} if norm.flattened else {}
         for source in norm.sources:
-            adjust(f"{source}.weight", **scale, **offset, **flattened)
-            adjust(f"{source}.bias", **scale)
+            adjust(f"{source}.weight", **scaled, **offset, **flattened)
+            adjust(f"{source}.bias", **scaled)
     for table in tables(config):
         adjust(f"{table.source}.weight")
     return Tensors(tensors.folder, changed)

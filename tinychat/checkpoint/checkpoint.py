@@ -71,4 +71,4 @@ def _refuse_links_out(folder: Path) -> None:
     for name in TEXT_FILES:
         file = folder / name
         if (file.is_symlink() or file.is_file()) and not any(home in file.resolve().parents for home in homes):
-            raise CheckpointError(f"{file} is a link to a file outside of the checkpoint: copy that file to its place")
+            raise CheckpointError(f"{file} is a link to a file outside of the checkpoint: copy that file into it")

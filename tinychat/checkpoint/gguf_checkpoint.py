@@ -266,7 +266,7 @@ def linears_of_file(config: ModelConfig) -> list[Linear]:
 
 def is_joined(linear: Linear) -> bool:
     """Return whether a file has two tensors for one of the checkpoint."""
-    return linear.name == "expert_gate_up_proj" and len(linear.sources) == 1
+    return linear.name in ("expert_gate_up_proj", "shared_gate_up_proj") and len(linear.sources) == 1
 
 
 def join_halves(found: dict[str, Tensor], config: ModelConfig) -> None:

@@ -121,6 +121,11 @@ def _multipliers(values: GgufValues, embedding: float, residual: float, logits: 
     }
 
 
+def _granite_moe(values: GgufValues) -> Config:
+    shared = values.get("expert_shared_feed_forward_length", 0)
+    return {**_multipliers(values, 1.0, 1.0, 1.0), **_experts(values), "shared_intermediate_size": shared}
+
+
 def _exaone4(values: GgufValues) -> Config:
     window = values.config.get("sliding_window")
     return {"sliding_window": window} | ({"layer_types": values.layer_types(4)} if window else {})
@@ -234,6 +239,16 @@ def _sigmoid_experts(values: GgufValues) -> Config:
         "topk_group": values.get("expert_group_used_count"),
     }
     return {key: value for key, value in found.items() if value is not None}
+
+
+def _ernie4_5_moe(values: GgufValues) -> Config:
+    found = {
+        "moe_intermediate_size": values.get("expert_feed_forward_length"),
+        "moe_num_shared_experts": values.get("expert_shared_count", 0),
+        "moe_layer_start_index": values.get("leading_dense_block_count"),
+        "moe_layer_interval": values.get("interleave_moe_layer_step"),
+    }
+    return {**_experts(values), **{key: value for key, value in found.items() if value is not None}}
 
 
 def _glm4_moe(values: GgufValues) -> Config:
@@ -354,12 +369,19 @@ FAMILIES: Mapping[str, GgufFamily] = {
         },
     ),
     "granite": GgufFamily("GraniteForCausalLM", True, extra=lambda values: _multipliers(values, 1.0, 1.0, 1.0)),
+    "granitemoe": GgufFamily(
+        lambda values: f"GraniteMoe{'Shared' if values.has('ffn_gate_shexp.weight') else ''}ForCausalLM",
+        True,
+        extra=_granite_moe,
+        experts=True,
+    ),
     "minicpm": GgufFamily("GraniteForCausalLM", True, extra=_minicpm),
     "olmo2": GgufFamily(
         lambda values: f"Olmo{3 if values.get('attention.sliding_window') else 2}ForCausalLM", extra=_exaone4
     ),
     "arcee": GgufFamily("ArceeForCausalLM", True),
     "ernie4_5": GgufFamily("Ernie4_5ForCausalLM", extra=lambda values: {"use_bias": values.has("attn_output.bias")}),
+    "ernie4_5-moe": GgufFamily("Ernie4_5_MoeForCausalLM", extra=_ernie4_5_moe, experts=True),
     "seed_oss": GgufFamily("SeedOssForCausalLM", norms=_AFTER_ATTENTION),
     "exaone4": GgufFamily("Exaone4ForCausalLM", extra=_exaone4),
     "mistral3": GgufFamily(

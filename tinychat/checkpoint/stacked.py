@@ -1,6 +1,7 @@
 """Weights of experts, or of heads, that a checkpoint has in one tensor for all, each under a name of its own.
 
-Qwen3.5 stacks them as [E, N, K], the rows of gates before those of their inputs in one tensor. gpt-oss stacks them as
+Qwen3.5 stacks them as [E, N, K], the rows of gates before those of their inputs in one tensor, and so does Granite,
+whose names have no part for experts. gpt-oss stacks them as
 [E, K, N], biases as [E, N]; or has them in MXFP4, where 32 columns share a power of two:
 ``_blocks`` uint8 [E, N, K/32, 16], two codes to a byte, the lower one first, and ``_scales`` uint8 [E, N, K/32], the
 exponent and 127 (Open Compute Project, 2023,
@@ -134,7 +135,7 @@ def _parts(tensors: Tensors, stem: str, expert: int, config: ModelConfig) -> dic
         known = next((each for each in (name, *other_names(name)) if each in tensors.by_name), None)
         return None if known is None else StackedTensor(tensors[known], known, expert, half, transposed=is_gpt_oss)
 
-    weight = stacked(stem)
+    weight = stacked(stem) or stacked(f"{stem.replace('.experts.', '.')}.weight")
     if {f"{stem}_blocks", f"{stem}_scales"} <= tensors.by_name.keys():
         weight = Mxfp4Tensor(tensors, stem, expert)
     for half, ending in enumerate(HALVES):

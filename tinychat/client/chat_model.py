@@ -143,7 +143,7 @@ class RemoteChatModel:
         return RemoteCalls(tools)
 
     def _calls(self, tools: Sequence[Mapping[str, object]]) -> dict[str, Any]:
-        """Return what the server tells of the calls of tools."""
+        """Return the tool calls that the server reports."""
         found = self._ask("/apply-template", "calls", messages=_QUESTION, tools=[*tools], return_calls=True)
         if not isinstance(found, dict):
             raise self._is_odd()

@@ -88,7 +88,7 @@ def _write_table(found: Mapping[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    title = f"{found['model']}, {found['quantization']}, {found['threads']} threads"
+    title = f"{found['model']}, {found['quantization']}, {found['threads']} threads, {found['instruction_set']}"
     table = Table("", "", "of the machine's", title=title, title_justify="left", show_header=False)
     for length, rate in found["prefill_tok_s"].items():
         share = found["prefill_peak_share"][length]

@@ -201,7 +201,7 @@ def _loader(load: Loader, preferences: Preferences, model: str | None, grammar: 
 
 
 def _puller(load: Loader, preferences: Preferences, grammar: Grammar | None) -> Callable[..., Any]:
-    """Return what gets a model of the catalog, and returns its loader and folder."""
+    """Return a function that gets a model of the catalog, and returns its loader and folder."""
 
     def pull(name: str, progress: Callable[[int, int], None]) -> Any:
         from tinychat.api import pull as pull_model

@@ -58,9 +58,7 @@ class Compaction:
         shorter = [*begun, *messages[first:]]
         before, after = (len(self._prompt(each).ids) for each in (messages, shorter))
         if after >= before:
-            raise SettingError(
-                f"the model's summary is no shorter than the turns: {after} tokens in the place of {before}"
-            )
+            raise SettingError(f"the model's summary is no shorter than the turns: {after} tokens instead of {before}")
         return shorter
 
     def _fitting(self, begun: Sequence[Message], left: Sequence[Message]) -> int:

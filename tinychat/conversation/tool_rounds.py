@@ -135,7 +135,7 @@ def _most_tokens(model: Model, calls: int) -> int:
 
 
 def _cut(model: Model, text: str, limit: int) -> str:
-    """Return a text of about `limit` tokens, with a note in place of what is left out before its end."""
+    """Return a text of about `limit` tokens, with a note for what is left out before its end."""
     ids = model.encode(text, add_bos=False)
     if len(ids) <= limit:
         return text

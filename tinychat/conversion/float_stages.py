@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.conversion.cores import on_each
-from tinychat.conversion.recurrence import delta_outputs, gated_norm, group_norm, sigmoid, state_outputs
+from tinychat.conversion.recurrence import delta_outputs, group_norm, head_norm, sigmoid, state_outputs
 from tinychat.conversion.source import Floats, Source
 from tinychat.engine.named_tensors import NamedVector
 from tinychat.kernels.variants import AttentionSink
@@ -71,7 +71,9 @@ class FloatStages:
         s.x.value = self._source.normed(norm, hidden.value)
 
     def quantize_plain(self, T, values, weight, s):
-        s.x.value = values.take()
+        s.x.value, rest = np.split(values.take(), [weight.columns], axis=1)
+        # What is behind them, a later stage takes.
+        values.value = rest if rest.shape[1] else None
 
     def quantize_gated(self, T, gate_up, activation, size, weight, s):
         s.x.value = _activated_by_block(self._config, gate_up.take())
@@ -201,7 +203,20 @@ class FloatStages:
 
     def norm_gated(self, T, x, gain, sizes, out):
         gates = x.take()[:, self._config.delta_net.channels :]
-        out.value = gated_norm(out.take(), gates, self._source.vector(gain), sizes.state_norm_eps)
+        normed = head_norm(out.take(), self._source.vector(gain), sizes.state_norm_eps)
+        out.value = normed * gates * sigmoid(gates)
+
+    def channel_factors(self, T, gates, log_decay, bias, x, sizes, decays, factors):
+        steps = np.logaddexp(np.float32(0), decays.take() + self._source.vector(bias))
+        speed = np.repeat(np.exp(self._source.vector(log_decay)), sizes.key_dim)
+        factors.value = np.exp(-speed * steps), sizes.rate_scale * sigmoid(gates.take())
+
+    def channel_rule(self, batch, x, decays, factors, layer, sizes, out):
+        self.delta_rule(batch, x, factors, layer, sizes, out)
+
+    def norm_sigmoid(self, T, gates, gain, sizes, out):
+        normed = head_norm(out.take(), self._source.vector(gain), sizes.state_norm_eps)
+        out.value = normed * sigmoid(gates.take())
 
     def step_factors(self, T, steps, log_decay, bias, limits, sizes, factors):
         found = np.logaddexp(np.float32(0), steps.take() + self._source.vector(bias)).clip(*limits)
@@ -233,9 +248,10 @@ class FloatStages:
         count = self._config.experts.num_experts
         e.chosen.value, e.weights.value = _choices(e.logits.value[:, :count], self._config.experts)
 
-    def choose_scored(self, T, bias, sizes, e):
-        experts, scores = self._config.experts, sigmoid(e.logits.value)
-        wanted = scores + self._source.vector(bias)
+    def choose_scored(self, T, routing, sizes, e):
+        experts, logits = self._config.experts, e.logits.value
+        scores = sigmoid(logits) if experts.sigmoid else _shares(logits)
+        wanted = scores + self._source.vector(routing.bias)
         if experts.n_group > 1:
             groups = np.sort(wanted.reshape(T, experts.n_group, -1), axis=2)[:, :, -2:].sum(axis=2)
             ranks = np.argsort(np.argsort(-groups, axis=1, kind="stable"), axis=1)
@@ -315,6 +331,12 @@ def _choices(logits: Floats, experts: Experts) -> tuple[NDArray[np.intp], Floats
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
     weights = np.take_along_axis(powers, chosen, axis=1)
     return chosen, weights / (weights if experts.norm_topk_prob else powers).sum(axis=1, keepdims=True)
+
+
+def _shares(logits: Floats) -> Floats:
+    """Return the probabilities of a softmax over the last axis."""
+    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
 
 
 def _activated_by_block(config: ModelConfig, inner: Floats) -> Floats:

@@ -34,6 +34,7 @@ BEFORE = {
     "wide_query_proj": "input_layernorm",
     "conv_in_proj": "input_layernorm",
     "delta_in_proj": "input_layernorm",
+    "delta_low_proj": "input_layernorm",
     GATES: "input_layernorm",
     "mamba_in_proj": "input_layernorm",
     STEPS: "input_layernorm",

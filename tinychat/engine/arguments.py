@@ -40,7 +40,7 @@ class ExpertMlp(NamedTuple):
 
     post_attention_layernorm: Any
     router: Any
-    routing: Any  # `SoftmaxRouter`, `ScaledRouter` or `SigmoidRouter`
+    routing: Any  # `SoftmaxRouter`, `ScaledRouter`, `SigmoidRouter` or `BiasedRouter`
     gate_up_proj: Any  # of all experts
     activation: Any
     down_proj: Any  # of all experts
@@ -94,14 +94,14 @@ class VariedAttention(NamedTuple):
 
 
 class OwnKeys(NamedTuple):
-    """What gives a layer queries, and keys and values of its own."""
+    """Parameters of a layer with queries, and with keys and values of its own."""
 
     qkv_proj: Any
     k_norm: Any  # gains float32 [d]
 
 
 class OthersKeys(NamedTuple):
-    """What gives a layer queries that meet the keys of another."""
+    """Parameters of a layer with queries that meet the keys of another layer."""
 
     q_proj: Any
 
@@ -118,7 +118,7 @@ class LatentAttention(NamedTuple):
 
 
 class ShortConvolution(NamedTuple):
-    """A short convolution in attention's place (`kernels.short_convolution`)."""
+    """A short convolution instead of attention (`kernels.short_convolution`)."""
 
     input_layernorm: Any
     in_proj: Any
@@ -127,7 +127,7 @@ class ShortConvolution(NamedTuple):
 
 
 class DeltaLayer(NamedTuple):
-    """Gated DeltaNet in attention's place (`kernels.delta_net`)."""
+    """Gated DeltaNet instead of attention (`kernels.delta_net`)."""
 
     input_layernorm: Any
     gates_proj: Any  # float32
@@ -141,8 +141,26 @@ class DeltaLayer(NamedTuple):
     layer: np.ndarray  # int64: among those with a state
 
 
+class ChannelDeltaLayer(NamedTuple):
+    """Kimi Delta Attention in attention's place (`kernels.channel_delta`)."""
+
+    input_layernorm: Any
+    gates_proj: Any  # float32: of the vector that decays are of, and of rates
+    decay_proj: Any  # float32
+    low_proj: Any  # of the vector that gates of the output are of
+    gate_proj: Any
+    in_proj: Any
+    taps: Any  # float32 [K * channels]
+    taps_bias: Any  # float32 [0]
+    log_decay: Any  # float32 [H]
+    bias: Any  # float32 [H dk]
+    norm: Any  # float32 [dv], gains
+    out_proj: Any
+    layer: np.ndarray  # int64: among those with a state
+
+
 class MambaLayer(NamedTuple):
-    """Mamba-2 in attention's place (`kernels.mamba`)."""
+    """Mamba-2 instead of attention (`kernels.mamba`)."""
 
     input_layernorm: Any
     steps_proj: Any  # float32
@@ -156,6 +174,13 @@ class MambaLayer(NamedTuple):
     norm: Any  # float32 [H P], gains, or `NoNorm`
     out_proj: Any
     layer: np.ndarray  # int64: among those with a state
+
+
+class MambaBeside(NamedTuple):
+    """Attention and Mamba-2 that read the same input."""
+
+    attention: Attention
+    mamba: MambaLayer
 
 
 class DraftInput(NamedTuple):
@@ -254,7 +279,7 @@ class Scratch(NamedTuple):
     hidden: np.ndarray  # float32 [C, D]: the residual stream
     # float32 [C, D]: of the rows whose logits are wanted; before, the hidden states that a draft head reads
     last_hidden: np.ndarray
-    qkv: np.ndarray  # float32 [C, (H + 2 G) d + slack], or what stands in the place of queries, keys and values
+    qkv: np.ndarray  # float32 [C, (H + 2 G) d + slack], or the inputs of the part that replaces attention
     attended: np.ndarray  # float32 [C, H d]
     gate_up: np.ndarray  # float32 [C, 2 F + slack]
     branch: np.ndarray  # float32 [C, D]: what is normed before it is added to the residual stream; [0, 0] without that
@@ -267,7 +292,7 @@ class Scratch(NamedTuple):
 
 
 def scratch_of(new: Callable[[], Any]) -> Any:
-    """Return scratch with a new object in the place of each array, for a forward pass in Python."""
+    """Return scratch with a new object instead of each array, for a forward pass in Python."""
 
     def with_floats(kind: Any) -> Any:
         floats = FloatScratch._make([new() for _ in FloatScratch._fields])

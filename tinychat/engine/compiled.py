@@ -1,9 +1,10 @@
-"""`engine.forward` compiled: its Python with kernels in the place of stages, and the loop that its threads run."""
+"""`engine.forward` compiled: its Python with kernels for stages, and the loop that its threads run."""
 
 from functools import wraps
 from types import FunctionType
 
 from tinychat.engine import forward as wiring
+from tinychat.engine import mlps
 from tinychat.engine.wiring import ByKind, Compiled
 from tinychat.kernels.compile_queue import deferred_by_type
 from tinychat.kernels.jit import entry_point, inline
@@ -13,11 +14,12 @@ from tinychat.kernels.team_queue import Team
 
 
 def compiled_names():
-    """Return the compiled functions of the names of `engine.forward`.
+    """Return the compiled functions of the names of `engine.forward` and `engine.mlps`.
 
     Plain functions are written into their callers. Those by kind are compiled by themselves, for the types that occur.
     """
-    names = dict(vars(wiring))
+    written = {**vars(mlps), **vars(wiring)}
+    names = dict(written)
 
     def with_kernels(function, own_names):
         same = FunctionType(function.__code__, names | own_names, function.__name__)
@@ -32,7 +34,7 @@ def compiled_names():
 
         return deferred_by_type(choose, with_kernels(by_kind.function, {}))
 
-    for name, value in vars(wiring).items():
+    for name, value in written.items():
         if isinstance(value, Compiled):
             names[name] = value.kernel()
         elif isinstance(value, ByKind):

@@ -18,6 +18,7 @@ from tinychat.engine.hidden_states import States, normed_states
 from tinychat.engine.parameters import LOG2_E, bind_parameters, dims_of
 from tinychat.engine.scheduled_chunk import ScheduledChunk
 from tinychat.engine.scratch import allocate_attention, allocate_batch, allocate_scratch
+from tinychat.engine.share import ALL, ProcessorShare
 from tinychat.engine.thread_count import ThreadCount
 from tinychat.engine.workers import Workers
 from tinychat.errors import SettingError
@@ -49,11 +50,18 @@ class Engine:
     Made once for a model. What belongs to one conversation, the keys and values of its tokens, is a `Sequence`; any
     number of them share the weights, the threads, the scratch and the block pool. It runs on up to `threads` threads,
     and no fewer than `fewest_threads` where other programs hold the cores; the result does not depend on that. `kv` is
-    the type of caches, `cache_memory` the most bytes for all of them: see `BlockPool`.
+    the type of caches, `cache_memory` the most bytes for all of them: see `BlockPool`. It takes `share`, a percentage,
+    of the cores' time: see `ProcessorShare`.
     """
 
     def __init__(
-        self, folder: ModelFolder, threads: int, kv: str, fewest_threads: int = 1, cache_memory: int | None = None
+        self,
+        folder: ModelFolder,
+        threads: int,
+        kv: str,
+        fewest_threads: int = 1,
+        cache_memory: int | None = None,
+        share: int = ALL,
     ) -> None:
         config, quantization = folder.config, folder.quantization
         self.config = config
@@ -82,6 +90,7 @@ class Engine:
         self._memory: tuple[NDArray[np.int64], ...] = (self._pointers[:0], self._pointers[:0])  # those in use
         self.forward_pass: ForwardPass = ForwardPass(arguments)
         self._workers = Workers(self.forward_pass, ThreadCount(fewest_threads, threads), (self._pointers,))
+        self.take_share(share)
 
     @property
     def trained_length(self) -> int:
@@ -93,9 +102,15 @@ class Engine:
         """Fingerprint of the model's files and the compiled code, on which keys and values depend."""
         return f"{sources_digest()} {model_fingerprint(self._folder.path)}"
 
+    def take_share(self, percent: int) -> None:
+        """Take at most this share of the cores' time from the next step on."""
+        self.share = ProcessorShare(percent)
+        self._workers.limit(self.share.threads)
+
     def changed(self, kv: str, threads: int) -> "Engine":
         """Return an engine of the same weights with another type of caches or number of threads, not compiled yet."""
-        return Engine(self._folder, threads, kv, min(self._fewest_threads, threads), self._cache_memory)
+        fewest = min(self._fewest_threads, threads)
+        return Engine(self._folder, threads, kv, fewest, self._cache_memory, self.share.percent)
 
     def run(self, spans: SequenceOf[ScheduledChunk], out: Logits | None = None) -> list[Logits]:
         """Run ids of sequences, up to `chunk_size` in all, after those in their caches; append them.
@@ -123,6 +138,7 @@ class Engine:
         """
         # From here on, what is checked is what runs.
         spans = [span.exact() for span in spans]
+        self.share.wait()
         # Nobody else may move the blocks of the cache meanwhile, and steps take turns.
         with self.pool.lock:
             self._check(spans)
@@ -141,6 +157,7 @@ class Engine:
             For each span, behind the last norm; no logits are computed.
         """
         spans = [span.exact()._replace(outputs=0) for span in spans]
+        self.share.wait()
         with self.pool.lock:
             self._check(spans)
             self._append(spans, self.new_logits(0))
@@ -163,7 +180,9 @@ class Engine:
     def draft_head(self) -> "Engine | None":
         """The engine of the model's draft head, not compiled yet; None without one."""
         head = open_head(self._folder)
-        return Engine(head, self.threads, self.kv, self._fewest_threads, self._cache_memory) if head else None
+        if head is None:
+            return None
+        return Engine(head, self.threads, self.kv, self._fewest_threads, self._cache_memory, self.share.percent)
 
     def _append(self, spans: SequenceOf[ScheduledChunk], logits: Logits) -> None:
         """Run a step that was checked, and append its ids to the caches."""
@@ -171,6 +190,7 @@ class Engine:
             span.cache.make_room(len(span.ids))
         states = self._begin_states(spans)
         self._workers.run(*self._post(spans, logits), states)
+        self.share.note()
         for span in spans:
             span.cache.append(span.ids, span.sequence_length)
 

@@ -1,8 +1,8 @@
-"""The decoder's forward pass: token ids in, logits out. The only place that says how a layer is wired.
+"""The decoder's forward pass: token ids in, logits out. This and `engine.mlps` alone say how a layer is wired.
 
 It reads like the paper: embedding, then for each layer attention and MLP, each behind a norm and added to the
 residual stream, then the last norm and the output matrix. What only some families have is a kind of its own: a norm
-that is not there (`NoNorm`), a short convolution or a state in attention's place, an MLP without a gate, beside
+that is not there (`NoNorm`), a short convolution or a state instead of attention, an MLP without a gate, beside
 attention or of experts, numbers without a cap. A function that depends on a kind is `by_kind`: its own body is the
 common case, which `where` replaces; or it does nothing `unless` the model has a part. Of what it does not have nothing
 is compiled.
@@ -14,59 +14,39 @@ does its share of each stage; a stage ends when all threads have done theirs, so
 Three kinds of arrays stay apart: parameters (never written), scratch (allocated once), cache.
 """
 
-from tinychat.engine.arguments import (
-    DeltaLayer,
-    DraftInput,
-    ExpertMlp,
-    GatedAttention,
-    LatentAttention,
-    MambaLayer,
-    MixedMlp,
-    OthersKeys,
-    ParallelMlp,
-    PlainMlp,
-    ShortConvolution,
-    VariedAttention,
-)
+from tinychat.engine import arguments
+from tinychat.engine.mlps import add_branch, begin_parallel, run_mlp
 from tinychat.engine.stages import (
-    add_normed,
     add_positions,
-    add_routed,
     attend,
     cap_rows,
-    choose_experts,
-    choose_scored,
-    clear_rows,
+    channel_factors,
+    channel_rule,
     convolve,
     delta_factors,
     delta_rule,
     embed,
     gate_attended,
-    group_rows,
     head,
     layer_cache,
     layer_of,
     linear,
     linear_heads,
-    linear_routed,
     narrow_cache,
     norm_gated,
     norm_groups,
     norm_latents,
     norm_rows,
+    norm_sigmoid,
     norm_values,
     norm_width,
     pick_rows,
-    quantize_activated,
     quantize_gated,
     quantize_latents,
     quantize_normed,
     quantize_plain,
-    quantize_routed,
-    quantize_routed_gated,
     rope_append,
     rotate_queries,
-    scale_choices,
     scale_rows,
     scan_steps,
     short_convolution,
@@ -83,9 +63,6 @@ from tinychat.kernels.variants import (
     NoInputs,
     NoNorm,
     NoPositions,
-    NoShared,
-    ScaledRouter,
-    SigmoidRouter,
     Unchanged,
 )
 from tinychat.kernels.weights import ADD, STORE, PerLayer
@@ -109,7 +86,7 @@ def embed_ids(team, p, sizes, s, batch):
 
 
 def run_layer(team, w, inputs, sizes, cache, s, attention, batch):
-    """Add to the residual stream what attention gives, or what stands in its place, and then what the MLP gives."""
+    """Add the output of attention, or of the part that replaces it, to the residual stream, and then the MLP's."""
     T = batch.counts[0]
     begin_parallel(team, T, w.mlp, sizes, s)
     run_mixer(team, T, w.mixer, sizes, layer_cache(cache, w.cache_layer), s, attention, batch)
@@ -138,7 +115,7 @@ def norm_embedding(team, T, norm, sizes, s):
     norm_rows(team, T, norm, sizes, s.hidden)
 
 
-@norm_embedding.where(norm=DraftInput)
+@norm_embedding.where(norm=arguments.DraftInput)
 def _(team, T, norm, sizes, s):
     quantize_normed(team, T, s.hidden, norm.embedding_norm, sizes, norm.embedding_proj, s)
     linear(team, T, norm.embedding_proj, s, s.hidden, STORE)
@@ -165,7 +142,7 @@ def run_mixer(team, T, w, sizes, kv, s, attention, batch):
     add_branch(team, T, w.o_proj, w.post_self_attn_layernorm, sizes, s)
 
 
-@run_mixer.where(w=ShortConvolution)
+@run_mixer.where(w=arguments.ShortConvolution)
 def _(team, T, w, sizes, kv, s, attention, batch):
     quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.in_proj, s)
     linear(team, T, w.in_proj, s, s.qkv, STORE)
@@ -174,7 +151,7 @@ def _(team, T, w, sizes, kv, s, attention, batch):
     linear(team, T, w.out_proj, s, s.hidden, ADD)
 
 
-@run_mixer.where(w=GatedAttention)
+@run_mixer.where(w=arguments.GatedAttention)
 def _(team, T, w, sizes, kv, s, attention, batch):
     a = w.attention
     quantize_normed(team, T, s.hidden, a.input_layernorm, sizes, a.qkv_proj, s)
@@ -187,7 +164,7 @@ def _(team, T, w, sizes, kv, s, attention, batch):
     linear(team, T, a.o_proj, s, s.hidden, ADD)
 
 
-@run_mixer.where(w=LatentAttention)
+@run_mixer.where(w=arguments.LatentAttention)
 def _(team, T, w, sizes, kv, s, attention, batch):
     a = w.attention
     quantize_normed(team, T, s.hidden, a.input_layernorm, sizes, a.qkv_proj, s)
@@ -216,7 +193,7 @@ def _(team, T, w, q_proj, sizes, s):
     split_queries(team, T, s.latents.down, sizes, w.k_proj, s, s.qkv)
 
 
-@run_mixer.where(w=DeltaLayer)
+@run_mixer.where(w=arguments.DeltaLayer)
 def _(team, T, w, sizes, kv, s, attention, batch):
     quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.gates_proj, s.states.inputs)
     linear(team, T, w.gates_proj, s.states.inputs, s.states.gates, STORE)
@@ -230,8 +207,44 @@ def _(team, T, w, sizes, kv, s, attention, batch):
     linear(team, T, w.out_proj, s, s.hidden, ADD)
 
 
-@run_mixer.where(w=MambaLayer)
+@run_mixer.where(w=arguments.ChannelDeltaLayer)
 def _(team, T, w, sizes, kv, s, attention, batch):
+    quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.gates_proj, s.states.inputs)
+    linear(team, T, w.gates_proj, s.states.inputs, s.states.gates, STORE)
+    quantize_plain(team, T, s.states.gates, w.decay_proj, s.states.inputs)
+    linear(team, T, w.decay_proj, s.states.inputs, s.states.decays, STORE)
+    quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.low_proj, s)
+    linear(team, T, w.low_proj, s, s.states.low, STORE)
+    quantize_plain(team, T, s.states.low, w.gate_proj, s)
+    linear(team, T, w.gate_proj, s, s.states.heads, STORE)
+    quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.in_proj, s)
+    linear(team, T, w.in_proj, s, s.qkv, STORE)
+    convolve(team, batch, s.qkv, w.taps, w.taps_bias, w.layer, sizes)
+    channel_factors(team, T, s.states.gates, w.log_decay, w.bias, s.qkv, sizes, s.states.decays, s.states.factors)
+    channel_rule(team, batch, s.qkv, s.states.decays, s.states.factors, w.layer, sizes, s.states.out)
+    norm_sigmoid(team, T, s.states.heads, w.norm, sizes, s.states.out)
+    quantize_plain(team, T, s.states.out, w.out_proj, s)
+    linear(team, T, w.out_proj, s, s.hidden, ADD)
+
+
+@run_mixer.where(w=arguments.MambaLayer)
+def _(team, T, w, sizes, kv, s, attention, batch):
+    run_scan(team, T, w, sizes, s, batch)
+    quantize_plain(team, T, s.states.out, w.out_proj, s)
+    linear(team, T, w.out_proj, s, s.hidden, ADD)
+
+
+@run_mixer.where(w=arguments.MambaBeside)
+def _(team, T, w, sizes, kv, s, attention, batch):
+    run_scan(team, T, w.mamba, sizes, s, batch)
+    run_mixer(team, T, w.attention, sizes, kv, s, attention, batch)
+    quantize_plain(team, T, s.states.out, w.mamba.out_proj, s)
+    linear(team, T, w.mamba.out_proj, s, s.hidden, ADD)
+
+
+@by_kind
+def run_scan(team, T, w, sizes, s, batch):
+    """Run Mamba-2 up to its last linear."""
     quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.steps_proj, s.states.inputs)
     linear(team, T, w.steps_proj, s.states.inputs, s.states.gates, STORE)
     quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.in_proj, s)
@@ -239,12 +252,16 @@ def _(team, T, w, sizes, kv, s, attention, batch):
     convolve(team, batch, s.qkv, w.taps, w.taps_bias, w.layer, sizes)
     step_factors(team, T, s.states.gates, w.log_decay, w.bias, w.limits, sizes, s.states.factors)
     scan_steps(team, batch, s.qkv, s.states.factors, w.skip, w.layer, sizes, s.states.out)
-    norm_groups(team, T, w.norm, sizes, s.states.out)
-    quantize_plain(team, T, s.states.out, w.out_proj, s)
-    linear(team, T, w.out_proj, s, s.hidden, ADD)
+    norm_scanned(team, T, w.norm, sizes, s.states.out)
 
 
-@run_mixer.where(w=VariedAttention)
+@unless(norm=NoNorm)
+def norm_scanned(team, T, norm, sizes, out):
+    """Norm what Mamba-2's gates let through."""
+    norm_groups(team, T, norm, sizes, out)
+
+
+@run_mixer.where(w=arguments.VariedAttention)
 def _(team, T, w, sizes, kv, s, attention, batch):
     begin_attention(team, T, w.keys, w, sizes, kv, s, batch)
     attend(team, batch, s.qkv, sizes, w.window, w.scoring, kv, attention, s.attended)
@@ -269,7 +286,7 @@ def begin_attention(team, T, keys, w, sizes, kv, s, batch):
     rope_append(team, T, batch, s.qkv, w.q_norm, keys.k_norm, w.angles, w.rotary_dim, sizes, kv)
 
 
-@begin_attention.where(keys=OthersKeys)
+@begin_attention.where(keys=arguments.OthersKeys)
 def _(team, T, keys, w, sizes, kv, s, batch):
     quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, keys.q_proj, s)
     linear(team, T, keys.q_proj, s, s.qkv, STORE)
@@ -288,133 +305,6 @@ def _(team, T, keys, w, sizes, kv, s, batch):
 def norm_queries_keys(team, T, qkv, norm, sizes):
     """Norm queries and keys over all heads."""
     norm_width(team, T, qkv, norm, sizes)
-
-
-@by_kind
-def add_branch(team, T, weight, norm, sizes, s):
-    """Apply the last linear of attention or MLP, and add what it gives, normed, to the residual stream."""
-    linear(team, T, weight, s, s.branch, STORE)
-    add_normed(team, T, s.branch, norm, sizes, s.hidden)
-
-
-@add_branch.where(norm=NoNorm)
-def _(team, T, weight, norm, sizes, s):
-    linear(team, T, weight, s, s.hidden, ADD)
-
-
-@by_kind
-def begin_mlp(team, T, mlp, sizes, s):
-    """Run an MLP's norm and first linear."""
-    quantize_normed(team, T, s.hidden, mlp.post_attention_layernorm, sizes, mlp.gate_up_proj, s)
-    linear(team, T, mlp.gate_up_proj, s, s.gate_up, STORE)
-
-
-@begin_mlp.where(mlp=PlainMlp)
-def _(team, T, mlp, sizes, s):
-    quantize_normed(team, T, s.hidden, mlp.post_attention_layernorm, sizes, mlp.up_proj, s)
-    linear(team, T, mlp.up_proj, s, s.gate_up, STORE)
-
-
-@by_kind
-def end_mlp(team, T, mlp, sizes, s):
-    """Run an MLP's activation and last linear, and add the result to the residual stream."""
-    quantize_gated(team, T, s.gate_up, mlp.activation, mlp.size, mlp.down_proj, s)
-    add_branch(team, T, mlp.down_proj, mlp.post_mlp_layernorm, sizes, s)
-
-
-@end_mlp.where(mlp=PlainMlp)
-def _(team, T, mlp, sizes, s):
-    quantize_activated(team, T, s.gate_up, mlp.activation, sizes, mlp.down_proj, s)
-    add_branch(team, T, mlp.down_proj, mlp.post_mlp_layernorm, sizes, s)
-
-
-@by_kind
-def begin_parallel(team, T, mlp, sizes, s):
-    """Begin an MLP that stands beside attention, before attention changes the residual stream."""
-
-
-@begin_parallel.where(mlp=ParallelMlp)
-def _(team, T, mlp, sizes, s):
-    begin_mlp(team, T, mlp.mlp, sizes, s)
-
-
-@by_kind
-def run_mlp(team, T, mlp, sizes, s):
-    """Run an MLP, or what remains of it."""
-    begin_mlp(team, T, mlp, sizes, s)
-    end_mlp(team, T, mlp, sizes, s)
-
-
-@run_mlp.where(mlp=ParallelMlp)
-def _(team, T, mlp, sizes, s):
-    end_mlp(team, T, mlp.mlp, sizes, s)
-
-
-@run_mlp.where(mlp=PerLayer)
-def _(team, T, mlp, sizes, s):
-    if mlp.indices >= 0:
-        run_mlp(team, T, mlp.first, sizes, s)
-    else:
-        run_mlp(team, T, mlp.second, sizes, s)
-
-
-@run_mlp.where(mlp=ExpertMlp)
-def _(team, T, mlp, sizes, s):
-    run_experts(team, T, mlp, mlp.post_attention_layernorm, s.hidden, sizes, s)
-
-
-@run_mlp.where(mlp=MixedMlp)
-def _(team, T, mlp, sizes, s):
-    begin_mlp(team, T, mlp.mlp, sizes, s)
-    quantize_gated(team, T, s.gate_up, mlp.mlp.activation, mlp.mlp.size, mlp.mlp.down_proj, s)
-    linear(team, T, mlp.mlp.down_proj, s, s.branch, STORE)
-    norm_rows(team, T, mlp.mlp.post_mlp_layernorm, sizes, s.branch)
-    clear_rows(team, T, s.hidden, s.last_hidden)
-    run_experts(team, T, mlp.experts, mlp.router_norm, s.last_hidden, sizes, s)
-    add_normed(team, T, s.last_hidden, mlp.experts_norm, sizes, s.branch)
-    add_normed(team, T, s.branch, mlp.norm, sizes, s.hidden)
-
-
-@by_kind
-def run_experts(team, T, mlp, router_norm, out, sizes, s):
-    """Add to rows what the experts give that the router chooses."""
-    shared, e = sizes.shared_intermediate_size > 0, s.experts
-    quantize_normed(team, T, s.hidden, router_norm, sizes, mlp.router, e.routing)
-    linear(team, T, mlp.router, e.routing, e.logits, STORE)
-    route(team, T, mlp.routing, sizes, e)
-    group_rows(team, T, e)
-    run_shared(team, T, mlp, mlp.shared, sizes, s)
-    quantize_routed(team, T, s.hidden, mlp.post_attention_layernorm, sizes, mlp.gate_up_proj, s.rows, e)
-    linear_routed(team, mlp.gate_up_proj, e.gate_up, s.tiles, e)
-    quantize_routed_gated(team, T, mlp.activation, sizes.expert_intermediate_size, mlp.down_proj, s.rows, e)
-    linear_routed(team, mlp.down_proj, e.down, s.tiles, e)
-    add_routed(team, T, shared, s.branch, out, e)
-
-
-@by_kind
-def route(team, T, routing, sizes, e):
-    """Choose the experts of each token, by probabilities that sum up to 1."""
-    choose_experts(team, T, sizes, e)
-
-
-@route.where(routing=SigmoidRouter)
-def _(team, T, routing, sizes, e):
-    choose_scored(team, T, routing.bias, sizes, e)
-
-
-@route.where(routing=ScaledRouter)
-def _(team, T, routing, sizes, e):
-    choose_experts(team, T, sizes, e)
-    scale_choices(team, T, routing.scale, e)
-
-
-@unless(shared=NoShared)
-def run_shared(team, T, mlp, shared, sizes, s):
-    """Run the expert that all tokens pass; leave what it gives in `s.branch`."""
-    quantize_normed(team, T, s.hidden, mlp.post_attention_layernorm, sizes, shared.gate_up_proj, s)
-    linear(team, T, shared.gate_up_proj, s, s.gate_up, STORE)
-    quantize_gated(team, T, s.gate_up, mlp.activation, sizes.shared_intermediate_size, shared.down_proj, s)
-    linear(team, T, shared.down_proj, s, s.branch, STORE)
 
 
 @unless(end=NoEnd)

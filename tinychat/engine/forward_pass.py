@@ -23,12 +23,12 @@ class ForwardPass:
         self.code_name: str = code_name("worker_loop", type_name(arguments))
         self._entry_point: EntryPoint | None = None
 
-    def __call__(self, thread: int, threads: int, queue: NDArray[np.int64], places: NDArray[np.int64]) -> bool:
+    def __call__(self, thread: int, threads: int, queue: NDArray[np.int64], pointers: NDArray[np.int64]) -> bool:
         """Do a share of a batch: see `engine.compiled.worker_loop`. Compiles if nobody has called `prepare`."""
         if self._entry_point is None:
             self.prepare()
         assert self._entry_point is not None
-        return self._entry_point(thread, threads, queue, places)
+        return self._entry_point(thread, threads, queue, pointers)
 
     def prepare(self, threads: int = 1, progress: Callable[[int, int], None] | None = None) -> None:
         """Load the function, or compile it, in up to `threads` processes.

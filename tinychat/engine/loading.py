@@ -32,6 +32,7 @@ def load_engine(
     fewest_threads: int = 1,
     kv: str | None = None,
     cache_memory: int | None = None,
+    share: int = 100,
     progress: Callable[[int, int], None] | None = None,
 ) -> "Engine":
     """Open a model folder, and compile the kernels if this machine has not done so yet.
@@ -54,6 +55,6 @@ def load_engine(
     cores = available_cores()
     threads = default_threads() if threads is None else min(threads, cores)
     kv = kv or default_kv(opened.config, opened.quantization)
-    engine = Engine(opened, threads, kv, min(fewest_threads, threads), cache_memory)
+    engine = Engine(opened, threads, kv, min(fewest_threads, threads), cache_memory, share)
     engine.compile(progress)
     return engine

@@ -1,4 +1,4 @@
-"""Names of a model's tensors in the place of arrays: what calibration and counting run the forward pass with."""
+"""Names of a model's tensors instead of arrays: what calibration and counting run the forward pass with."""
 
 from __future__ import annotations
 

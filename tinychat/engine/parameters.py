@@ -7,6 +7,7 @@ import numpy as np
 
 from tinychat.engine.arguments import (
     Attention,
+    ChannelDeltaLayer,
     DeltaLayer,
     DraftInput,
     ExpertMlp,
@@ -17,6 +18,7 @@ from tinychat.engine.arguments import (
     LayerEnd,
     LayerInput,
     LayerInputs,
+    MambaBeside,
     MambaLayer,
     MixedMlp,
     ModelDims,
@@ -34,6 +36,7 @@ from tinychat.kernels.buffers import NoLatents
 from tinychat.kernels.variants import (
     Alibi,
     AttentionSink,
+    BiasedRouter,
     ClampedSwiglu,
     Gelu,
     GeluTanh,
@@ -58,7 +61,7 @@ from tinychat.kernels.variants import (
 from tinychat.kernels.weights import Float32Weight, Int4Weight, Int8Weight, PerLayer, SplitWeight
 from tinychat.models.architectures import norms
 from tinychat.models.config import ModelConfig
-from tinychat.models.delta_net import GATES
+from tinychat.models.delta_net import DECAYS, GATES, DeltaNet
 from tinychat.models.draft_head import INPUT_NORMS, INPUTS
 from tinychat.models.experts import ROUTER, Experts
 from tinychat.models.folder import ModelFolder
@@ -196,7 +199,7 @@ def _layer_end(config: ModelConfig, tensors: Tensors) -> LayerEnd | NoEnd:
 
 
 def _mixer(config: ModelConfig, tensors: Tensors) -> Any:
-    """Return what mixes positions, of all layers."""
+    """Return the parameters of attention, or of the part that replaces it, of all layers."""
     L = config.num_hidden_layers
     if (varied := config.varied) is not None:
         narrow, wide = (
@@ -204,6 +207,10 @@ def _mixer(config: ModelConfig, tensors: Tensors) -> Any:
             for layers, kind in ((varied.narrow, ""), (varied.wide, "wide_"))
         )
         return _per_layer(L, varied.narrow, narrow, wide)
+    if config.mamba and config.mamba.beside_attention:
+        attention = _attention(config, tensors)
+        assert isinstance(attention, Attention)
+        return MambaBeside(attention, _mamba(config.mamba, tensors))
     return _per_layer(L, config.attention_layers, _attention(config, tensors), _other_mixer(config, tensors))
 
 
@@ -280,23 +287,12 @@ def _scoring(config: ModelConfig, tensors: Tensors) -> Any:
     return Unchanged()
 
 
-def _other_mixer(config: ModelConfig, tensors: Tensors) -> ShortConvolution | DeltaLayer | MambaLayer | None:
-    """Return what stands in attention's place, stacked over the layers that have it."""
+def _other_mixer(config: ModelConfig, tensors: Tensors) -> Any:
+    """Return the parameters of the part that replaces attention, by the layers that have it; None without any."""
     if config.mamba is not None:
         return _mamba(config.mamba, tensors)
-    if (net := config.delta_net) is not None:
-        return DeltaLayer(
-            tensors.norm("input_layernorm", net.layers),
-            tensors.weight(GATES),
-            tensors.weight("delta_in_proj"),
-            tensors.by_tap("delta_taps", net.channels),
-            np.zeros((len(net.layers), 0), np.float32),
-            tensors.vectors("delta_A_log"),
-            tensors.vectors("delta_dt_bias"),
-            tensors.vectors("delta_norm"),
-            tensors.weight("delta_out_proj"),
-            np.arange(len(net.layers)),
-        )
+    if config.delta_net is not None:
+        return _delta_net(config.delta_net, tensors)
     if not config.conv_layers:
         return None
     return ShortConvolution(
@@ -305,6 +301,24 @@ def _other_mixer(config: ModelConfig, tensors: Tensors) -> ShortConvolution | De
         tensors.vectors("conv_taps"),
         tensors.weight("conv_out_proj"),
     )
+
+
+def _delta_net(net: DeltaNet, tensors: Tensors) -> DeltaLayer | ChannelDeltaLayer:
+    norm, gates = tensors.norm("input_layernorm", net.layers), tensors.weight(GATES)
+    others = (
+        tensors.weight("delta_in_proj"),
+        tensors.by_tap("delta_taps", net.channels),
+        np.zeros((len(net.layers), 0), np.float32),
+        tensors.vectors("delta_A_log"),
+        tensors.vectors("delta_dt_bias"),
+        tensors.vectors("delta_norm"),
+        tensors.weight("delta_out_proj"),
+        np.arange(len(net.layers)),
+    )
+    if not net.by_channel:
+        return DeltaLayer(norm, gates, *others)
+    decays, low, of_output = map(tensors.weight, (DECAYS, "delta_low_proj", "delta_gate_proj"))
+    return ChannelDeltaLayer(norm, gates, decays, low, of_output, *others)
 
 
 def _mamba(net: Mamba, tensors: Tensors) -> MambaLayer:
@@ -319,7 +333,7 @@ def _mamba(net: Mamba, tensors: Tensors) -> MambaLayer:
         tensors.vectors("mamba_dt_bias"),
         np.tile(np.array(net.step_limits, np.float32), (count, 1)),
         tensors.vectors("mamba_D"),
-        tensors.vectors("mamba_norm"),
+        tensors.vectors("mamba_norm") if net.normed else NoNorm(),
         tensors.weight("mamba_out_proj"),
         np.arange(count),
     )
@@ -380,12 +394,18 @@ def _expert_mlp(config: ModelConfig, tensors: Tensors, experts: Experts) -> Expe
     return ExpertMlp(
         tensors.norm("post_attention_layernorm", experts.layers),
         tensors.weight(ROUTER),
-        SigmoidRouter(tensors.vectors("router_bias")) if experts.sigmoid else SoftmaxRouter(),
+        _routing(tensors, experts),
         tensors.weight("expert_gate_up_proj"),
         _activation(config, experts.layers),
         tensors.weight("expert_down_proj"),
         shared,
     )
+
+
+def _routing(tensors: Tensors, experts: Experts) -> SigmoidRouter | BiasedRouter | SoftmaxRouter:
+    if not experts.biased:
+        return SoftmaxRouter()
+    return (SigmoidRouter if experts.sigmoid else BiasedRouter)(tensors.vectors("router_bias"))
 
 
 def _activation(config: ModelConfig, layers: Sequence[int]) -> Any:

@@ -25,10 +25,10 @@ def passthrough_weight(folder: ModelFolder, name: str) -> Any:
         if stack:
             arrays = [array.reshape(*stack, len(array) // linear.shards, *array.shape[1:]) for array in arrays]
         return AFFINE[bits](*arrays, bias)
-    places = block_indices(passthrough.blocks(linear.rows))
+    indices = block_indices(passthrough.blocks(linear.rows))
     none = np.zeros(0, np.float32)
     four, eight = (AFFINE[bits](*arrays, none) for bits, arrays in parts.items())
-    return MixedWeight(places.reshape(*stack, -1), four, eight, bias)
+    return MixedWeight(indices.reshape(*stack, -1), four, eight, bias)
 
 
 def affine_arrays(tensors: dict[str, NDArray[Any]], name: str, bits: int) -> list[NDArray[Any]]:
@@ -41,7 +41,7 @@ def affine_arrays(tensors: dict[str, NDArray[Any]], name: str, bits: int) -> lis
 def block_indices(by_layer: list[list[int]]) -> NDArray[np.int32]:
     """Return `MixedWeight.indices` of blocks whose codes have 4 or 8 bits."""
     bits = np.array(by_layer)
-    flat, places = bits.reshape(-1), np.empty(bits.size, np.int32)
-    places[flat == 4] = np.arange((flat == 4).sum())
-    places[flat == 8] = -1 - np.arange((flat == 8).sum())
-    return places.reshape(bits.shape)
+    flat, indices = bits.reshape(-1), np.empty(bits.size, np.int32)
+    indices[flat == 4] = np.arange((flat == 4).sum())
+    indices[flat == 8] = -1 - np.arange((flat == 8).sum())
+    return indices.reshape(bits.shape)

@@ -78,10 +78,10 @@ def compile_for(config: ModelConfig, quantization: Quantization) -> None:
     }
     folder = ModelFolder(Path(), config, quantization, tensors)
     with ExitStack() as stack:
-        note, place = None, _note_of(config, quantization)
+        note, path = None, _note_of(config, quantization)
         with suppress(OSError):
-            if place is not None:
-                note = stack.enter_context(place.open("ab", buffering=0))
+            if path is not None:
+                note = stack.enter_context(path.open("ab", buffering=0))
                 # Until the file is closed, however this process ends.
                 try_lock(note.fileno())
         Engine(folder, available_cores(), default_kv(config, quantization)).compile()
@@ -92,9 +92,9 @@ def compile_for(config: ModelConfig, quantization: Quantization) -> None:
 
 def _is_begun(config: ModelConfig, quantization: Quantization) -> bool:
     """Return whether a process compiles for such a model, or has done so."""
-    place = _note_of(config, quantization)
+    path = _note_of(config, quantization)
     try:
-        with open(place or os.devnull, "rb+") as note:
+        with open(path or os.devnull, "rb+") as note:
             return not try_lock(note.fileno()) or note.read().startswith(_DONE)
     except OSError:
         return False

@@ -7,17 +7,20 @@ the bit (Zheng et al., 2023, https://arxiv.org/abs/2312.07104).
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 
 from tinychat.engine.ids import common_length
 from tinychat.kernels.sizes import BLOCK
 
 Ids = Sequence[int]
+_IDS = attrgetter("ids")
 
 
 class Node:
-    """One block and its tokens, with the children by their first token."""
+    """One block and its tokens, with the children in the order of theirs; none are the beginning of another's."""
 
     __slots__ = ("block", "children", "ids", "parent")
 
@@ -25,13 +28,23 @@ class Node:
         self.ids = ids
         self.block = block
         self.parent = parent
-        self.children: dict[int, list[Node]] = {}
+        self.children: list[Node] = []
 
     def common(self, ids: Ids) -> int:
         """Return how many leading ids are this block's."""
         if tuple(ids[: len(self.ids)]) == self.ids:
             return len(self.ids)
         return common_length(self.ids, ids)
+
+    def place(self, ids: tuple[int, ...]) -> int:
+        """Return the index at which a child of these ids is, or would be."""
+        return bisect_left(self.children, ids, key=_IDS)
+
+    def nearest(self, ids: tuple[int, ...]) -> Node | None:
+        """Return the child that has most of the leading ids: in their order it is beside them. None without any."""
+        at = self.place(ids)
+        best = max(self.children[max(0, at - 1) : at + 1], key=lambda child: child.common(ids), default=None)
+        return best if best is not None and best.common(ids) else None
 
 
 class PrefixIndex:
@@ -69,15 +82,16 @@ class PrefixIndex:
         added, known, replaced = [], [], []
         for index, block in enumerate(blocks):
             part = tuple(ids[index * BLOCK : (index + 1) * BLOCK])
-            siblings = node.children.get(part[0], [])
-            found = next((child for child in siblings if child.ids[: len(part)] == part), None)
+            at, siblings = node.place(part), node.children
+            found = siblings[at] if at < len(siblings) and siblings[at].ids[: len(part)] == part else None
             if found is None and block < 0:
                 break  # freed, and evicted since
             if found is None:
-                for shorter in [child for child in siblings if part[: len(child.ids)] == child.ids]:
-                    replaced += self._remove(shorter)
+                if at and part[: len(siblings[at - 1].ids)] == siblings[at - 1].ids:
+                    at -= 1
+                    replaced += self._remove(siblings[at])
                 found = Node(part, block, node)
-                node.children.setdefault(part[0], []).append(found)
+                siblings.insert(at, found)
                 added.append(block)
             elif found.block != block and block >= 0:
                 known.append((index, found.block))
@@ -118,9 +132,8 @@ class PrefixIndex:
     def _path(self, angles: int, ids: Ids) -> tuple[list[Node], int]:
         node, nodes, length = self._roots.get(angles), [], 0
         while node is not None and length < len(ids):
-            rest = ids[length : length + BLOCK]
-            children = node.children.get(rest[0], ())
-            best = max(children, key=lambda child: child.common(rest), default=None)
+            rest = tuple(ids[length : length + BLOCK])
+            best = node.nearest(rest)
             if best is None:
                 break
             nodes.append(best)
@@ -136,14 +149,11 @@ class PrefixIndex:
     def _remove(self, node: Node) -> list[int]:
         """Remove a node and all below it; return their blocks."""
         assert node.parent is not None
-        siblings = node.parent.children[node.ids[0]]
-        siblings.remove(node)
-        if not siblings:
-            del node.parent.children[node.ids[0]]
+        del node.parent.children[node.parent.place(node.ids)]
         gone, waiting = [], [node]
         while waiting:
             lost = waiting.pop()
             del self._nodes[lost]
             gone.append(lost.block)
-            waiting += (child for children in lost.children.values() for child in children)
+            waiting += lost.children
         return gone

@@ -19,6 +19,8 @@ PLAIN_INPUTS = {
     "q_b_proj": "quantize latents",
     "conv_out_proj": "quantize convolution",
     "delta_out_proj": "quantize states",
+    "delta_decay_proj": "quantize gates",
+    "delta_gate_proj": "quantize gates",
     "mamba_out_proj": "quantize states",
 }
 
@@ -248,6 +250,32 @@ def norm_gated(counter, T, x, gain, sizes, out):
     counter.note("gated norm", T * values * 3 * FLOAT, T * values * 5)
 
 
+@stage("channel_delta")
+def channel_factors(counter, T, gates, log_decay, bias, x, sizes, decays, factors):
+    """Write decays of channels, rates, and the factors of keys and queries."""
+    keys = sizes.key_heads * sizes.key_dim
+    decays.need(2 * keys)
+    factors.need(3 * sizes.key_heads)
+    counter.note("decays and rates", T * 5 * keys * FLOAT, T * 5 * keys)
+
+
+@stage("channel_delta")
+def channel_rule(counter, batch, x, decays, factors, layer, sizes, out):
+    """Scan the positions; the state is read once and written once for each sequence."""
+    T, values = counter.T, sizes.value_heads * sizes.value_dim
+    state = values * sizes.key_dim
+    x.need(padded(counter.config.recurrence.channels, LANES))
+    out.need(values)
+    counter.note("delta rule", (2 * state + T * 2 * values) * FLOAT, T * 4 * state)
+
+
+@stage("channel_delta")
+def norm_sigmoid(counter, T, gates, gain, sizes, out):
+    """Norm each head's result, and multiply it by its gate."""
+    values = sizes.value_heads * sizes.value_dim
+    counter.note("gated norm", T * values * 3 * FLOAT, T * values * 5)
+
+
 @stage("mamba")
 def step_factors(counter, T, steps, log_decay, bias, limits, sizes, factors):
     """Write decays and steps."""
@@ -305,8 +333,8 @@ def choose_experts(counter, T, sizes, e):
 
 
 @stage("experts")
-def choose_scored(counter, T, bias, sizes, e):
-    """Choose the experts of each token by sigmoids and biases."""
+def choose_scored(counter, T, routing, sizes, e):
+    """Choose the experts of each token by probabilities and biases."""
     count, chosen = counter.experts
     e.logits.need(2 * padded(count, LANES) + sizes.n_group)
     counter.note("choice of experts", T * count * 4 * FLOAT, T * count * (3 + chosen))

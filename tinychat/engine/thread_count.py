@@ -186,13 +186,19 @@ class ThreadCount:
 
     def __init__(self, fewest: int, most: int) -> None:
         self.fewest, self.most = fewest, most
+        self.limit(most)
+
+    def limit(self, threads: int) -> None:
+        """Let batches take at most so many threads from now on."""
+        self._limit = min(threads, self.most)
+        self._fewest = min(self.fewest, self._limit)
         self._paces: dict[int, ThreadTuner] = {}
-        self._latest = ThreadTuner(fewest, most, most)
+        self._latest = ThreadTuner(self._fewest, self._limit, self._limit)
 
     def pace(self, tokens: int) -> ThreadTuner:
         """Return the tuner of batches of `tokens` tokens; a new one begins with the latest number of threads."""
         kind = tokens.bit_length()
         if kind not in self._paces:
-            self._paces[kind] = ThreadTuner(self.fewest, self.most, self._latest.threads)
+            self._paces[kind] = ThreadTuner(self._fewest, self._limit, self._latest.threads)
         self._latest = self._paces[kind]
         return self._latest

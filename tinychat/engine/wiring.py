@@ -1,8 +1,9 @@
 """One Python function as a compiled pass, a pass in NumPy, and a count of what it takes.
 
-`engine.forward` puts *stages* together, and nothing else says how a layer is wired. In plain Python, the first argument
-of a stage, the team, runs it: `conversion.float_pass` in NumPy, `engine.counting` by noting what it costs. Compiled
-(`engine.compiled`), each stage is the kernel of its name, and the team is the threads that run it together.
+`engine.forward` and `engine.mlps` put *stages* together, and nothing else says how a layer is wired. In plain Python,
+the first argument of a stage, the team, runs it: `conversion.float_pass` in NumPy, `engine.counting` by noting what it
+costs. Compiled (`engine.compiled`), each stage is the kernel of its name, and the team is the threads that run it
+together.
 """
 
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from typing import Any
 
 
 class Compiled:
-    """A Python function whose place a function of the same name in a module of `kernels` takes in compiled code."""
+    """A Python function that a function of the same name in a module of `kernels` replaces in compiled code."""
 
     def __init__(self, function: Callable[..., Any], module: str) -> None:
         self.function, self.module = function, module

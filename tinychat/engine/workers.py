@@ -137,6 +137,12 @@ class Workers:
             self._worked += ended - started
             pace.note(tokens, ended - started, waited, self._ask_cores)
 
+    def limit(self, threads: int) -> None:
+        """Let batches take at most so many threads from now on; the others sleep."""
+        with self._lock:
+            self._threads.count.limit(threads)
+            self._threads.queue[CLOSING] = 1
+
     def rest(self) -> None:
         """Let the workers sleep until the next job; without this they look out for it for a while."""
         with self._lock:

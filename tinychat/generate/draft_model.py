@@ -54,7 +54,7 @@ class ModelText(DraftText):
         self._is_known = True
 
     def begin(self, ids: Sequence[int]) -> None:
-        """Set the text before the next token; the sequence finds its place in it when it is needed."""
+        """Set the text before the next token; the sequence is aligned with it when it is needed."""
         super().begin(ids)
         self._is_new, self._is_known = True, self._knows(ids)
 
@@ -101,7 +101,7 @@ class ModelText(DraftText):
         ids = self._text.ids
         return [*ids[:1], *ids[len(ids) - self.missing + 1 :]] if not self.sequence.ids else ids[-self.missing :]
 
-    def place(self) -> None:
+    def align(self) -> None:
         """Bring the sequence to a prefix of the text, or of its end where too much is missing or does not fit."""
         sequence, ids = self.sequence, self._text.ids
         if self._is_new:
@@ -247,7 +247,7 @@ class ModelDrafts(Drafts):
     def _read(self, texts: Sequence[ModelText]) -> None:
         """Run what the sequences lack, but the last ids."""
         for text in texts:
-            text.place()
+            text.align()
             while text.missing > JOINED:
                 count = min(text.missing - 1, text.sequence.chunk_size)
                 self._run([text], [text.missing_ids()[:count]])

@@ -62,9 +62,8 @@ class Driver:
         self.shares_prefixes: bool = True
         self._lock = threading.RLock()
         self._prompt_budget = prompt_budget
-        self._waiting: deque[Run] = deque()
+        self._waiting, self._dropped = deque[Run](), deque[Run]()
         self._running: list[Run] = []  # in the order in which they were submitted
-        self._dropped: deque[Run] = deque()
         self._is_full = self._is_closed = False  # full: until a run ends, no other begins
         self._turn, self._is_led = threading.Condition(), False  # one thread steps; others wait for their events
         # Runs with listeners: a thread of the driver's steps, as long as there are any.
@@ -174,6 +173,7 @@ class Driver:
                     return
                 self._is_led = True
             try:
+                self.engine.share.wait(let_signals_act)
                 self._acquire(let_signals_act)
                 try:
                     self._step()

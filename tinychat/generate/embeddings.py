@@ -81,7 +81,7 @@ def embed_ids(driver: Driver, texts: Sequence[Ids], pooling: str) -> Steps:
         steps.end()
 
 
-class _Part(NamedTuple):
+class _TextRange(NamedTuple):
     """Ids of a text that run in one step."""
 
     number: int  # of the text
@@ -119,18 +119,18 @@ class _Steps:
             for number in [*self._begun]:
                 self._end(number)
 
-    def _parts(self, room: int) -> list[_Part]:
+    def _parts(self, room: int) -> list[_TextRange]:
         """Return the ids that run next, up to `room`."""
-        parts: list[_Part] = []
+        parts: list[_TextRange] = []
         number, start = self._number, self._start
         while room and number < len(self._texts) and len(parts) < _MOST_TEXTS:
             stop = min(len(self._texts[number]), start + room)
-            parts.append(_Part(number, start, stop))
+            parts.append(_TextRange(number, start, stop))
             room -= stop - start
             number, start = number + 1, 0
         return parts
 
-    def _run(self, parts: list[_Part]) -> Iterable[tuple[_Part, States]]:
+    def _run(self, parts: list[_TextRange]) -> Iterable[tuple[_TextRange, States]]:
         """Run parts, or the first one alone where memory is short; return them with their hidden states."""
         while True:
             try:
@@ -144,7 +144,7 @@ class _Steps:
                     self._end(part.number)
                 parts = parts[:1]
 
-    def _span(self, part: _Part) -> ScheduledChunk:
+    def _span(self, part: _TextRange) -> ScheduledChunk:
         """Return a part for the engine; a sequence begins empty: what is cached has no hidden states."""
         if part.number not in self._begun:
             size = self._driver.engine.config.hidden_size
@@ -152,7 +152,7 @@ class _Steps:
         ids, (sequence, _) = self._texts[part.number], self._begun[part.number]
         return sequence.span(ids[part.start : part.stop], len(ids), 0)
 
-    def _take(self, part: _Part, rows: States) -> Iterator[Vector]:
+    def _take(self, part: _TextRange, rows: States) -> Iterator[Vector]:
         """Pool the hidden states of a part; yield the vector of a text that ends with it."""
         ids, (_, total) = self._texts[part.number], self._begun[part.number]
         self._pool(total, rows)

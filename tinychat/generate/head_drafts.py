@@ -91,7 +91,7 @@ class HeadText(ModelText):
         """Return the ids that the sequence lacks."""
         return self._text.ids[-self.missing :]
 
-    def place(self) -> None:
+    def align(self) -> None:
         """Bring the sequence to a prefix of the text from some id on, of whose missing ids all states are there."""
         sequence, count = self.sequence, len(self._text.ids)
         window = min(WINDOW, sequence.context_size // 2)

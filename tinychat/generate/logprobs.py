@@ -1,4 +1,4 @@
-"""Log-probabilities of a token and of the most likely ones in its place."""
+"""Log-probabilities of a token and of the most likely alternatives."""
 
 from __future__ import annotations
 

@@ -67,8 +67,7 @@ class Model:
         own_defaults: Mapping[str, float] | None = None,
         embedder: Embedder | None = None,
     ) -> None:
-        self.tokenizer = tokenizer
-        self.template, self.stop_ids, self.path = template, stop_ids, path
+        self.tokenizer, self.template, self.stop_ids, self.path = tokenizer, template, stop_ids, path
         self.own_defaults: Mapping[str, float] = own_defaults or {}
         self.embedder: Embedder = embedder or Embedder()
         self.writes: bool = embedder is None
@@ -423,6 +422,7 @@ def load_folder(
     threads: int | None = None,
     kv: str | None = None,
     cache_memory: int | None = None,
+    share: int = 100,
     draft: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> Model:
@@ -440,7 +440,7 @@ def load_folder(
     if context is not None:
         check_context(context)
     with each_file_once():
-        engine = load_engine(folder, threads=threads, kv=kv, cache_memory=cache_memory, progress=progress)
+        engine = load_engine(folder, threads=threads, kv=kv, cache_memory=cache_memory, share=share, progress=progress)
         tokenizer = load_tokenizer(folder)
         template = load_template(folder, tokenizer)
         ends, advised = stop_ids(folder, tokenizer, template), own_defaults(folder)

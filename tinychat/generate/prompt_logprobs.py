@@ -13,7 +13,7 @@ _ROWS = 64
 
 
 def prompt_logprobs(model: Model, ids: Ids, count: int) -> list[TokenLogprobs]:
-    """Return the log-probabilities of all ids but the first, and of the `count` most likely ones in their places.
+    """Return the log-probabilities of all ids but the first, and of the `count` most likely alternatives.
 
     Replies are written between the chunks of the pass. Errors are those of `Model.logits`.
     """

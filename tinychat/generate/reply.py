@@ -223,7 +223,7 @@ class Reply:
         return delta
 
     def guess(self) -> Guess:
-        """Return what chooses the next ids as this reply would by such logits, without a constraint."""
+        """Return a chooser of the ids that this reply would choose by such logits, without a constraint."""
         sampler, before = self._sampler.fork(), self._all_ids
         return lambda logits, ahead: sampler.sample(logits, [*before, *ahead])
 

@@ -132,8 +132,8 @@ def row_shares(left: list[int], rows: int) -> list[int]:
     shares = [0] * len(left)
     shares[0] = min(left[0], -(-rows // 2))
     rows -= shares[0]
-    for place in sorted(range(len(left)), key=left.__getitem__):
-        more = min(left[place] - shares[place], rows)
-        shares[place] += more
+    for index in sorted(range(len(left)), key=left.__getitem__):
+        more = min(left[index] - shares[index], rows)
+        shares[index] += more
         rows -= more
     return shares

@@ -25,7 +25,7 @@ import numpy as np
 from numba import types
 
 from tinychat.kernels.bfloat16 import round_bf16, scatter_halves, store_halves
-from tinychat.kernels.buffers import State
+from tinychat.kernels.buffers import SoftmaxState
 from tinychat.kernels.intrinsics import i32x16
 from tinychat.kernels.jit import always_inline, always_inline_by_type, inline, noinline
 from tinychat.kernels.kv import KEY, PAIRS, VALUE, element_of, head_of, per_lane, scaled
@@ -88,7 +88,7 @@ class Item(NamedTuple):
 @always_inline
 def state_of(states, number):
     """Return one of several states."""
-    return State(states.maxima[number], states.sums[number], states.acc[number])
+    return SoftmaxState(states.maxima[number], states.sums[number], states.acc[number])
 
 
 @always_inline

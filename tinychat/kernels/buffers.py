@@ -75,7 +75,7 @@ class Moves(NamedTuple):
     rotary_dims: np.ndarray
 
 
-class State(NamedTuple):
+class SoftmaxState(NamedTuple):
     """Sums over the positions so far for the rows of an item; of many items, one axis more in front.
 
     Rows have room for one vector more: no two threads write to one cache line.
@@ -97,15 +97,15 @@ class AttentionScratch(NamedTuple):
     sums: np.ndarray
     rescale: np.ndarray
     part_rescale: np.ndarray
-    totals: State  # [threads]
-    partials: State  # [slots], and one for each thread at least
+    totals: SoftmaxState  # [threads]
+    partials: SoftmaxState  # [slots], and one for each thread at least
 
 
-def new_state(count: int, d: int) -> State:
+def new_state(count: int, d: int) -> SoftmaxState:
     """Return the states of so many items."""
     rows = (count, ITEM_ROWS + LANES)
     acc = (count, ITEM_ROWS, -(-d // LANES) * LANES)
-    return State(np.zeros(rows, np.float32), np.zeros(rows, np.float32), np.zeros(acc, np.float32))
+    return SoftmaxState(np.zeros(rows, np.float32), np.zeros(rows, np.float32), np.zeros(acc, np.float32))
 
 
 def attention_scratch(
@@ -193,9 +193,11 @@ class DeltaScratch(NamedTuple):
 
     inputs: FloatScratch  # of the linear of gates
     gates: np.ndarray  # float32 [C, 2 Hv + slack]
+    decays: np.ndarray  # float32 [C, 2 Hk dk]: of channels, and products of these and keys
+    low: np.ndarray  # float32 [C, dk padded]: what gates of the output are linears of, zeros behind
     factors: np.ndarray  # float32 [C, 2 Hv + 2 Hk]
     out: np.ndarray  # float32 [C, Hv dv]
-    heads: np.ndarray  # float32 [C, H d]: gates of what attention gives
+    heads: np.ndarray  # float32 [C, H d]: gates of what attention gives, or of what states give
 
 
 def max_slots(tokens: int, chosen: int, experts: int) -> int:

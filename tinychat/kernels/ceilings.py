@@ -5,6 +5,8 @@ The kernels compute nothing of use: `tinychat bench` compares the decoder's rate
 
 import numpy as np
 
+from tinychat.kernels.amx import configure_64, load_of, product_of, release_registers, store_of, zero_of
+from tinychat.kernels.amx_buffer import BUFFER_FLOATS, RING, TILE
 from tinychat.kernels.dot import dot
 from tinychat.kernels.jit import allocating_kernel
 from tinychat.kernels.sizes import LANES, ONE_ROW, TILE_FLOATS, TOKENS
@@ -19,6 +21,11 @@ ONE = (0,)
 READ_FLOATS = len(LINES) * LANES
 MULTIPLY_ADDS = TILE_FLOATS * 4
 TILES_OF_X = 8
+# Of four products of full tile registers.
+REGISTER_MULTIPLY_ADDS = 4 * 16 * 16 * 64
+load_x, load_w, store_sums = load_of(4), load_of(6), store_of(0)
+zeros, products = [zero_of(c) for c in range(4)], [product_of(c, 4, 6) for c in range(4)]
+(zero_0, zero_1, zero_2, zero_3), (product_0, product_1, product_2, product_3) = zeros, products
 
 
 @allocating_kernel
@@ -49,3 +56,29 @@ def multiply_share(thread, rounds, codes, x, out):
         sums = dot(sums, lines, x, i % TILES_OF_X * 4 * len(TOKENS))
     tile = add_scaled(zero_tile(ONE_ROW, TOKENS), sums, load_rows(ones, 0, LANES, ONE_ROW), ones, 0)
     store_tile(out, thread * TILE_FLOATS, tile)
+
+
+@allocating_kernel
+def multiply_registers_share(thread, rounds, values, out):
+    """Do `rounds` times the ``REGISTER_MULTIPLY_ADDS`` of tile registers.
+
+    values : int8 [2, 1024], a register of activations and one of weights; out : float32 [threads, 256], of which the
+    bits take the sums of one product, int32.
+    """
+    buffer = np.empty(BUFFER_FLOATS, np.float32)
+    configure_64(buffer)
+    load_x(buffer, values, 0, 64)
+    load_w(buffer, values, 4 * TILE, 64)
+    zero_0(buffer)
+    zero_1(buffer)
+    zero_2(buffer)
+    zero_3(buffer)
+    for _ in range(rounds):
+        product_0(buffer)
+        product_1(buffer)
+        product_2(buffer)
+        product_3(buffer)
+    store_sums(buffer, RING)
+    for i in range(TILE):
+        out[thread, i] = buffer[RING + i]
+    release_registers(buffer)

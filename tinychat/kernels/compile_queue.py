@@ -212,7 +212,7 @@ def deferred(function: Callable[..., Any]) -> DeferredDispatcher:
 
 
 def deferred_by_type(choose: Callable[..., Any], like: Callable[..., Any] | None = None) -> DeferredDispatcher:
-    """Do the same by the types of the arguments (`jit`); the implementations only call noinline and deferred ones.
+    """Compile a `deferred` function chosen by the types of its arguments; it only calls noinline and deferred ones.
 
     `like` has the name and the parameters, if `choose` has not.
     """

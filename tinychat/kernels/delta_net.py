@@ -48,6 +48,28 @@ def layer_offset(layer, sizes):
 
 
 @always_inline
+def matrix_offset(layer, sizes, h, column):
+    """Return where columns of the matrix of value head `h` begin, from a whole vector of them on."""
+    of_layer = layer_offset(layer, sizes) + (sizes.taps - 1) * channels_of(sizes)
+    return of_layer + (h * sizes.value_dim + column) * sizes.key_dim
+
+
+@always_inline
+def begin_columns(batch, i, offset, count):
+    """Return the address of `count` vectors of the state that sequence `i` had before the step; clear them without any.
+
+    Cleared are those of the state after the step.
+    """
+    address = batch.states[BEFORE, i]
+    if address == 0:
+        address = batch.states[AFTER, i]
+        after = floats_at(address + FLOAT * offset)
+        for j in range(count):
+            store_f32(after, j * LANES, splat_f32(0.0))
+    return address + FLOAT * offset
+
+
+@always_inline
 def is_snapshot(batch, i, t):
     """Return whether the state of sequence `i` after row `t` is wanted."""
     return batch.states[WANTED, i] == batch.positions[t] + 1
@@ -165,16 +187,10 @@ def delta_factors(team, T, gates, log_decay, bias, x, sizes, factors):
 def scan_columns(batch, x, factors, layer, sizes, out, i, h, column, vectors):
     """Scan the rows of sequence `i` with some columns of the state of value head `h`; write what these give."""
     heads, groups, d = sizes.value_heads, sizes.key_heads, sizes.key_dim
-    size, stride, C = sizes.value_dim, sizes.key_dim * LANES, channels_of(sizes)
-    g = h // (heads // groups)
-    offset = layer_offset(layer, sizes) + (sizes.taps - 1) * C + (h * size + column) * d
+    size, stride = sizes.value_dim, sizes.key_dim * LANES
+    g, offset = h // (heads // groups), matrix_offset(layer, sizes, h, column)
     after = floats_at(batch.states[AFTER, i] + FLOAT * offset)
-    before = after
-    if batch.states[BEFORE, i] != 0:
-        before = floats_at(batch.states[BEFORE, i] + FLOAT * offset)
-    else:
-        for j in range(len(vectors) * d):
-            store_f32(after, j * LANES, splat_f32(0.0))
+    before = floats_at(begin_columns(batch, i, offset, len(vectors) * d))
     for t in range(batch.firsts[i], batch.firsts[i + 1]):
         row, scales = t * x.shape[1], t * factors.shape[1]
         query, key = row + g * d, row + (groups + g) * d

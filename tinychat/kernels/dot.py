@@ -123,7 +123,7 @@ def dot(builder, tile, codes, activations, index):
 
 @operation(SAME, ANY, ANY, ANY, INDEX)
 def dot_small(builder, tile, codes, activations, index):
-    """Do the same for codes of four bits, of which 0 counts as 0."""
+    """Add dot products as `dot` does, of codes of four bits, of which 0 counts as 0."""
     return dots(builder, tile, codes, activations, index, dot4_small)
 
 

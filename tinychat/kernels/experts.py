@@ -5,10 +5,10 @@ For router logits ``z`` of a token, the k largest, ties to the lower number,
     p[e] = exp(z[e]) / sum(exp(z))                or over the chosen ones only
     out  = sum over the chosen e of p[e] * down[e] @ gated(gate_up[e] @ x)
 
-A sigmoid router has ``p[e] = 1 / (1 + exp(-z[e]))``, over the sum of the chosen ones or not; it chooses by
-``p[e] + b[e]``. Where experts are in groups, it chooses from those groups whose two largest of these have the largest
-sums, ties to the lower number. A shared expert has a gate, the sigmoid of one logit more, or the weight 1. Another kind
-has a factor of each expert, which multiplies p.
+A sigmoid router has ``p[e] = 1 / (1 + exp(-z[e]))``, over the sum of the chosen ones or not; it chooses by ``p[e] +
+b[e]``. A biased one chooses so with the first p. Where experts are in groups, it chooses from those groups whose two
+largest of these have the largest sums, ties to the lower number. A shared expert has a gate, the sigmoid of one logit
+more, or the weight 1. Another kind has a factor of each expert, which multiplies p.
 
 The sum goes from the next_expert expert to the least likely, so it does not depend on other rows of the step. Each
 choice of a token has a *slot*: a row of the arrays between the linears. Slots of one expert are consecutive, in the
@@ -19,14 +19,15 @@ experts that are not chosen are not read.
 import numpy as np
 
 from tinychat.kernels.inputs import groups_of, write_gated, write_group
-from tinychat.kernels.jit import always_inline, inline, noinline
+from tinychat.kernels.jit import always_inline, always_inline_by_type, inline, is_kind, noinline
 from tinychat.kernels.linear import FIRST, PANEL_BYTES, linear_tiles, out_blocks, tokens_per_tile
-from tinychat.kernels.memory import load_f32, store_f32
+from tinychat.kernels.memory import load_f32, load_one, store_f32, store_one
 from tinychat.kernels.norms import moments_of, normed
 from tinychat.kernels.simd import exp2, fma, splat_f32, sum_lanes, zero_outside
 from tinychat.kernels.sizes import LANES
 from tinychat.kernels.team import finish_stage, next_tile, share_of, stage
 from tinychat.kernels.team_queue import THREADS
+from tinychat.kernels.variants import BiasedRouter
 from tinychat.kernels.weight_access import columns, layer_of
 from tinychat.kernels.weights import STORE
 
@@ -113,20 +114,42 @@ def limit_groups(logits, t, count, behind, groups, used):
                 logits[t, e] = np.float32(-np.inf)
 
 
-@stage
-def choose_scored(team, T, bias, sizes, e):
-    """Choose the experts of each token by the sigmoids of its logits and `bias`; write their weights.
+@always_inline_by_type
+def write_scores(routing, logits, start, count, behind):
+    """Write the probabilities of a token's experts, `behind` numbers behind its logits, which begin at `start`."""
 
-    Columns of `e.logits` from the next multiple of 16 behind the experts on take the sigmoids, those behind these sums
-    of groups.
+    def sigmoids(routing, logits, start, count, behind):
+        for k in range(start, start + behind, LANES):
+            store_f32(logits, k + behind, splat_f32(1.0) / (exp2(load_f32(logits, k) * -LOG2_E) + 1.0))
+
+    def shares(routing, logits, start, count, behind):
+        largest, total = load_one(logits, start), np.float32(0)
+        for j in range(1, count):
+            largest = max(largest, load_one(logits, start + j))
+        for k in range(0, count, LANES):
+            powers = zero_outside(power(load_f32(logits, start + k), largest), 0, count - k)
+            store_f32(logits, start + behind + k, powers)
+            total += sum_lanes(powers)
+        for j in range(start + behind, start + behind + count):
+            store_one(logits, j, load_one(logits, j) / total)
+
+    return shares if is_kind(routing, BiasedRouter) else sigmoids
+
+
+@stage
+def choose_scored(team, T, routing, sizes, e):
+    """Choose the experts of each token by their probabilities and biases; write their weights.
+
+    routing : SigmoidRouter or BiasedRouter.
+
+    Columns of `e.logits` from the next multiple of 16 behind the experts on take the probabilities, those behind these
+    sums of groups.
     """
-    logits, count, used = e.logits, e.counts.shape[0], e.chosen.shape[1]
+    logits, bias, count, used = e.logits, routing.bias, e.counts.shape[0], e.chosen.shape[1]
     behind = (count + LANES - 1) // LANES * LANES
     first, last = share_of(team, T)
     for t in range(first, last):
-        start = t * logits.shape[1]
-        for k in range(start, start + behind, LANES):
-            store_f32(logits, k + behind, splat_f32(1.0) / (exp2(load_f32(logits, k) * -LOG2_E) + 1.0))
+        write_scores(routing, logits, t * logits.shape[1], count, behind)
         for j in range(count):
             logits[t, j] = logits[t, behind + j] + bias[j]
         if sizes.n_group > 1:

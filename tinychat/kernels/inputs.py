@@ -33,7 +33,15 @@ from tinychat.kernels.sizes import LANES, RUN
 from tinychat.kernels.sums import ROUNDER_BITS
 from tinychat.kernels.team import share_of, stage
 from tinychat.kernels.weight_access import columns, input_group
-from tinychat.kernels.weights import FINE_BITS, ZERO, FineActivations, Float32Weight, SplitWeight
+from tinychat.kernels.weights import (
+    FINE_BITS,
+    FINE_KINDS,
+    PRODUCT_COLUMNS,
+    ROW_KINDS,
+    ZERO,
+    Float32Weight,
+    SplitWeight,
+)
 
 ABOVE_DOT_ZERO = np.int32(ZERO - DOT_ZERO)
 # Of activations of two parts: the largest number, and half of the first part's unit.
@@ -48,6 +56,30 @@ def store_codes(builder, codes, index, stride, vector):
     found = builder.bitcast(builder.trunc(vector, ir.VectorType(I8, LANES)), runs)
     for i in range(runs.count):
         codes.store(builder.apart(index, stride, i), builder.extract_element(found, I32(i)), align=1)
+
+
+@operation(types.void, ANY, INDEX, i32x16)
+def store_code_row(builder, codes, index, vector):
+    """Store 16 int8 codes, one after another."""
+    codes.store(index, builder.trunc(vector, ir.VectorType(I8, LANES)), align=1)
+
+
+@always_inline_by_type
+def write_codes(x, codes, groups, tile, k, t, tokens, vector):
+    """Write the codes of columns k..k+16 of token `t` of a tile of `tokens` into one of the arrays of `x`."""
+
+    def runs(x, codes, groups, tile, k, t, tokens, vector):
+        store_codes(codes, (tile * groups.columns + k) * tokens + RUN * t, RUN * tokens, vector)
+
+    def rows(x, codes, groups, tile, k, t, tokens, vector):
+        if tokens == LANES:
+            width = min(groups.size, PRODUCT_COLUMNS)
+            first = k // width * width
+            store_code_row(codes, (tile * groups.columns + first) * tokens + width * t + k - first, vector)
+        else:
+            store_codes(codes, (tile * groups.columns + k) * tokens + RUN * t, RUN * tokens, vector)
+
+    return rows if is_kind(x, *ROW_KINDS) else runs
 
 
 class Groups(NamedTuple):
@@ -103,7 +135,7 @@ def write_group(weight, x, row, groups, g, tile, t, tokens):
         for k in range(g * groups.size, (g + 1) * groups.size, LANES):
             code = to_i32(nearest(load_f32(row, k) * to_code))
             total = total + code
-            store_codes(x.codes, (tile * groups.columns + k) * tokens + RUN * t, RUN * tokens, code)
+            write_codes(x, x.codes, groups, tile, k, t, tokens, code)
         position = (tile * groups.count + g) * tokens + t
         write_sums(x, position, largest / np.float32(127), sum_lanes_i32(total), ROUNDER_BITS)
 
@@ -115,9 +147,8 @@ def write_group(weight, x, row, groups, g, tile, t, tokens):
             both = to_i32(nearest(load_f32(row, k) * to_code))
             total = total + both
             code = (both + HALF_FINE) >> FINE_BITS
-            index = (tile * groups.columns + k) * tokens + RUN * t
-            store_codes(x.codes, index, RUN * tokens, code)
-            store_codes(x.fine, index, RUN * tokens, both - (code << FINE_BITS))
+            write_codes(x, x.codes, groups, tile, k, t, tokens, code)
+            write_codes(x, x.fine, groups, tile, k, t, tokens, both - (code << FINE_BITS))
         position = (tile * groups.count + g) * tokens + t
         write_sums(x, position, largest / LARGEST_FINE, sum_lanes_i32(total), np.int32(0))
 
@@ -125,7 +156,7 @@ def write_group(weight, x, row, groups, g, tile, t, tokens):
         for k in range(g * LANES, (g + 1) * LANES):
             x.values[(tile * groups.columns + k) * tokens + t] = row[k]
 
-    if is_kind(x, FineActivations):
+    if is_kind(x, *FINE_KINDS):
         return fine
     return float32 if is_kind(weight, Float32Weight) else quantized
 

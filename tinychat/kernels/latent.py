@@ -80,7 +80,7 @@ def write_head(weight, row, values, start, size, x, tile, t, tokens):
 
 @stage
 def split_queries(team, T, queries, sizes, weight, s, qkv):
-    """Copy what is rotated of each query to its place in `qkv`, and write the rest for `weight`.
+    """Copy the rotated part of each query into `qkv`, and write the rest for `weight`.
 
     queries : float32 [>= T, >= H (qk_nope_head_dim + rotated)].
     """
@@ -111,7 +111,7 @@ def quantize_latents(team, T, attended, sizes, weight, s):
 def multiply_heads(team, T, weight, x, out, buffers, heads, stride):
     """Compute this thread's work tiles of `linear_heads`."""
     blocks, tile = out_blocks(layer_of(weight, 0)), tokens_per_tile(T)
-    size = min(blocks, work_tile_rows(layer_of(weight, 0), heads * blocks, team.queue[THREADS]))
+    size = min(blocks, work_tile_rows(layer_of(weight, 0), tile, heads * blocks, team.queue[THREADS]))
     parts, buffer = (blocks + size - 1) // size, buffers[team.thread]
     work = next_tile(team)
     while work < heads * parts:

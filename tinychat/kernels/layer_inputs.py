@@ -1,4 +1,4 @@
-"""What a layer gets of a token beside the residual stream, and the factor at the layer's end (Gemma 4).
+"""A layer's own input of each token beside the residual stream, and the factor at the layer's end (Gemma 4).
 
     input = table[id, layer] + project(embedding)[layer] / rms * gain
 

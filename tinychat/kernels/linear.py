@@ -18,6 +18,8 @@ Reference: ``tests/reference.py``.
 
 import numpy as np
 
+from tinychat.kernels.amx_buffer import HAS_TILE_REGISTERS, MOST_TILES, MOST_TOTALS
+from tinychat.kernels.amx_linear import multiply_panel
 from tinychat.kernels.codes import high_codes, load_table, look_up_high, look_up_low, low_codes, whole_codes
 from tinychat.kernels.compile_queue import deferred, deferred_by_type
 from tinychat.kernels.dot import dot, dot_pairs, dot_small
@@ -56,10 +58,11 @@ from tinychat.kernels.tile import (
 from tinychat.kernels.weight_access import columns, input_group
 from tinychat.kernels.weights import (
     FINE_BITS,
+    FINE_KINDS,
+    ROW_KINDS,
     STORE,
     Affine4Weight,
     Affine8Weight,
-    FineActivations,
     Float32Weight,
     Int4Weight,
     MixedWeight,
@@ -86,8 +89,8 @@ def tokens_per_tile(T):
         return len(FEW_TOKENS)
     if T <= len(SEVERAL_TOKENS):
         return len(SEVERAL_TOKENS)
-    # A second tile of many for a few tokens would take longer than three of some.
-    some_more = len(TOKENS) < T <= len(TOKENS) + len(SOME_TOKENS)
+    # A second tile of many for a few tokens would take longer than three of some, but not on tile registers.
+    some_more = not HAS_TILE_REGISTERS and len(TOKENS) < T <= len(TOKENS) + len(SOME_TOKENS)
     return len(SOME_TOKENS) if T <= len(SOME_TOKENS) or some_more else len(TOKENS)
 
 
@@ -143,7 +146,7 @@ def dot_rows(weight, sums, first, lines, codes, index, tokens):
 
 @always_inline_by_type
 def dot_paired_rows(weight, sums, first, lines, codes, index, tokens):
-    """Do the same for paired sums."""
+    """Add products to paired sums, as `dot_rows`."""
 
     def int4(weight, sums, first, lines, codes, index, tokens):
         table = load_table(weight.table)
@@ -229,7 +232,7 @@ def add_group(weight, total, scales, first, lines, x, position, index, tokens):
             sums = dot_small(dot_small(sums, low, x.fine, at), high, x.fine, at + 4)
         return add_scaled_integers(total, add_shifted(sums, coarse, FINE_BITS), scales, x.scales, position)
 
-    if is_kind(x, FineActivations):
+    if is_kind(x, *FINE_KINDS):
         return fine_token if is_small and len(tokens) == 1 else fine
     return plain
 
@@ -338,14 +341,34 @@ def linear_tiles(weight, x, start, T, tile, out, offset, buffer, add, first, las
         linear_rows(weight, x, start, T, out, offset, buffer, add, first, last, SEVERAL_TOKENS)
     elif tile == len(SOME_TOKENS) < len(TOKENS):
         linear_rows(weight, x, start, T, out, offset, buffer, add, first, last, SOME_TOKENS)
+    elif HAS_TILE_REGISTERS:
+        full_tiles(weight, x, start, T, out, offset, buffer, add, first, last)
     else:
         linear_rows(weight, x, start, T, out, offset, buffer, add, first, last, TOKENS)
 
 
+@always_inline_by_type
+def full_tiles(weight, x, start, T, out, offset, buffer, add, first, last):
+    """Compute row blocks ``first..last`` for tokens ``start..T``, in the largest tiles."""
+
+    def vectors(weight, x, start, T, out, offset, buffer, add, first, last):
+        linear_rows(weight, x, start, T, out, offset, buffer, add, first, last, TOKENS)
+
+    def tile_registers(weight, x, start, T, out, offset, buffer, add, first, last):
+        multiply_panel(weight, x, start, T, out, offset, buffer, add, first, last)
+
+    return tile_registers if is_kind(x, *ROW_KINDS) else vectors
+
+
 @always_inline
-def work_tile_rows(weight, blocks, threads):
-    """Return the row blocks of a work tile: some work tiles for each thread, none larger than the cache."""
+def work_tile_rows(weight, tile, blocks, threads):
+    """Return the row blocks of a work tile: some work tiles for each thread, none larger than the cache.
+
+    tile : tokens of a tile. On tile registers activations pass by the fewer times the more row blocks there are.
+    """
     panel = max(1, PANEL_BYTES // (columns(weight) * 8))
+    if HAS_TILE_REGISTERS and tile == len(TOKENS):
+        panel = max(panel, MOST_TOTALS // MOST_TILES)
     return min(panel, max(1, blocks // (threads * TILES_PER_THREAD)))
 
 
@@ -356,7 +379,7 @@ def multiply_rows(team, T, weight, x, out, offset, buffers, add):
     offset : a multiple of 16, the column of `out` at which the output begins.
     """
     blocks, tile = out_blocks(weight), tokens_per_tile(T)
-    size = work_tile_rows(weight, blocks, team.queue[THREADS])
+    size = work_tile_rows(weight, tile, blocks, team.queue[THREADS])
     count, buffer = (blocks + size - 1) // size, buffers[team.thread]
     work = next_tile(team)
     while work < count:
@@ -380,7 +403,7 @@ def linear(team, T, weight, s, out, add):
 @stage
 @inline
 def head(team, T, weight, s, out):
-    """Do the same for a weight that may be a `SplitWeight`."""
+    """Apply a weight that may be a `SplitWeight` to T tokens."""
     multiply_parts(team, T, weight, s.x, out, s.tiles)
 
 

@@ -195,17 +195,34 @@ def prefetch_far(builder, array, index):
     emit_prefetch(builder, array, index, 2)
 
 
+@operation(types.int64, ANY, INDEX)
+def address_of(builder, array, index):
+    """Return the address of flat element `index`."""
+    return builder.ptrtoint(array.pointer(index, I8), I64)
+
+
+@operation(types.void, types.int64)
+def prefetch_address(builder, address):
+    """Prefetch a cache line into the second-level cache by its address; any address is harmless."""
+    emit_prefetch_of(builder, builder.inttoptr(address, I8.as_pointer()), 2)
+
+
 def emit_prefetch(builder: Emitter, array: Elements, index: ir.Value, locality: int) -> None:
     """Emit a prefetch to be read; locality : 3 for all levels, 2 for all but the first."""
+    emit_prefetch_of(builder, array.pointer(index, I8), locality)
+
+
+def emit_prefetch_of(builder: Emitter, pointer: ir.Value, locality: int) -> None:
+    """Emit a prefetch of what a pointer points to."""
     read, data = I32(0), I32(1)
-    builder.intrinsic("llvm.prefetch.p0", ir.VoidType(), array.pointer(index, I8), read, I32(locality), data)
+    builder.intrinsic("llvm.prefetch.p0", ir.VoidType(), pointer, read, I32(locality), data)
 
 
 def extend_half(builder: Emitter, bits: ir.Value) -> ir.Value:
     """Emit float16 -> float32, exactly."""
     if CONVERTS_HALVES:
         return builder.fpext(builder.bitcast(bits, ir.VectorType(F16, LANES)), F32X16)
-    # Shift exponent and mantissa into place, then multiply by 2**112 to correct the exponent's bias;
+    # Shift exponent and mantissa, then multiply by 2**112 to correct the exponent's bias;
     # the multiplication is exact and handles subnormal numbers. Infinity and NaN have an exponent of their own.
     wide = builder.zext(bits, I32X16)
     sign = builder.shl(builder.and_(wide, constant(0x8000, I32)), constant(16, I32))

@@ -1,7 +1,7 @@
 """Settings of Numba, made before it is imported: instruction set and cache folder.
 
-``tinychat.kernels`` imports this first. Environment: ``TINYCHAT_ISA`` (a name of `ISA_FEATURES`), ``TINYCHAT_CACHE``,
-``XDG_CACHE_HOME``; Numba's own variables win where the user has set them.
+``tinychat.kernels`` imports this first. Environment: ``TINYCHAT_ISA`` (``amx``, or a name of `ISA_FEATURES`),
+``TINYCHAT_CACHE``, ``XDG_CACHE_HOME``; Numba's own variables win where the user has set them.
 """
 
 import atexit
@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from tinychat import processor
+from tinychat.kernels.amx_grant import refusal
 from tinychat.processor import ARM, X86
 from tinychat.user_folders import cache_folder, fresh_folder, private_folder
 
@@ -29,6 +30,9 @@ ISA_FEATURES = {
 }
 # AVX-512 has the instruction of AVX-VNNI in another encoding: it stands in where "avxvnni" is asked for.
 STAND_IN = {"avx512vl", "avx512vnni"}
+# Tile registers stand beside the vectors of AVX-512. Tests compute with a model of them where there are none.
+AMX, AMX_MODEL = "amx", "amx-model"
+AMX_FEATURES = {"amx-tile", "amx-int8"}
 # CPU and features for LLVM when a lower instruction set is forced. "generic" has fma (and with it AVX): without it each
 # fused multiply-add is a call into the C library.
 FORCED_TARGET = {
@@ -40,21 +44,33 @@ CACHED_VERSIONS = 8
 _has_warned = False
 
 
-def host_instruction_sets() -> list[str]:
-    """Return the instruction sets of this processor, best first."""
+def host_vectors() -> list[str]:
+    """Return the instruction sets of vectors of this processor, best first."""
     host = processor.features()
     known = host | {"avxvnni"} if host >= STAND_IN else host
     sets = ISA_FEATURES.get(processor.architecture(), {})
     return [*(isa for isa, needed in sets.items() if needed <= known), "generic"]
 
 
+def why_no_amx() -> str | None:
+    """Return why there is no instruction set with tile registers; asks Linux for them where there may be."""
+    missing = sorted((AMX_FEATURES | ISA_FEATURES[X86]["avx512vnni"]) - processor.features())
+    return f"the processor has no {', '.join(missing)}" if missing else refusal()
+
+
+def host_instruction_sets() -> list[str]:
+    """Return the instruction sets of this processor, best first."""
+    return [*([AMX] if why_no_amx() is None else []), *host_vectors()]
+
+
 def choose_isa(wanted: str | None) -> str:
     """Return the instruction set to compile for: `wanted`, or the best if this processor does not have it."""
     available = host_instruction_sets()
-    if wanted in available:
+    if wanted in available or (wanted == AMX_MODEL and "avx512vnni" in available):
         return wanted
     if wanted:
-        warn(f"TINYCHAT_ISA={wanted} is not available here (have: {', '.join(available)}): using {available[0]}")
+        why = f"{why_no_amx()}; have" if wanted == AMX else "have"
+        warn(f"TINYCHAT_ISA={wanted} is not available here ({why}: {', '.join(available)}): using {available[0]}")
     return available[0]
 
 
@@ -75,7 +91,9 @@ def warn_once(folder: Path, reason: object) -> None:
 def source_files() -> list[Path]:
     """Return every file with compiled code, in a fixed order."""
     package = Path(__file__).parents[1]
-    engine = [package / "engine" / f"{name}.py" for name in ("arguments", "compiled", "forward", "stages", "wiring")]
+    engine = [
+        package / "engine" / f"{name}.py" for name in ("arguments", "compiled", "forward", "mlps", "stages", "wiring")
+    ]
     return sorted([*package.glob("kernels/*.py"), *engine])
 
 
@@ -91,7 +109,7 @@ def cache_key() -> str:
     """Return a hash of everything that machine code depends on but Numba's own cache key leaves out."""
     versions = [installed_version(name) for name in ("numba", "llvmlite", "numpy")]
     settings = [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith("NUMBA_") and k not in PER_RUN]
-    what = "|".join([sources_digest(), sys.version, ISA, *versions, *settings])
+    what = "|".join([sources_digest(), sys.version, INSTRUCTION_SET, *versions, *settings])
     return hashlib.sha256(what.encode()).hexdigest()[:16]
 
 
@@ -150,13 +168,15 @@ def evict_old_kernels(root: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-ISA = choose_isa(os.environ.get("TINYCHAT_ISA"))
+INSTRUCTION_SET = choose_isa(os.environ.get("TINYCHAT_ISA"))
+# Of vectors.
+ISA = "avx512vnni" if INSTRUCTION_SET in (AMX, AMX_MODEL) else INSTRUCTION_SET
 STANDS_IN = ISA == "avxvnni" and "avxvnni" not in processor.features()
 
 
 def prepare() -> None:
     """Set the environment that Numba reads on import."""
-    if ISA != host_instruction_sets()[0]:
+    if ISA != host_vectors()[0]:
         cpu_name, cpu_features = FORCED_TARGET[processor.architecture()][ISA]
         if ISA == "avxvnni" and not STANDS_IN:
             cpu_features = "+avxvnni"

@@ -57,6 +57,12 @@ class SigmoidRouter(NamedTuple):
     bias: np.ndarray  # float32 [E]
 
 
+class BiasedRouter(NamedTuple):
+    """A router whose probabilities sum up to 1; biases are added for the choice alone."""
+
+    bias: np.ndarray  # float32 [E]
+
+
 class ScaledRouter(NamedTuple):
     """A router whose probabilities are times a number of each expert."""
 

@@ -142,6 +142,35 @@ class FineActivations(NamedTuple):
     fine: np.ndarray
 
 
+class RowActivations(NamedTuple):
+    """The same arrays for tile registers: where a tile has 16 tokens, the codes of each are a row.
+
+    codes int8 [T/16, K/columns, 16, columns] there, of as many columns as a product has: 64, or a group's 32 or 16.
+    """
+
+    codes: np.ndarray
+    scales: np.ndarray
+    corrections: np.ndarray
+    sums: np.ndarray
+
+
+class FineRowActivations(NamedTuple):
+    """Activations of two parts for tile registers."""
+
+    codes: np.ndarray
+    scales: np.ndarray
+    corrections: np.ndarray
+    sums: np.ndarray
+    fine: np.ndarray
+
+
+# Those of two parts, and those for tile registers.
+FINE_KINDS = (FineActivations, FineRowActivations)
+ROW_KINDS = (RowActivations, FineRowActivations)
+# Columns of a product of tile registers, at most.
+PRODUCT_COLUMNS = 64
+
+
 class FloatActivations(NamedTuple):
     """The input of a float32 linear: float32 [T/tokens, K, tokens]."""
 

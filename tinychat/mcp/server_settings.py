@@ -81,7 +81,7 @@ class ServerSettings:
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 
     def resolved(self, environment: Mapping[str, str] = os.environ) -> ServerSettings:
-        """Return the settings with the values of variables in the place of ``${NAME}``.
+        """Return the settings with the values of variables for ``${NAME}``.
 
         Raises
         ------

@@ -81,6 +81,7 @@ class ModelConfig:
     latents: Latents | None = None  # the cache holds one latent for all heads (MLA), of which values are the last part
     delta_net: DeltaNet | None = None  # the layers that have a state instead of attention
     mamba: Mamba | None = None  # the same
+    linear_multipliers: tuple[tuple[str, tuple[float, ...]], ...] = ()  # `Linear.scales` by the names of linears
     normed_after: tuple[int, ...] = ()  # of layers that differ, those normed after attention and MLP, not before
     is_draft_head: bool = False  # it reads the hidden states of another model: `models.draft_head`
     varied: VariedLayers | None = None  # how layers differ in heads, keys, values and MLPs; None: they do not
@@ -108,7 +109,7 @@ class ModelConfig:
     @property
     def attention_layers(self) -> tuple[int, ...]:
         """The layers that have attention."""
-        others = {*self.conv_layers, *self.state_layers}
+        others = {*self.conv_layers, *(() if self.mamba and self.mamba.beside_attention else self.state_layers)}
         return tuple(layer for layer in range(self.num_hidden_layers) if layer not in others)
 
     @property
@@ -131,8 +132,8 @@ class ModelConfig:
         if self.varied is not None:
             return self.varied.owners(self.varied.narrow) + self.varied.owners(self.varied.wide)
         of_convolution = -(-self.hidden_size // (2 * self.num_key_value_heads * self.head_dim))
-        counts = dict.fromkeys(self.conv_layers, of_convolution) | dict.fromkeys(self.state_layers, 0)
-        return tuple(layer for layer in range(self.num_hidden_layers) for _ in range(counts.get(layer, 1)))
+        counts = dict.fromkeys(self.conv_layers, of_convolution) | dict.fromkeys(self.attention_layers, 1)
+        return tuple(layer for layer in range(self.num_hidden_layers) for _ in range(counts.get(layer, 0)))
 
     @property
     def cache_shapes(self) -> tuple[tuple[int, int, int], ...]:

@@ -86,7 +86,7 @@ def decoder_linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
     qkv_rows = (queries, keys, keys) if len(names.qkv) == 3 else (queries + 2 * keys,)
     if config.gated_attention:
         qkv_rows = (2 * queries, keys, keys)
-    A, attention = len(config.attention_layers), _attention_at(config)
+    A, attention = len(config.attention_layers), attention_at(config)
     mlp_at = config.experts.dense_layers(L) if config.experts else ()
     mlp_layers = len(mlp_at) if config.experts else L
     found = [
@@ -105,7 +105,7 @@ def decoder_linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
     return found
 
 
-def _attention_at(config: ModelConfig) -> tuple[int, ...]:
+def attention_at(config: ModelConfig) -> tuple[int, ...]:
     """Return the layers that have attention; none if all do."""
     return config.attention_layers if len(config.attention_layers) < config.num_hidden_layers else ()
 
@@ -140,9 +140,9 @@ def decoder_norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
             found.append(Norm(name, source, config.hidden_size, layers, bias=names.norm_bias))
         elif config.qk_norm is not None:
             size = config.head_dim * (heads[name] if config.qk_norm == "width" else 1)
-            count, at = len(config.attention_layers), _attention_at(config)
+            count, at = len(config.attention_layers), attention_at(config)
             found.append(Norm(name, source, size, count, padded=False, at=at))
-    if (experts := config.experts) and names.experts and experts.sigmoid:
+    if (experts := config.experts) and names.experts and experts.biased:
         bias, L = names.experts.bias, len(experts.layers)
         found.append(Norm("router_bias", bias, experts.num_experts, L, padded=False, at=experts.layers))
     return found

@@ -12,7 +12,7 @@ from tinychat.models.config_values import ConfigValues
 from tinychat.models.state_layers import LONGEST, MOST_HEADS, StateLayers, read_dim
 
 # Of decays and rates: few weights that decide much, like a router's.
-GATES = "delta_gates_proj"
+GATES, DECAYS = "delta_gates_proj", "delta_decay_proj"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,9 @@ class DeltaNet(StateLayers):
 
     norm_eps: float  # added to the mean square of a head's result
     rate_scale: float = 1.0  # of the rates, which are sigmoids: with 2, a state may also change its sign
+    by_channel: bool = (
+        False  # each channel of a key has a decay, from a vector of `key_dim` numbers (Kimi Delta Attention)
+    )
 
 
 def read_delta_net(values: ConfigValues, layers: Sequence[int], norm_eps: float, rate_scale: float = 1.0) -> DeltaNet:

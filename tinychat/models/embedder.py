@@ -28,7 +28,7 @@ _MOST_PROMPTS, _LONGEST_PROMPT = 256, 1 << 16
 
 @dataclass(frozen=True)
 class Embedder:
-    """What an embedding model makes of a text.
+    """The recipe of an embedding model: how a text becomes a vector.
 
     `pooling` is one of `POOLINGS`. `prompts` are put before texts by name; `default_prompt` is the name of the one that
     texts get where nobody names one.

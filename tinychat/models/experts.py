@@ -25,7 +25,8 @@ class Experts:
     shared_intermediate_size: int = 0  # of an expert that all tokens pass; 0: there is none
     shared_gate: bool = False  # that expert has a gate, the last row of the router
     bias: bool = False  # biases of router and experts
-    sigmoid: bool = False  # each expert has a probability of its own, and a bias that counts for the choice alone
+    biased: bool = False  # each expert has a bias that counts for the choice alone
+    sigmoid: bool = False  # each expert has a probability of its own; they do not sum up to 1
     scale: float = 1.0  # of what the chosen experts give
     n_group: int = 1  # groups of experts, of equal size
     topk_group: int = 1  # from how many of them the experts of a token are chosen
@@ -80,6 +81,7 @@ def read_sigmoid_experts(values: ConfigValues, layers: Sequence[int], size: str 
     return replace(
         experts,
         norm_topk_prob=values.flag("norm_topk_prob", True),
+        biased=True,
         sigmoid=True,
         n_group=n_group,
         topk_group=topk_group,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from tinychat.errors import SettingError
 from tinychat.models.architectures import linears, norms, tables
 from tinychat.models.config import ModelConfig
-from tinychat.models.delta_net import GATES
+from tinychat.models.delta_net import DECAYS, GATES
 from tinychat.models.draft_head import INPUTS
 from tinychat.models.experts import ROUTER
 from tinychat.models.mamba import STEPS
@@ -39,6 +39,9 @@ LINEARS = (
     "conv_out_proj",
     "delta_in_proj",
     GATES,
+    DECAYS,
+    "delta_low_proj",
+    "delta_gate_proj",
     "delta_out_proj",
     "mamba_in_proj",
     STEPS,
@@ -56,7 +59,7 @@ LINEARS = (
     "input_proj",
     "lm_head",
 )
-UNQUANTIZED = (ROUTER, GATES, STEPS)
+UNQUANTIZED = (ROUTER, GATES, DECAYS, STEPS)
 # The first rows of the embedding, where they are stored apart from the others.
 FREQUENT = "frequent_tokens"
 LANES = 16

@@ -31,6 +31,7 @@ class Linear:
     first: int = 0  # row of its only source at which it begins
     order: Order = field(default=(), compare=False)
     scale: float = 1.0  # multiplies the checkpoint's weights and biases
+    scales: tuple[float, ...] = ()  # the same of each source, where these differ
     transposed: bool = False  # the checkpoint has the weights as [K, N] (GPT-2's Conv1D)
     unit_rows: bool = False  # each row of the checkpoint's weights is divided by its length
     experts: int = 0  # of each layer; 0 for a linear that does not belong to one

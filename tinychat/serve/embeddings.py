@@ -105,7 +105,7 @@ async def _to_its_end(step: Callable[[], list[Vector] | None]) -> list[Vector] |
         await asyncio.gather(running, return_exceptions=True)
 
 
-class _Asked(NamedTuple):
+class _EmbeddingsBody(NamedTuple):
     """A body that was read."""
 
     texts: list[str | list[int]]
@@ -114,9 +114,9 @@ class _Asked(NamedTuple):
     prompt: str | None
 
 
-def _read(body: Payload, model: Model) -> _Asked:
+def _read(body: Payload, model: Model) -> _EmbeddingsBody:
     """Read a body; FieldError for what cannot be answered."""
-    asked = _Asked(
+    asked = _EmbeddingsBody(
         _take_input(body),
         _take_choice(body, "encoding_format", ENCODINGS) or ENCODINGS[0],
         _take_choice(body, "pooling", POOLINGS),

@@ -10,7 +10,7 @@ from tinychat.text.tokenizer import Tokenizer
 
 
 def chat_logprobs(scored: Sequence[TokenLogprobs], tokenizer: Tokenizer) -> dict[str, Any]:
-    """Return ``logprobs`` of a chat completion's choice: each token with the most likely ones in its place."""
+    """Return ``logprobs`` of a chat completion's choice: each token with the most likely alternatives."""
     return {
         "content": [
             token_fields(one.chosen, tokenizer) | {"top_logprobs": [token_fields(top, tokenizer) for top in one.best]}

@@ -199,7 +199,7 @@ def _infill_ids(prompt: str, suffix: str, model: Model) -> list[int]:
 
 
 def _ids_behind_reply(question: Mapping[str, Any], effort: str | None, model: Model) -> list[int]:
-    """Return what the template writes behind a reply and for the next question, as ids."""
+    """Return the ids that the template writes behind a reply and before the next question."""
     variables: dict[str, Any] = {}
     if effort is not None:
         variables = {**model.template.thinking_variables(effort != "none"), "reasoning_effort": effort}

@@ -22,7 +22,7 @@ from tinychat.serve.server import Server
 from tinychat.serve.wire import Payload
 
 
-class _Asked(NamedTuple):
+class _EmbedBody(NamedTuple):
     """A body that was read."""
 
     texts: list[str]
@@ -70,7 +70,7 @@ async def answer_embedding(server: Server, http: HttpRequest) -> Response:
         return Response(text, media_type="application/json")
 
 
-def _read(body: Payload, model: Model, texts: list[str]) -> _Asked:
+def _read(body: Payload, model: Model, texts: list[str]) -> _EmbedBody:
     """Read the rest of a body; FieldError for what cannot be answered."""
     cuts, seconds = body_fields.take_bool(body, "truncate", True), take_keep_alive(body)
     if not isinstance(body.pop("options", {}), dict):
@@ -79,7 +79,7 @@ def _read(body: Payload, model: Model, texts: list[str]) -> _Asked:
     if body.pop("dimensions", size) != size:
         raise FieldError("dimensions", f"must be {size}, all that the model's vectors have: leave it out")
     body_fields.refuse_others(body)
-    return _Asked(texts, cuts, seconds)
+    return _EmbedBody(texts, cuts, seconds)
 
 
 def _take_input(body: Payload) -> list[str]:

@@ -168,7 +168,7 @@ def _parameters(defaults: Request, model: Model) -> str:
 
 
 def _capabilities(model: Model) -> list[str]:
-    """Return what requests may ask for: tools of any model, since one that does not know them is told of them."""
+    """Return the capabilities of a model: always tools, since one that does not know them is told of them."""
     if not model.writes:
         return ["embedding"]
     found = ["completion", "tools"]

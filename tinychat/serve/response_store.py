@@ -82,7 +82,7 @@ class ResponseStore:
         return found[0].items
 
     def resolved(self, items: Sequence[Payload]) -> list[Payload]:
-        """Return items, those of stored responses in the place of references to them.
+        """Return items, with references to items of stored responses resolved.
 
         Raises
         ------

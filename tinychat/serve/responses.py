@@ -192,8 +192,8 @@ class ResponsesAnswer(MessageAnswer):
         return {"type": kind, "sequence_number": self._events - 1, **fields}
 
     def _of_item(self, kind: str, **fields: object) -> Payload:
-        place = {"item_id": self._item["id"], "output_index": len(self._response["output"]) - 1}
-        return self._event(kind, **place, **fields)
+        position = {"item_id": self._item["id"], "output_index": len(self._response["output"]) - 1}
+        return self._event(kind, **position, **fields)
 
     def _of_part(self, kind: str, **fields: object) -> Payload:
         """Return an event of the one part that a text has."""

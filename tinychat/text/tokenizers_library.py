@@ -123,7 +123,7 @@ def _silent_stderr() -> Iterator[None]:
 
 
 def _bounded(work: Callable[[], Any], seconds: float, source: str) -> Any:
-    """Do the work in a thread, and leave it alone there if it does not end: nothing can stop it."""
+    """Run the work in a thread, and abandon it there if it does not end: nothing can stop it."""
     results: list[Any] = []
     errors: list[BaseException] = []
 

@@ -188,7 +188,7 @@ def fingerprint(tool: Tool) -> str:
 
 
 def shortened(text: str, limit: int) -> str:
-    """Return a text of at most `limit` characters and a note in place of what is left out before its end."""
+    """Return a text of at most `limit` characters and a note for what is left out before its end."""
     if len(text) <= limit:
         return text
     end = limit // 4

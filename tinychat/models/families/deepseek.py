@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tinychat.errors import UnsupportedModelError
 from tinychat.models.config import ModelConfig
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.decoder import ATTENTION, TensorNames, decoder_linears, decoder_norms
+from tinychat.models.decoder import ATTENTION, TensorNames, attention_at, decoder_linears, decoder_norms
 from tinychat.models.experts import read_experts, read_sigmoid_experts, with_shared
 from tinychat.models.families import glm4_moe
 from tinychat.models.family import Family
@@ -44,7 +44,7 @@ def with_latents(values: ConfigValues, config: ModelConfig, neighbours: bool = T
 def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
     """List the linear layers: what all heads share is one, each head has its own between latents and attention."""
     sizes, found = _latents(config), decoder_linears(config, names)
-    D, L, H = config.hidden_size, config.num_hidden_layers, config.num_attention_heads
+    D, L, H = config.hidden_size, len(config.attention_layers), config.num_attention_heads
     queries, rank = H * sizes.query_dim, sizes.q_lora_rank
     of_queries, of_key = _orders(config)
     sources = f"{ATTENTION}{'q_a_proj' if rank else 'q_proj'}", f"{ATTENTION}kv_a_proj_with_mqa"
@@ -57,7 +57,8 @@ def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
         Linear("k_b_proj", (keys,), (sizes.kv_lora_rank,), sizes.qk_nope_head_dim, L, heads=H),
         Linear("v_b_proj", (values,), (sizes.v_head_dim,), sizes.kv_lora_rank, L, heads=H),
     ]
-    listed = {each.name: [each] for each in found} | {"qkv_proj": projections}
+    listed = {each.name: [each] for each in found}
+    listed["qkv_proj"] = [replace(each, at=attention_at(config)) for each in projections]
     listed["o_proj"] = [replace(each, columns=H * sizes.v_head_dim) for each in listed["o_proj"]]
     return [each for parts in listed.values() for each in parts]
 
@@ -80,8 +81,9 @@ def _orders(config: ModelConfig) -> Order:
 def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
     """List the norms, with those of latents."""
     sizes = {"q_a_norm": _latents(config).q_lora_rank, "kv_a_norm": _latents(config).kv_lora_rank}
+    L, at = len(config.attention_layers), attention_at(config)
     found = [
-        Norm(name, f"{ATTENTION}{name}".replace("norm", "layernorm"), size, config.num_hidden_layers, padded=False)
+        Norm(name, f"{ATTENTION}{name}".replace("norm", "layernorm"), size, L, padded=False, at=at)
         for name, size in sizes.items()
         if size
     ]

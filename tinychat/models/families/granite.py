@@ -62,7 +62,7 @@ def with_last_multiplier(config: ModelConfig, found: list[Norm]) -> list[Norm]:
     return [replace(each, scale=scales.get(each.name, each.scale)) for each in found]
 
 
-_GRANITE = {
+DEFAULTS = {
     "rms_norm_eps": 1e-6,
     "max_position_embeddings": 2048,
     "embedding_multiplier": 1.0,
@@ -84,7 +84,7 @@ GRANITE = Family(
     "granite",
     "Granite 3, 4 (dense)",
     "multipliers of embedding, residual, scores, logits",
-    _GRANITE,
+    DEFAULTS,
     read,
     linears=linears,
     norms=norms,

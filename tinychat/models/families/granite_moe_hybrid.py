@@ -1,6 +1,6 @@
 """Granite 4.0-H: Mamba-2 in most layers, attention in the others, with Granite's multipliers.
 
-Attention has no positions: states know the order of tokens. The MLP is one that all tokens pass, called shared; larger
+Attention has no positions: states know the order of tokens. The MLP is one that all tokens pass, called shared; some
 models have experts beside it (IBM, 2025, https://github.com/ibm-granite/granite-4.0-language-models;
 github.com/huggingface/transformers, models/granitemoehybrid).
 """
@@ -12,20 +12,21 @@ from tinychat.errors import UnsupportedModelError
 from tinychat.models.config import ModelConfig, read_layer_types
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import LAYER, TensorNames
-from tinychat.models.families import granite
+from tinychat.models.experts import MOST, read_experts, with_num_experts
+from tinychat.models.families import granite, granite_moe
 from tinychat.models.family import Family
 from tinychat.models.mamba import DEFAULTS, mamba_linears, mamba_norms, read_mamba, with_head_size
 from tinychat.models.tensors import Linear, Norm
 
-MIXER, SHARED = f"{LAYER}mamba.", f"{LAYER}shared_mlp."
-TENSORS = TensorNames(gate_up=(f"{SHARED}input_linear",), down=f"{SHARED}output_linear")
+MIXER, SHARED = f"{LAYER}mamba.", granite_moe.SHARED
+TENSORS = replace(granite_moe.TENSORS, gate_up=(f"{SHARED}input_linear",), down=f"{SHARED}output_linear")
 # By their older names.
 KINDS = {"mamba": "linear_attention", "attention": "full_attention"}
 
 
 def prepared(raw: Mapping[str, object]) -> Mapping[str, object]:
     """Return the values of a file with the kinds of layers, and the size of a head, as newer files have them."""
-    found = dict(with_head_size(raw))
+    found = dict(with_num_experts(with_head_size(raw)))
     names = raw.get("layer_types") or raw.get("layers_block_type")
     if isinstance(names, list):
         found["layer_types"] = [KINDS.get(name, name) if isinstance(name, str) else name for name in names]
@@ -33,9 +34,7 @@ def prepared(raw: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
-    """Which layers have attention; all have an MLP, and none has experts."""
-    if values.integer("num_local_experts", 0, 4096):
-        raise UnsupportedModelError(f"{values.source}: Granite 4.0-H with experts is not supported")
+    """Which layers have attention; all have an MLP, and all or none have experts beside it."""
     if config.hidden_act != "silu":
         raise values.error("hidden_act", '"silu"')
     count, kinds = config.num_hidden_layers, list(KINDS.values())
@@ -44,10 +43,14 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     if not 0 < len(layers) < count:
         raise UnsupportedModelError(f"{values.source}: layers of one kind only are not supported; expected {kinds}")
     rotates = values.optional_text("position_embedding_type") == "rope"
+    size, experts = values.integer("shared_intermediate_size", 1, 1 << 22), None
+    if values.integer("num_experts", 0, MOST):
+        experts = replace(read_experts(values, "intermediate_size", range(count)), shared_intermediate_size=size)
     return replace(
         granite.read(values, config),
         mlp_bias=False,
-        intermediate_size=values.integer("shared_intermediate_size", 1, 1 << 22),
+        intermediate_size=size,
+        experts=experts,
         rotary_dims=config.rotary_dims if rotates else (0,) * count,
         mamba=read_mamba(values, layers),
     )
@@ -57,7 +60,7 @@ def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
     """List the linear layers; those that add to the residual stream have its multiplier."""
     assert config.mamba is not None
     *inputs, output = mamba_linears(config.mamba, config.hidden_size, MIXER)
-    return [*granite.linears(config, names), *inputs, replace(output, scale=config.residual_multiplier)]
+    return [*granite_moe.linears(config, names), *inputs, replace(output, scale=config.residual_multiplier)]
 
 
 def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
@@ -69,17 +72,11 @@ def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
 GRANITE_MOE_HYBRID = Family(
     "GraniteMoeHybridForCausalLM",
     "granitemoehybrid",
-    "Granite 4.0-H (350M, 1B, 3B)",
-    "Mamba-2 in most layers, attention without positions in the others, multipliers as Granite",
+    "Granite 4.0-H (350M, 1B, Micro, Tiny, Small)",
+    "Mamba-2 in most layers, attention without positions in the others, experts, multipliers as Granite",
     {
         **DEFAULTS,
-        "rms_norm_eps": 1e-6,
-        "max_position_embeddings": 2048,
-        "embedding_multiplier": 1.0,
-        "residual_multiplier": 1.0,
-        "attention_multiplier": 1.0,
-        "logits_scaling": 1.0,
-        "num_local_experts": 8,
+        **granite_moe.DEFAULTS,
         "shared_intermediate_size": 1024,
     },
     read,

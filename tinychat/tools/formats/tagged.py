@@ -31,7 +31,7 @@ _WORDS = {"True": True, "False": False, "None": None}
 class TaggedFormat(CallFormat):
     """Each call is a name, `name_end`, and arguments: `key_begin`, key, `key_end`, value, `value_end`.
 
-    Where `key_end` has ``{type}``, a word is in its place: `text_type` before a text, `other_type` before JSON.
+    Where `key_end` has ``{type}``, a word replaces it: `text_type` before a text, `other_type` before JSON.
     """
 
     name: ClassVar = "tags"

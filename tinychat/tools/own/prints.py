@@ -25,7 +25,7 @@ class _Printing:
 
 
 class FunctionPrint:
-    """Takes the place of `print` in one file; what is printed to a `file` of its own goes there.
+    """Replaces `print` in one file; what is printed to a `file` of its own goes there.
 
     A call that was stopped is told of no more. Lines of threads that a function starts have the name of the file.
     """

@@ -1,0 +1,155 @@
+"""The MLPs of `engine.forward`: with gates and without, beside attention, of experts; and how results are added."""
+
+from tinychat.engine import arguments
+from tinychat.engine.stages import (
+    add_normed,
+    add_routed,
+    choose_experts,
+    choose_scored,
+    clear_rows,
+    group_rows,
+    linear,
+    linear_routed,
+    norm_rows,
+    quantize_activated,
+    quantize_gated,
+    quantize_normed,
+    quantize_routed,
+    quantize_routed_gated,
+    scale_choices,
+)
+from tinychat.engine.wiring import by_kind, unless
+from tinychat.kernels.variants import (
+    NoNorm,
+    NoShared,
+    ScaledRouter,
+    SoftmaxRouter,
+)
+from tinychat.kernels.weights import ADD, STORE, PerLayer
+
+
+@by_kind
+def add_branch(team, T, weight, norm, sizes, s):
+    """Apply the last linear of attention or MLP, and add what it gives, normed, to the residual stream."""
+    linear(team, T, weight, s, s.branch, STORE)
+    add_normed(team, T, s.branch, norm, sizes, s.hidden)
+
+
+@add_branch.where(norm=NoNorm)
+def _(team, T, weight, norm, sizes, s):
+    linear(team, T, weight, s, s.hidden, ADD)
+
+
+@by_kind
+def begin_mlp(team, T, mlp, sizes, s):
+    """Run an MLP's norm and first linear."""
+    quantize_normed(team, T, s.hidden, mlp.post_attention_layernorm, sizes, mlp.gate_up_proj, s)
+    linear(team, T, mlp.gate_up_proj, s, s.gate_up, STORE)
+
+
+@begin_mlp.where(mlp=arguments.PlainMlp)
+def _(team, T, mlp, sizes, s):
+    quantize_normed(team, T, s.hidden, mlp.post_attention_layernorm, sizes, mlp.up_proj, s)
+    linear(team, T, mlp.up_proj, s, s.gate_up, STORE)
+
+
+@by_kind
+def end_mlp(team, T, mlp, sizes, s):
+    """Run an MLP's activation and last linear, and add the result to the residual stream."""
+    quantize_gated(team, T, s.gate_up, mlp.activation, mlp.size, mlp.down_proj, s)
+    add_branch(team, T, mlp.down_proj, mlp.post_mlp_layernorm, sizes, s)
+
+
+@end_mlp.where(mlp=arguments.PlainMlp)
+def _(team, T, mlp, sizes, s):
+    quantize_activated(team, T, s.gate_up, mlp.activation, sizes, mlp.down_proj, s)
+    add_branch(team, T, mlp.down_proj, mlp.post_mlp_layernorm, sizes, s)
+
+
+@by_kind
+def begin_parallel(team, T, mlp, sizes, s):
+    """Begin an MLP that stands beside attention, before attention changes the residual stream."""
+
+
+@begin_parallel.where(mlp=arguments.ParallelMlp)
+def _(team, T, mlp, sizes, s):
+    begin_mlp(team, T, mlp.mlp, sizes, s)
+
+
+@by_kind
+def run_mlp(team, T, mlp, sizes, s):
+    """Run an MLP, or what remains of it."""
+    begin_mlp(team, T, mlp, sizes, s)
+    end_mlp(team, T, mlp, sizes, s)
+
+
+@run_mlp.where(mlp=arguments.ParallelMlp)
+def _(team, T, mlp, sizes, s):
+    end_mlp(team, T, mlp.mlp, sizes, s)
+
+
+@run_mlp.where(mlp=PerLayer)
+def _(team, T, mlp, sizes, s):
+    if mlp.indices >= 0:
+        run_mlp(team, T, mlp.first, sizes, s)
+    else:
+        run_mlp(team, T, mlp.second, sizes, s)
+
+
+@run_mlp.where(mlp=arguments.ExpertMlp)
+def _(team, T, mlp, sizes, s):
+    run_experts(team, T, mlp, mlp.post_attention_layernorm, s.hidden, sizes, s)
+
+
+@run_mlp.where(mlp=arguments.MixedMlp)
+def _(team, T, mlp, sizes, s):
+    begin_mlp(team, T, mlp.mlp, sizes, s)
+    quantize_gated(team, T, s.gate_up, mlp.mlp.activation, mlp.mlp.size, mlp.mlp.down_proj, s)
+    linear(team, T, mlp.mlp.down_proj, s, s.branch, STORE)
+    norm_rows(team, T, mlp.mlp.post_mlp_layernorm, sizes, s.branch)
+    clear_rows(team, T, s.hidden, s.last_hidden)
+    run_experts(team, T, mlp.experts, mlp.router_norm, s.last_hidden, sizes, s)
+    add_normed(team, T, s.last_hidden, mlp.experts_norm, sizes, s.branch)
+    add_normed(team, T, s.branch, mlp.norm, sizes, s.hidden)
+
+
+@by_kind
+def run_experts(team, T, mlp, router_norm, out, sizes, s):
+    """Add to rows what the experts give that the router chooses."""
+    shared, e = sizes.shared_intermediate_size > 0, s.experts
+    quantize_normed(team, T, s.hidden, router_norm, sizes, mlp.router, e.routing)
+    linear(team, T, mlp.router, e.routing, e.logits, STORE)
+    route(team, T, mlp.routing, sizes, e)
+    group_rows(team, T, e)
+    run_shared(team, T, mlp, mlp.shared, sizes, s)
+    quantize_routed(team, T, s.hidden, mlp.post_attention_layernorm, sizes, mlp.gate_up_proj, s.rows, e)
+    linear_routed(team, mlp.gate_up_proj, e.gate_up, s.tiles, e)
+    quantize_routed_gated(team, T, mlp.activation, sizes.expert_intermediate_size, mlp.down_proj, s.rows, e)
+    linear_routed(team, mlp.down_proj, e.down, s.tiles, e)
+    add_routed(team, T, shared, s.branch, out, e)
+
+
+@by_kind
+def route(team, T, routing, sizes, e):
+    """Choose the experts of each token, by probabilities and biases."""
+    choose_scored(team, T, routing, sizes, e)
+
+
+@route.where(routing=SoftmaxRouter)
+def _(team, T, routing, sizes, e):
+    choose_experts(team, T, sizes, e)
+
+
+@route.where(routing=ScaledRouter)
+def _(team, T, routing, sizes, e):
+    choose_experts(team, T, sizes, e)
+    scale_choices(team, T, routing.scale, e)
+
+
+@unless(shared=NoShared)
+def run_shared(team, T, mlp, shared, sizes, s):
+    """Run the expert that all tokens pass; leave what it gives in `s.branch`."""
+    quantize_normed(team, T, s.hidden, mlp.post_attention_layernorm, sizes, shared.gate_up_proj, s)
+    linear(team, T, shared.gate_up_proj, s, s.gate_up, STORE)
+    quantize_gated(team, T, s.gate_up, mlp.activation, sizes.shared_intermediate_size, shared.down_proj, s)
+    linear(team, T, shared.down_proj, s, s.branch, STORE)

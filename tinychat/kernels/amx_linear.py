@@ -1,0 +1,251 @@
+"""Linears of quantized weights for sixteen tokens and more, on tile registers (AMX), to the bits of `kernels.linear`.
+
+    panel of row blocks
+      up to 16 tiles of tokens         their totals wait in the second-level cache
+        slice of groups, 24 of 32      so that all of the following is in the first-level cache, but activations
+          row block                    codes and scales of the slice are unpacked
+            tile of tokens             totals in sixteen registers
+              group                    a product, and the floats of an earlier one (`amx_slice`)
+
+Codes of a line that is looked up are a row of a weights' register as they are. Tile registers multiply signed bytes, so
+sums begin at 0, not at a correction for the codes' zero point: the sums are the same integers.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tinychat.kernels.amx import configure_16, configure_32, configure_64, release_registers
+from tinychat.kernels.amx_buffer import (
+    CODES,
+    FACTORS,
+    FACTORS_OF_GROUP,
+    MOST_TILES,
+    MOST_TOTALS,
+    SLICE_BYTES,
+    TILE,
+    TOTALS,
+)
+from tinychat.kernels.amx_slice import SIXTEEN, Slice, add_fine_slice, add_slice
+from tinychat.kernels.codes import high_codes, load_table, look_up_high, look_up_low, low_codes
+from tinychat.kernels.intrinsics import I8, SAME, constant, operation
+from tinychat.kernels.jit import always_inline, always_inline_by_type, by_type, inline, is_kind
+from tinychat.kernels.memory import address_of, load_f32, store_f32
+from tinychat.kernels.simd import ROUNDER
+from tinychat.kernels.sizes import LANES, ONE_ROW
+from tinychat.kernels.tile import load_lines, load_rows, scale_by_row, scaled, store_tile, zero_tile
+from tinychat.kernels.weight_access import columns, input_group
+from tinychat.kernels.weights import (
+    FINE_KINDS,
+    PRODUCT_COLUMNS,
+    Affine4Weight,
+    Affine8Weight,
+    Int4Weight,
+    MixedWeight,
+)
+
+MINUS_ROUNDER = np.float32(-ROUNDER)
+# For so few tiles of tokens weights are unpacked in the order of memory: reading them takes as long as multiplying.
+FEW_TILES = 4
+
+
+@operation(SAME, SAME)
+def less_128(builder, bytes_):
+    """Return bytes 0 to 255 less 128, as signed ones."""
+    return builder.xor(bytes_, constant(128, I8, 64))
+
+
+@always_inline_by_type
+def unpack_codes(weight, block, first, count, buffer):
+    """Write lines ``first..first + count`` of a row block as signed bytes, a line for each four columns."""
+
+    def looked_up(weight, block, first, count, buffer):
+        table, line = less_128(load_table(weight.table)), (block * weight.packed.shape[1] + first) * 64
+        for j in range(count):
+            codes = load_lines(weight.packed, line + j * 64, 0, ONE_ROW)
+            store_tile(buffer, CODES + j * 32, look_up_low(table, codes))
+            store_tile(buffer, CODES + j * 32 + 16, look_up_high(table, codes))
+
+    def four_bits(weight, block, first, count, buffer):
+        line = (block * weight.packed.shape[1] + first) * 64
+        for j in range(count):
+            codes = load_lines(weight.packed, line + j * 64, 0, ONE_ROW)
+            store_tile(buffer, CODES + j * 32, low_codes(codes))
+            store_tile(buffer, CODES + j * 32 + 16, high_codes(codes))
+
+    def eight_bits(weight, block, first, count, buffer):
+        line = (block * weight.packed.shape[1] + first) * 64
+        for j in range(count):
+            (codes,) = load_lines(weight.packed, line + j * 64, 0, ONE_ROW)
+            store_tile(buffer, CODES + j * 16, (less_128(codes),))
+
+    if is_kind(weight, Affine4Weight):
+        return four_bits
+    return looked_up if is_kind(weight, Int4Weight) else eight_bits
+
+
+@always_inline
+def write_scales(buffer, g, scales):
+    """Write the scales of a group of a slice, and what takes `ROUNDER` off their products."""
+    place = FACTORS + g * FACTORS_OF_GROUP
+    store_tile(buffer, place, scales)
+    store_tile(buffer, place + LANES, scaled(scales, MINUS_ROUNDER))
+
+
+@always_inline_by_type
+def unpack_factors(weight, block, first, count, parts, buffer):
+    """Write scales and offsets of groups ``first..first + count`` of the input, of which it has `parts`."""
+
+    def quantized(weight, block, first, count, parts, buffer):
+        start = (block * weight.scales.shape[1] + first) * LANES
+        for g in range(count):
+            write_scales(buffer, g, load_rows(weight.scales, start + g * LANES, 0, ONE_ROW))
+
+    def affine(weight, block, first, count, parts, buffer):
+        groups, spans = weight.scales.shape[1], weight.factors.shape[1]
+        per_group, per_span, has_offsets = parts // groups, groups // spans, weight.offsets.shape[1] > 0
+        group, part = first // per_group, first % per_group
+        span, in_span = group // per_span, group % per_span
+        for g in range(count):
+            start, factor = (block * groups + group) * LANES, (block * spans + span) * 2 * LANES
+            scales = load_rows(weight.scales, start, 0, ONE_ROW)
+            write_scales(buffer, g, scale_by_row(scales, load_rows(weight.factors, factor, 0, ONE_ROW)))
+            if has_offsets:
+                offsets = load_rows(weight.offsets, start, 0, ONE_ROW)
+                factors = load_rows(weight.factors, factor + LANES, 0, ONE_ROW)
+                store_tile(buffer, FACTORS + g * FACTORS_OF_GROUP + 2 * LANES, scale_by_row(offsets, factors))
+            part += 1
+            if part == per_group:
+                part, group, in_span = 0, group + 1, in_span + 1
+            if in_span == per_span:
+                in_span, span = 0, span + 1
+
+    return affine if is_kind(weight, Affine4Weight, Affine8Weight) else quantized
+
+
+@by_type
+def has_offsets(weight):
+    """Return whether a weight has offsets."""
+    if is_kind(weight, Affine4Weight, Affine8Weight):
+        return lambda weight: weight.offsets.shape[1] > 0
+    return lambda weight: False
+
+
+class Unpacked(NamedTuple):
+    """The place in memory of what was unpacked."""
+
+    address: int
+    lines: int
+    lines_of_block: int  # from a row block to the next
+    has_offsets: bool
+
+
+@always_inline_by_type
+def unpack(weight, block, first, count, parts, buffer):
+    """Unpack groups ``first..first + count`` of a row block, of `parts` that the input has."""
+
+    def whole(weight, block, first, count, parts, buffer):
+        lines = weight.packed.shape[1]
+        of_group = lines // parts
+        unpack_codes(weight, block, first * of_group, count * of_group, buffer)
+        unpack_factors(weight, block, first, count, parts, buffer)
+        address = address_of(weight.packed, (block * lines + first * of_group) * 64)
+        return Unpacked(address, count * of_group, lines, has_offsets(weight))
+
+    def mixed(weight, block, first, count, parts, buffer):
+        index = weight.indices[block]
+        if index >= 0:
+            return unpack(weight.four, index, first, count, parts, buffer)
+        return unpack(weight.eight, -1 - index, first, count, parts, buffer)
+
+    return mixed if is_kind(weight, MixedWeight) else whole
+
+
+@always_inline_by_type
+def run_slice(x, s, buffer, totals):
+    """Add a slice to totals."""
+    if is_kind(x, *FINE_KINDS):
+        return lambda x, s, buffer, totals: add_fine_slice(s, x, buffer, totals)
+    return lambda x, s, buffer, totals: add_slice(s, x, buffer, totals)
+
+
+@always_inline_by_type
+def scaled_by_row(weight, total, n):
+    """Return a total times the factors of its rows, from row `n` on, where a weight has some for whole rows."""
+    if is_kind(weight, Affine4Weight, Affine8Weight, MixedWeight):
+        return lambda weight, total, n: total
+    return lambda weight, total, n: total * load_f32(weight.row_scales, n)
+
+
+@always_inline
+def write_totals(weight, buffer, T, out, offset, residual, first, last, begin, end):
+    """Write row blocks ``first..last`` of tiles ``begin..end`` as `write_tile` does; token by token, for the memory."""
+    for t in range(begin * LANES, min(end * LANES, T)):
+        place = TOTALS + (t // LANES - begin) * TILE + t % LANES * LANES
+        for block in range(first, last):
+            n = block * LANES
+            index = t * out.shape[1] + offset + n
+            value = scaled_by_row(weight, load_f32(buffer, place + (block - first) * (end - begin) * TILE), n)
+            if weight.bias.shape[0] > 0:
+                value = value + load_f32(weight.bias, n)
+            if residual:
+                value = value + load_f32(out, index)
+            store_f32(out, index, value)
+
+
+@always_inline
+def configure(buffer, width):
+    """Configure the registers for products of `width` columns."""
+    if width == 64:
+        configure_64(buffer)
+    elif width == 32:
+        configure_32(buffer)
+    else:
+        configure_16(buffer)
+
+
+@always_inline
+def slice_of(unpacked, K, size, group, groups, begin, count, in_order):
+    """Return the slice of groups ``group..group + groups`` of `size` columns, for `count` tiles from `begin` on."""
+    parts, steps = K // size, groups * count
+    codes, scales = begin * K * LANES, begin * parts * LANES
+    return Slice(
+        groups,
+        steps,
+        size * LANES,
+        min(size, PRODUCT_COLUMNS),
+        codes + group * size * LANES,
+        codes + count * K * LANES,
+        K * LANES,
+        scales + group * LANES,
+        scales + (count * parts + group) * LANES,
+        parts * LANES,
+        unpacked.has_offsets,
+        unpacked.address + 64 * (unpacked.lines if in_order else unpacked.lines_of_block),
+        (4 * unpacked.lines + steps - 1) // steps,
+    )
+
+
+@inline
+def multiply_panel(weight, x, start, T, out, offset, buffer, residual, first, last):
+    """Compute row blocks ``first..last`` for tokens ``start..T``, the first of which begins a tile."""
+    K, size, tiles = columns(weight), input_group(weight), (T + LANES - 1) // LANES
+    parts, slices = K // size, (K * LANES + SLICE_BYTES - 1) // SLICE_BYTES
+    at_most = (parts + slices - 1) // slices
+    configure(buffer, min(size, PRODUCT_COLUMNS))
+    for begin in range(start // LANES, tiles, MOST_TILES):
+        count = min(MOST_TILES, tiles - begin)
+        in_order = count <= FEW_TILES
+        blocks = 1 if in_order else MOST_TOTALS // count
+        for top in range(first, last, blocks):
+            bottom = min(top + blocks, last)
+            for place in range(TOTALS, TOTALS + (bottom - top) * count * TILE, TILE):
+                store_tile(buffer, place, zero_tile(ONE_ROW, SIXTEEN))
+            for group in range(0, parts, at_most):
+                groups = min(at_most, parts - group)
+                for block in range(top, bottom):
+                    unpacked = unpack(weight, block, group, groups, parts, buffer)
+                    s = slice_of(unpacked, K, size, group, groups, begin, count, in_order)
+                    run_slice(x, s, buffer, TOTALS + (block - top) * count * TILE)
+            write_totals(weight, buffer, T, out, offset, residual, top, bottom, begin, begin + count)
+    release_registers(buffer)
