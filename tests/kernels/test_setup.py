@@ -116,7 +116,9 @@ def test_amx_is_taken_where_linux_grants_it(capsys, monkeypatch):
     assert "(Linux refuses the tile registers: No space left on device; have: avx512vnni, " in capsys.readouterr().err
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the question is Linux's")
+@pytest.mark.skipif(
+    sys.platform != "linux" or processor.architecture() != processor.X86, reason="the question is that of Linux on x86"
+)
 def test_linux_answers():
     """Without a processor that has tile registers it refuses, with its reason."""
     has_tiles = processor.features() >= setup.AMX_FEATURES
