@@ -1,6 +1,6 @@
 """Count what the inner loops of kernels execute on each instruction set, by the assembly that LLVM writes.
 
-    PYTHONPATH=. .venv/bin/python scripts/count_instructions.py [TARGET ...] [--json]
+    PYTHONPATH=. .venv/bin/python scripts/count_instructions.py [TARGET ...] [--pass] [--json]
 
 For each processor of scripts/foreign_kernels.py, compiled in a process of its own and not run: of the linears of four
 and eight bits, the loop of a tile of many tokens and that of one token.
@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from foreign_kernels import TARGETS, compile_for
+from foreign_kernels import TARGETS, compile_for, forward_passes
 
 # Products of codes that an instruction makes, for each byte of its registers.
 PRODUCTS = {
@@ -38,6 +38,7 @@ class Loop(NamedTuple):
     products: int
     dots: dict[str, int]
     stores: int  # into the stack: registers that were not enough
+    calls: int
 
 
 def innermost_loops(assembly: str) -> list[list[str]]:
@@ -64,7 +65,7 @@ def mnemonic(line: str) -> str:
 def products_of(line: str) -> int:
     """Return how many products of codes and activations an instruction makes."""
     width = next((size for name, size in _BYTES.items() if name in line), 16)
-    is_vector = any(name in line for name in _BYTES) or re.search(r"\.\d+[bhsd]", line)
+    is_vector = any(name in line for name in _BYTES) or re.search(r"\bv\d+\b", line)
     return int(PRODUCTS.get(mnemonic(line), 0) * width) if is_vector else 0
 
 
@@ -82,7 +83,12 @@ def counted(lines: list[str]) -> Loop:
     # Where products are made of bytes, those of words only add them up.
     bytewise = any(PRODUCTS[name] >= 1 for name in dots)
     products = sum(products_of(line) for name, line in zip(names, lines) if not bytewise or PRODUCTS.get(name, 0) >= 1)
-    return Loop(len(lines), products, dots, sum(map(is_spill, lines)))
+    return Loop(len(lines), products, dots, sum(map(is_spill, lines)), sum(map(is_call, names)))
+
+
+def is_call(name: str) -> bool:
+    """Return whether an instruction of this name calls a function."""
+    return name in ("bl", "blr") or name.startswith("call")
 
 
 def assemblies(target: str) -> dict[str, str]:
@@ -117,26 +123,34 @@ def assemblies(target: str) -> dict[str, str]:
         return found
 
 
+def forward_assembly(target: str) -> dict[str, str]:
+    """Compile the forward pass of a small model for a target; return its assembly."""
+    with tempfile.TemporaryDirectory() as cache:
+        compile_for(TARGETS[target], cache)
+        return {title: library.get_asm_str() for title, library in forward_passes(["tinyllama"], ("int4",))}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("targets", nargs="*", choices=[*TARGETS, []], metavar="TARGET", help=", ".join(TARGETS))
     parser.add_argument("--json", action="store_true", help="write the assembly of one target, by kernel")
+    parser.add_argument("--pass", action="store_true", dest="whole", help="of the forward pass of a small model")
     options = parser.parse_args()
     if options.json:
-        json.dump(assemblies(options.targets[0]), sys.stdout)
+        json.dump((forward_assembly if options.whole else assemblies)(options.targets[0]), sys.stdout)
         return 0
     print("| processor | instruction set | kernel | tokens | instructions | products | a product | spills | dots |")
     print("|---|---|---|---|---|---|---|---|---|")
     for target in options.targets or TARGETS:
-        for kernel, assembly in assembled(target).items():
+        for kernel, assembly in assembled(target, *(["--pass"] if options.whole else [])).items():
             for row in rows_of(assembly):
                 print(f"| {target} | {TARGETS[target].isa} | {kernel} | {row} |")
     return 0
 
 
-def assembled(target: str) -> dict[str, str]:
-    """Return `assemblies` of a process of its own."""
-    command = [sys.executable, __file__, target, "--json"]
+def assembled(target: str, *options: str) -> dict[str, str]:
+    """Return the assembly that a process of its own compiles."""
+    command = [sys.executable, __file__, target, "--json", *options]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return dict(json.loads(done.stdout))
 
