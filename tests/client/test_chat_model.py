@@ -156,7 +156,7 @@ def test_lines_of_a_chat(run, server, local):
     here = run(lines, *flags, load=lambda *_: local)
     assert there[:2] == here[:2] == (0, here[1])
     only_here = set(here[2].splitlines()) - set(there[2].splitlines())
-    assert {line.partition(" ")[0] for line in only_here} == {"kv", "threads", "draft", "memory:"}
+    assert {line.partition(" ")[0] for line in only_here} == {"kv", "threads", "share", "draft", "memory:"}
 
 
 @pytest.mark.parametrize("line", ["/set kv int8", "/set context 99", "/set threads 1"])

@@ -13,11 +13,10 @@ from typing import Any
 
 import click
 
-from tinychat.commands.loading import Loader
+from tinychat.commands.loading import Loader, given_settings
 from tinychat.commands.options import load_flags, model_argument
 from tinychat.commands.progress import progress_bar
 from tinychat.models.shapes import SHAPES, config_of
-from tinychat.settings import LoadSettings
 
 
 @click.command()
@@ -39,7 +38,7 @@ def bench(load: Loader, /, model: str | None, shape: str | None, rounds: int, wi
         raise click.UsageError("MODEL and --random exclude each other: leave out one")
     from tinychat.bench.measure import Plan
 
-    plan, options = Plan(rounds=rounds), LoadSettings(**flags)
+    plan, options = Plan(rounds=rounds), given_settings(flags)
     options = replace(options, context=options.context or plan.context_size)
     with ExitStack() as stack:
         if shape is not None:

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import click
 
-from tinychat.commands.loading import Loader
+from tinychat.commands.loading import Loader, given_settings
 from tinychat.commands.options import PATH, load_flags, model_argument
 from tinychat.commands.progress import progress_bar
 from tinychat.errors import ContextError, PromptTooLongError, TextError
 from tinychat.files import MAX_TEXT_BYTES, read_stream, read_up_to, replacing
 from tinychat.models.embedder import POOLINGS
-from tinychat.settings import LoadSettings
 
 if TYPE_CHECKING:
     from tinychat.generate.embeddings import Vector
@@ -90,7 +89,7 @@ def embed(
     texts = [*_read_texts(source, field)]
     is_array = target.suffix == _ARRAY
     with _opened(target) as out:
-        loaded = load(model, LoadSettings(**flags))
+        loaded = load(model, given_settings(flags))
         ids = [_ids_of(loaded, text, prompt) for text in texts]
         vectors = _vectors(loaded, ids, pooling)
         if is_array:

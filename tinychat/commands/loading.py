@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tinychat.commands.progress import progress_bar
 from tinychat.configuration import resolve_alias
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
 Loader = Callable[[str | None, LoadSettings], "Model"]
 """Loads the model of this name; None is the default model."""
+
+
+def given_settings(flags: Mapping[str, Any]) -> LoadSettings:
+    """Return the settings of loading that flags give, and the defaults of the others."""
+    return LoadSettings(**{name: value for name, value in flags.items() if value is not None})
 
 
 def load_model(model: str | None, options: LoadSettings) -> Model:

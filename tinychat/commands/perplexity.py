@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tinychat.commands.loading import Loader
+from tinychat.commands.loading import Loader, given_settings
 from tinychat.commands.options import PATH, load_flags, model_argument
 from tinychat.commands.progress import progress_bar
 from tinychat.files import read_text
-from tinychat.settings import LoadSettings
 
 if TYPE_CHECKING:
     from tinychat.generate.perplexity import Report
@@ -40,7 +39,7 @@ def perplexity(load: Loader, /, model: str, file: Path, against: str | None, str
     The text is read in overlapping windows of --context tokens (default: 512). Stdout gets one JSON object.
     """
     text = read_text(file)
-    options = LoadSettings(**flags)
+    options = given_settings(flags)
     options = replace(options, context=options.context or DEFAULT_CONTEXT)
     other = None if against is None else load(against, options)
     measured = load(model, options)
