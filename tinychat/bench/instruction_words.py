@@ -19,7 +19,7 @@ SPEED = {
     "generic": "no dot products of bytes: 1,457 (ARM) to 2,748 instructions (x86) for 1,000 products",
 }
 # Features, by LLVM's names, that kernels have no form for: by architecture, and the sets that are taken instead.
-UNUSED = {
+UNUSED: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {
     X86: {"avx512f": ("AVX-512 without VNNI", ("avx2", "generic"))},
     ARM: {"sve": ("SVE", ("neon-i8mm", "neon-dotprod", "generic"))},
 }
