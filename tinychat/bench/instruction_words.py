@@ -26,7 +26,7 @@ UNUSED: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {
 
 
 def words_for(isa: str, architecture: str, features: Collection[str]) -> list[str]:
-    """Return what an instruction set means for speed, and what this processor has that kernels do not use."""
+    """Describe the speed of an instruction set, and features of this processor that kernels do not use."""
     unused = UNUSED.get(architecture, {}).items()
     found = [what for feature, (what, sets) in unused if feature in features and isa in sets]
     lines = [SPEED[isa], *(f"{what} is not used: kernels have no form for it" for what in found)]
