@@ -47,6 +47,7 @@ ROOMS = {
     "macos": "calls of macOS",
     "mcp": "tools of other programs",
     "models": "what a model is",
+    "processor": "its features",
     "ray": "actors and replicas",
     "rows": "answers tables",
     "serve": "for other programs",

@@ -14,8 +14,9 @@ import os
 import struct
 import sys
 import tempfile
-from pathlib import Path
 from typing import NamedTuple
+
+from foreign_kernels import forward_passes
 
 TRIPLE = "x86_64-pc-windows-msvc"
 CPUS = {"avx512vnni": "cascadelake", "avx2": "x86-64-v3", "generic": "x86-64"}
@@ -99,36 +100,12 @@ def compile_all(names: list[str], isa: str) -> dict[str, bytes]:
     """Return the object code of the forward passes of variants, by name and number format; imports Numba."""
     import llvmlite.binding as llvm
 
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
     os.environ |= {"TINYCHAT_ISA": isa, "NUMBA_CPU_NAME": CPUS[isa], "NUMBA_CPU_FEATURES": "", "NUMBA_OPT": "2"}
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     llvm.get_process_triple = lambda: TRIPLE
-    import numba
-    import numpy as np
-    from variants import BY_NAME
-
-    from tinychat.engine.compiled import worker_loop
-    from tinychat.engine.engine import Engine
-    from tinychat.engine.loading import default_kv
-    from tinychat.kernels.jit import object_code
-    from tinychat.kernels.memory import KindType
-    from tinychat.models.architectures import parse_config
-    from tinychat.models.folder import MAPPED_AS, ModelFolder
-    from tinychat.models.layout import Quantization, tensor_specs
-
-    if unknown := [name for name in names if name not in BY_NAME]:
-        raise SystemExit(f"unknown variants: {', '.join(unknown)}; expected some of {', '.join(BY_NAME)}")
-    found = {}
-    for name in names:
-        config = parse_config(BY_NAME[name].config, name)
-        for quantization in map(Quantization, ("int4", "int8", "f32")):
-            specs = tensor_specs(config, quantization)
-            tensors = {key: np.zeros(spec.shape, MAPPED_AS[spec.dtype]) for key, spec in specs.items()}
-            engine = Engine(ModelFolder(Path(), config, quantization, tensors), 1, default_kv(config, quantization))
-            types = (*[numba.int64] * 4, KindType(numba.typeof(engine.forward_pass.sample)))
-            found[f"{name}, {quantization.dtype}"] = object_code(worker_loop, types)[1]
-    return found
+    passes = forward_passes(names, ("int4", "int8", "f32"))
+    return {title: library.object_code() for title, library in passes}
 
 
 def main() -> int:

@@ -10,7 +10,7 @@ import reference
 from tinychat.kernels.amx_buffer import BUFFER_FLOATS, HAS_TILE_REGISTERS
 from tinychat.kernels.jit import FLAGS
 from tinychat.kernels.linear import tokens_per_tile
-from tinychat.kernels.sizes import TILE_FLOATS
+from tinychat.kernels.sizes import RUN, TILE_FLOATS
 from tinychat.kernels.team_queue import Team, new_queue
 from tinychat.kernels.weights import (
     PRODUCT_COLUMNS,
@@ -95,7 +95,7 @@ def decode(x, T, K, group_size=32):
     """Return the content of activations: codes int [T, K], scales [T, groups], corrections [T, groups]."""
     tokens = tokens_of(T)
     tiles, groups = round_up(T, tokens) // tokens, K // group_size
-    run = min(group_size, PRODUCT_COLUMNS) if isinstance(x, ROW_KINDS) and tokens == LANES else 4
+    run = min(group_size, PRODUCT_COLUMNS) if isinstance(x, ROW_KINDS) and tokens == LANES else RUN
     codes = x.codes.reshape(tiles, K // run, tokens, run).transpose(0, 2, 1, 3).reshape(-1, K)[:T]
     scales, corrections = (
         array.reshape(tiles, groups, tokens).transpose(0, 2, 1).reshape(-1, groups)[:T]

@@ -28,9 +28,9 @@ def make_copy(one_by_one):
 @pytest.fixture(params=["by instructions", "by hand"])
 def copy(request, monkeypatch):
     """Return the copy function, compiled with the processor's conversions or with our own."""
-    if request.param == "by instructions" and not memory.HAS_F16C:
+    if request.param == "by instructions" and not memory.CONVERTS_HALVES:
         pytest.skip("this instruction set converts by hand")
-    monkeypatch.setattr(memory, "HAS_F16C", request.param == "by instructions")
+    monkeypatch.setattr(memory, "CONVERTS_HALVES", request.param == "by instructions")
     return make_copy(one_by_one=False)
 
 

@@ -6,11 +6,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from llvmlite.binding.targets import FeatureMap
 
+from tinychat import processor
 from tinychat.kernels import amx_grant, setup
 
 NAMES = "kernel|allocating_kernel|entry_point|noinline|deferred|always_inline|inline|stage|njit|intrinsic|operation"
 COMPILES = rf"^@(({NAMES})(_by_type)?|by_type)\b"
+X86_FEATURES = frozenset().union(*setup.ISA_FEATURES["x86_64"].values())
 PACKAGE = Path(setup.__file__).parents[1]
 
 
@@ -24,6 +27,53 @@ def test_the_best_instruction_set_is_taken():
     available = setup.host_instruction_sets()
     assert available[-1] == "generic"
     assert setup.choose_isa(None) == setup.choose_isa("") == available[0]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "features", "sets"),
+    [
+        ("arm64", {"neon", "dotprod", "i8mm", "avx2", "f16c", "fma"}, ["neon-i8mm", "neon-dotprod", "generic"]),
+        ("arm64", {"neon", "dotprod"}, ["neon-dotprod", "generic"]),
+        ("arm64", {"neon"}, ["generic"]),
+        ("x86_64", {"avx2", "f16c", "fma", "dotprod", "i8mm"}, ["avx2", "generic"]),
+        ("x86_64", {"avxvnni", "avx2", "f16c", "fma"}, ["avxvnni", "avx2", "generic"]),
+        ("riscv64", {"avx2", "f16c", "fma", "dotprod"}, ["generic"]),
+    ],
+)
+def test_each_architecture_has_its_own_sets(architecture, features, sets, monkeypatch):
+    monkeypatch.setattr(processor, "architecture", lambda: architecture)
+    monkeypatch.setattr(processor, "features", lambda: frozenset(features))
+    assert setup.host_instruction_sets() == sets
+
+
+def test_what_can_be_forced_has_a_target():
+    for architecture, sets in setup.ISA_FEATURES.items():
+        assert {*sets, "generic"} - {next(iter(sets))} == setup.FORCED_TARGET[architecture].keys()
+
+
+def test_avx512_stands_in_for_avxvnni(monkeypatch):
+    monkeypatch.setattr(processor, "architecture", lambda: "x86_64")
+    monkeypatch.setattr(processor, "features", lambda: X86_FEATURES - {"avxvnni"})
+    assert setup.host_instruction_sets() == ["avx512vnni", "avxvnni", "avx2", "generic"]
+
+
+@pytest.mark.parametrize(("machine", "architecture"), [("aarch64", "arm64"), ("AMD64", "x86_64"), ("sparc", "sparc")])
+def test_the_system_names_the_architecture(machine, architecture, monkeypatch):
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    assert processor.architecture() == architecture
+
+
+def test_features_of_arm_are_asked_of_the_system(monkeypatch):
+    monkeypatch.setattr(processor, "architecture", lambda: "arm64")
+    monkeypatch.setattr(processor.llvm, "get_host_cpu_features", lambda: FeatureMap(neon=True, sve=False))
+    monkeypatch.setattr("sys.platform", "darwin")
+    monkeypatch.setattr("tinychat.macos.system_number", {"hw.optional.arm.FEAT_DotProd": 1}.get)
+    processor.features.cache_clear()
+    try:
+        assert processor.features() == {"neon", "dotprod"}
+    finally:
+        processor.features.cache_clear()
+    assert processor.flags() == "+dotprod,+neon,-sve"
 
 
 @pytest.mark.parametrize("isa", setup.host_instruction_sets())
@@ -42,7 +92,8 @@ def test_a_missing_instruction_set_warns(capsys, monkeypatch):
 
 def test_amx_is_refused_in_words(capsys, monkeypatch):
     monkeypatch.setattr(setup, "host_vectors", lambda: ["avx2", "generic"])
-    monkeypatch.setattr(setup, "host_features", lambda: set().union(*setup.ISA_FEATURES.values()))
+    monkeypatch.setattr(processor, "architecture", lambda: "x86_64")
+    monkeypatch.setattr(processor, "features", lambda: X86_FEATURES)
     assert setup.choose_isa("amx") == "avx2"
     why = "the processor has no amx-int8, amx-tile"
     assert capsys.readouterr().err == (
@@ -53,8 +104,8 @@ def test_amx_is_refused_in_words(capsys, monkeypatch):
 
 
 def test_amx_is_taken_where_linux_grants_it(capsys, monkeypatch):
-    features = set().union(*setup.ISA_FEATURES.values()) | setup.AMX_FEATURES
-    monkeypatch.setattr(setup, "host_features", lambda: features)
+    monkeypatch.setattr(processor, "architecture", lambda: "x86_64")
+    monkeypatch.setattr(processor, "features", lambda: X86_FEATURES | setup.AMX_FEATURES)
     monkeypatch.setattr(setup, "refusal", lambda: None)
     assert setup.host_instruction_sets()[:2] == ["amx", "avx512vnni"]
     assert setup.choose_isa(None) == "amx"
@@ -65,10 +116,12 @@ def test_amx_is_taken_where_linux_grants_it(capsys, monkeypatch):
     assert "(Linux refuses the tile registers: No space left on device; have: avx512vnni, " in capsys.readouterr().err
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the question is Linux's")
+@pytest.mark.skipif(
+    sys.platform != "linux" or processor.architecture() != processor.X86, reason="the question is that of Linux on x86"
+)
 def test_linux_answers():
     """Without a processor that has tile registers it refuses, with its reason."""
-    has_tiles = setup.host_features() >= setup.AMX_FEATURES
+    has_tiles = processor.features() >= setup.AMX_FEATURES
     answer = amx_grant.refusal()
     assert answer is None if has_tiles else answer.startswith("Linux refuses the tile registers: ")
 

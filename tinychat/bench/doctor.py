@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tinychat.bench.instruction_words import words_for
 from tinychat.errors import TinychatError
 from tinychat.machine import available_cores, available_memory_bytes, memory_bytes, processor_name
 from tinychat.models.config import ModelConfig
@@ -54,6 +55,7 @@ class Findings:
 
 def examine_machine(findings: Findings) -> None:
     """Note processor, memory, versions, kernel cache and store."""
+    from tinychat import processor
     from tinychat.kernels import setup
 
     names = ("tinychat", "numba", "llvmlite", "numpy")
@@ -61,7 +63,9 @@ def examine_machine(findings: Findings) -> None:
     findings.add("processor", f"{processor_name()}, {available_cores()} of {os.cpu_count()} cores to use")
     available = setup.host_instruction_sets()
     findings.add("instruction set", f"{setup.INSTRUCTION_SET} (there is: {', '.join(available)})")
-    if setup.AMX not in available and setup.host_features() >= setup.AMX_FEATURES:
+    for line in words_for(setup.INSTRUCTION_SET, processor.architecture(), processor.features()):
+        findings.add("", line)
+    if setup.AMX not in available and processor.features() >= setup.AMX_FEATURES:
         findings.add("", f"not {setup.AMX}: {setup.why_no_amx()}")
     total, free = memory_bytes(), available_memory_bytes()
     findings.add("memory", f"{_size(total)}, {_size(free)} available")

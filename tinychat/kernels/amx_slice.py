@@ -11,11 +11,11 @@ from typing import NamedTuple
 from tinychat.kernels.amx import load_of, product_of, store_of, zero_of
 from tinychat.kernels.amx_buffer import CODES, FACTORS, FACTORS_OF_GROUP, RING, SPARE, TILE
 from tinychat.kernels.compile_queue import deferred
-from tinychat.kernels.dot import ROUNDER_BITS
 from tinychat.kernels.intrinsics import ANY, F32, F32X16, I32, I32X16, I64, INDEX, SAME, constant, operation
 from tinychat.kernels.jit import always_inline
 from tinychat.kernels.memory import prefetch_address
 from tinychat.kernels.sizes import LANES, ONE_ROW
+from tinychat.kernels.sums import ROUNDER_BITS
 from tinychat.kernels.tile import add_outer, load_rows, load_tokens, store_tile
 from tinychat.kernels.weights import FINE_BITS
 

@@ -7,9 +7,10 @@ import numpy as np
 
 from tinychat.kernels.amx import configure_64, load_of, product_of, release_registers, store_of, zero_of
 from tinychat.kernels.amx_buffer import BUFFER_FLOATS, RING, TILE
-from tinychat.kernels.dot import ROUNDER_BITS, add_scaled, dot, start_tile
+from tinychat.kernels.dot import dot
 from tinychat.kernels.jit import allocating_kernel
 from tinychat.kernels.sizes import LANES, ONE_ROW, TILE_FLOATS, TOKENS
+from tinychat.kernels.sums import ROUNDER_BITS, add_scaled, start_tile
 from tinychat.kernels.team import share
 from tinychat.kernels.tile import add_outer, load_lines, load_rows, store_tile, zero_tile
 
@@ -49,11 +50,11 @@ def multiply_share(thread, rounds, codes, x, out):
     """
     # Beyond 2**22, which only ``rounds`` of a test stay below, the floats mean nothing.
     starts, ones = np.full(len(TOKENS), ROUNDER_BITS), np.ones(LANES, np.float32)
-    sums = start_tile(starts, 0, ONE_ROW, TOKENS)
+    sums = start_tile(starts, 0, TOKENS)
     lines = load_lines(codes, 0, 64, ONE_ROW)
     for i in range(rounds):
         sums = dot(sums, lines, x, i % TILES_OF_X * 4 * len(TOKENS))
-    tile = add_scaled(zero_tile(ONE_ROW, TOKENS), sums, load_rows(ones, 0, LANES, ONE_ROW), ones, 0, TOKENS)
+    tile = add_scaled(zero_tile(ONE_ROW, TOKENS), sums, load_rows(ones, 0, LANES, ONE_ROW), ones, 0)
     store_tile(out, thread * TILE_FLOATS, tile)
 
 

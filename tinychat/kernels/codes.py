@@ -1,10 +1,9 @@
 """Four-bit codes: two to a byte of a line, each an index into a table of 16 bytes, or a number itself."""
 
-import platform
-
-import llvmlite.binding as llvm
 from llvmlite import ir
 
+from tinychat import processor
+from tinychat.kernels.dot import SIGNED
 from tinychat.kernels.intrinsics import ANY, I8, I16, I32, I64, SAME, U8X64, constant, operation, u8x64
 from tinychat.kernels.setup import ISA
 
@@ -31,46 +30,46 @@ def shuffle_neon(builder, table, indices):
 
 def shuffle_generic(builder, table, indices):
     """Choose between the halves of the table bit by bit, for processors without a shuffle of bytes."""
-    entries = [builder.splat(builder.extract_element(table, I32(entry)), 64) for entry in range(16)]
+    size = indices.type.count
+    entries = [builder.splat(builder.extract_element(table, I32(entry)), size) for entry in range(16)]
     for bit in (1, 2, 4, 8):
-        odd = builder.icmp_unsigned("!=", builder.and_(indices, constant(bit, I8, 64)), constant(0, I8, 64))
+        odd = builder.icmp_unsigned("!=", builder.and_(indices, constant(bit, I8, size)), constant(0, I8, size))
         entries = [builder.select(odd, second, first) for first, second in zip(entries[::2], entries[1::2])]
     return entries[0]
 
 
 def shuffle_parts(builder, table, indices, size: int, name: str):
     """Shuffle `size` bytes at a time."""
-    parts, indices = [], low_bits(builder, indices)
-    for start in range(0, 64, size):
-        entries, index = (builder.lanes(v, range(start, start + size)) for v in (table, indices))
-        parts.append(builder.intrinsic(name, entries.type, entries, index))
-    while len(parts) > 1:
-        parts = [builder.joined(*pair) for pair in zip(parts[::2], parts[1::2])]
-    return parts[0]
+    entries = builder.lanes(table, range(size))
+    parts = builder.parts(low_bits(builder, indices), size)
+    return builder.joined(*(builder.intrinsic(name, entries.type, entries, part) for part in parts))
 
 
 def low_bits(builder, indices):
     """Return the low four bits of each byte."""
-    return builder.and_(indices, constant(0x0F, I8, 64))
+    return builder.and_(indices, constant(0x0F, I8, indices.type.count))
 
 
 def shifted(builder, line):
     """Return each byte's high four bits where its low ones are; what is above them does not matter.
 
     In lanes of 16 bits: for a shift of bytes LLVM picks an instruction (vgf2p8affineqb) that competes with the dot
-    products for their execution units.
+    products for their execution units. ARM's shift of bytes is as good, and leaves nothing above.
     """
-    words = builder.bitcast(line, ir.VectorType(I16, 32))
-    return builder.bitcast(builder.lshr(words, constant(4, I16, 32)), U8X64)
+    if processor.architecture() == processor.ARM:
+        return builder.lshr(line, constant(4, I8, line.type.count))
+    count = line.type.count // 2
+    words = builder.bitcast(line, ir.VectorType(I16, count))
+    return builder.bitcast(builder.lshr(words, constant(4, I16, count)), line.type)
 
 
 def default_shuffle():
     """Return the best way to look up bytes by their low four bits, whatever their upper ones."""
     if ISA == "avx512vnni":
-        return shuffle_vbmi if llvm.get_host_cpu_features().get("avx512vbmi") else shuffle_512
-    if ISA == "generic":
-        return shuffle_neon if platform.machine() in ("arm64", "aarch64") else shuffle_generic
-    return shuffle_256
+        return shuffle_vbmi if "avx512vbmi" in processor.features() else shuffle_512
+    if processor.architecture() == processor.ARM:
+        return shuffle_neon
+    return shuffle_generic if ISA == "generic" else shuffle_256
 
 
 shuffle = default_shuffle()
@@ -78,10 +77,11 @@ shuffle = default_shuffle()
 
 @operation(u8x64, ANY)
 def load_table(builder, table):
-    """Return the 16 int8 of a code table, raised by 128, once for each 16 bytes of a line."""
-    raised = builder.xor(table.load(I64(0), ir.VectorType(I8, 16), align=1), constant(128, I8, 16))
-    repeated = ir.Constant(ir.VectorType(I32, 64), [i % 16 for i in range(64)])
-    return builder.shuffle_vector(raised, raised, repeated)
+    """Return the 16 int8 of a code table as `dot` takes codes, once for each 16 bytes of a line."""
+    entries = table.load(I64(0), ir.VectorType(I8, 16), align=1)
+    if not SIGNED:
+        entries = builder.xor(entries, constant(128, I8, 16))
+    return builder.lanes(entries, [i % 16 for i in range(64)])
 
 
 @operation(lambda table, lines: lines, u8x64, ANY)
@@ -94,6 +94,12 @@ def look_up_low(builder, table, lines):
 def look_up_high(builder, table, lines):
     """Return the table's entries for the high four bits of each byte."""
     return [shuffle(builder, table, shifted(builder, line)) for line in lines]
+
+
+@operation(SAME, ANY)
+def whole_codes(builder, lines):
+    """Return each byte, a code plus 128, as `dot` takes codes."""
+    return [builder.xor(line, constant(128, I8, line.type.count)) if SIGNED else line for line in lines]
 
 
 @operation(SAME, ANY)

@@ -1,102 +1,115 @@
-"""Dot products of weight codes and int8 activations, exactly, on each instruction set, and register tiles of them.
+"""Dot products of weight codes and int8 activations, exactly, on each instruction set.
 
-`dot4` makes four products and a sum in each lane of a vector: ``sums[lane] + (codes - zero)[4 lane : 4 lane + 4] .
+A ``dot4`` makes four products and a sum in each lane of a vector: ``sums[lane] + (codes - zero)[4 lane : 4 lane + 4] .
 x[4 lane : 4 lane + 4]`` with codes of 0..255, x of -127..127, and a zero, `DOT_ZERO`, that is 0 or 128, whichever is
-faster. `kernels.tile` describes tiles.
+faster. Where it is 128, codes are `SIGNED`: less 128 already, as signed bytes. `kernels.tile` describes tiles,
+`kernels.sums` paired ones.
 """
 
-import numpy as np
+from functools import wraps
+
+import llvmlite.binding as llvm
 from llvmlite import ir
-from numba import types
 
-from tinychat.kernels.intrinsics import (
-    ANY,
-    F32,
-    F32X16,
-    I8,
-    I16,
-    I32,
-    I32X16,
-    I64,
-    INDEX,
-    SAME,
-    U8X64,
-    Elements,
-    constant,
-    i32x16,
-    operation,
-)
-from tinychat.kernels.setup import ISA
-from tinychat.kernels.simd import ROUNDER
-from tinychat.kernels.tile import tile_type
-
-# Integers that begin here are floats, `ROUNDER` above what they count.
-ROUNDER_BITS = np.int32(np.float32(ROUNDER).view(np.int32))
+from tinychat.kernels.intrinsics import ANY, I8, I16, I32, I64, INDEX, SAME, Elements, constant, operation
+from tinychat.kernels.setup import ISA, STANDS_IN
 
 
+def in_registers(lanes):
+    """Emit a ``dot4`` for each register of so many lanes that vectors take."""
+
+    def decorate(emit):
+        @wraps(emit)
+        def whole(builder, sums, codes, x):
+            x = builder.bitcast(x, codes.type)
+            parts = zip(builder.parts(sums, lanes), builder.parts(codes, 4 * lanes), builder.parts(x, 4 * lanes))
+            return builder.joined(*(emit(builder, *part) for part in parts))
+
+        return whole
+
+    return decorate
+
+
+@in_registers(16)
 def dot4_vnni(builder, sums, codes, x):
     """``vpdpbusd``: 64 products and 16 sums in one instruction."""
-    return builder.intrinsic("llvm.x86.avx512.vpdpbusd.512", I32X16, sums, codes, builder.bitcast(x, U8X64))
+    return builder.intrinsic("llvm.x86.avx512.vpdpbusd.512", sums.type, sums, codes, x)
 
 
+@in_registers(8)
+def dot4_vnni_256(builder, sums, codes, x):
+    """``vpdpbusd`` on 32 products."""
+    return builder.intrinsic("llvm.x86.avx512.vpdpbusd.256", sums.type, sums, codes, x)
+
+
+@in_registers(8)
+def dot4_stand_in(builder, sums, codes, x):
+    """The same in the encoding of AVX-512, with the registers that AVX-VNNI has."""
+    codes, x = builder.bitcast(codes, sums.type), builder.bitcast(x, sums.type)
+    emitted = ir.FunctionType(sums.type, [sums.type] * 3)
+    return builder.asm(emitted, "{evex} vpdpbusd $3, $2, $0", "=x,0,x,x", [sums, codes, x], side_effect=False)
+
+
+@in_registers(8)
 def dot4_signs(builder, sums, codes, x):
-    """``vpsignb``, ``vpmaddubsw`` and ``vpmaddwd``, in two halves, of ``codes - 128``.
+    """``vpsignb``, ``vpmaddubsw`` and ``vpmaddwd``, of signed codes.
 
     The sign of the code goes to the activation, whose other factor is then no more than 128: 2 x 128 x 127 cannot
     saturate 16 bits.
     """
-    i16x16, i32x8, u8x32 = ir.VectorType(I16, 16), ir.VectorType(I32, 8), ir.VectorType(I8, 32)
-    signed, x = builder.xor(codes, constant(128, I8, 64)), builder.bitcast(x, U8X64)
-    halves = []
-    for lanes in (range(32), range(32, 64)):
-        code, factor = (builder.lanes(v, lanes) for v in (signed, x))
-        size = builder.intrinsic("llvm.abs.v32i8", u8x32, code, ir.IntType(1)(0))
-        factor = builder.intrinsic("llvm.x86.avx2.psign.b", u8x32, factor, code)
-        pairs = builder.intrinsic("llvm.x86.avx2.pmadd.ub.sw", i16x16, size, factor)
-        halves.append(builder.intrinsic("llvm.x86.avx2.pmadd.wd", i32x8, pairs, constant(1, I16, 16)))
-    return builder.add(sums, builder.joined(*halves))
+    size = builder.intrinsic("llvm.abs.v32i8", codes.type, codes, ir.IntType(1)(0))
+    factor = builder.intrinsic("llvm.x86.avx2.psign.b", codes.type, x, codes)
+    return added_pairs(builder, sums, size, factor)
 
 
+@in_registers(8)
 def dot4_pairs(builder, sums, codes, x):
-    """``vpmaddubsw`` and ``vpmaddwd``, in two halves, of codes up to 128: 2 x 128 x 127 cannot saturate 16 bits."""
-    i16x16, i32x8 = ir.VectorType(I16, 16), ir.VectorType(I32, 8)
-    x = builder.bitcast(x, U8X64)
-    halves = []
-    for lanes in (range(32), range(32, 64)):
-        code, factor = (builder.lanes(v, lanes) for v in (codes, x))
-        pairs = builder.intrinsic("llvm.x86.avx2.pmadd.ub.sw", i16x16, code, factor)
-        halves.append(builder.intrinsic("llvm.x86.avx2.pmadd.wd", i32x8, pairs, constant(1, I16, 16)))
-    return builder.add(sums, builder.joined(*halves))
+    """``vpmaddubsw`` and ``vpmaddwd``, of codes up to 128: 2 x 128 x 127 cannot saturate 16 bits."""
+    return added_pairs(builder, sums, codes, x)
+
+
+def added_pairs(builder, sums, codes, x):
+    """Emit sums plus products of bytes, whose sums of two fit into 16 bits."""
+    pairs = builder.intrinsic("llvm.x86.avx2.pmadd.ub.sw", ir.VectorType(I16, 16), codes, x)
+    return builder.add(sums, builder.intrinsic("llvm.x86.avx2.pmadd.wd", sums.type, pairs, constant(1, I16, 16)))
+
+
+@in_registers(4)
+def dot4_sdot(builder, sums, codes, x):
+    """``sdot``: 16 products of signed codes, and 4 sums, in one instruction."""
+    return builder.intrinsic("llvm.aarch64.neon.sdot.v4i32.v16i8", sums.type, sums, codes, x)
+
+
+@in_registers(4)
+def dot4_usdot(builder, sums, codes, x):
+    """``usdot``: the same of unsigned codes."""
+    return builder.intrinsic("llvm.aarch64.neon.usdot.v4i32.v16i8", sums.type, sums, codes, x)
 
 
 def dot4_generic(builder, sums, codes, x):
     """Widen, multiply, add neighbours: for processors whose dot product has no case of its own here."""
-    i16x64 = ir.VectorType(I16, 64)
-    products = builder.mul(builder.zext(codes, i16x64), builder.sext(builder.bitcast(x, U8X64), i16x64))
+    count, lanes = codes.type.count, sums.type.count
+    wide = ir.VectorType(I16, count)
+    products = builder.mul(builder.zext(codes, wide), builder.sext(builder.bitcast(x, codes.type), wide))
     for i in range(4):
-        quarter = builder.lanes(products, range(i, 64, 4))
-        sums = builder.add(sums, builder.sext(quarter, I32X16))
+        quarter = builder.lanes(products, range(i, count, 4))
+        sums = builder.add(sums, builder.sext(quarter, ir.VectorType(I32, lanes)))
     return sums
 
 
+if STANDS_IN:
+    llvm.initialize_native_asmparser()
+_vnni_256 = dot4_stand_in if STANDS_IN else dot4_vnni_256
 # The last is for codes of four bits without a table.
 dot4, DOT_ZERO, dot4_small = {
     "avx512vnni": (dot4_vnni, 0, dot4_vnni),
+    "avxvnni": (_vnni_256, 0, _vnni_256),
     "avx2": (dot4_signs, 128, dot4_pairs),
+    "neon-i8mm": (dot4_usdot, 0, dot4_usdot),
+    "neon-dotprod": (dot4_sdot, 128, dot4_sdot),
     "generic": (dot4_generic, 0, dot4_generic),
 }[ISA]
-
-
-@operation(lambda starts, index, rows, tokens: tile_type(i32x16, rows, tokens), ANY, INDEX, ANY, ANY)
-def start_tile(builder, starts, index, rows, tokens):
-    """Return an integer tile whose accumulators begin at ``starts[index + t]``."""
-    return starts.splats(index, len(tokens), I32) * len(rows)
-
-
-@operation(lambda start, rows, tokens: tile_type(i32x16, rows, tokens), types.int32, ANY, ANY)
-def start_all(builder, start, rows, tokens):
-    """Return an integer tile whose accumulators all begin at `start`."""
-    return [builder.splat(start)] * (len(rows) * len(tokens))
+SIGNED = DOT_ZERO == 128
 
 
 @operation(SAME, ANY, ANY, ANY, INDEX)
@@ -117,56 +130,28 @@ def dot_small(builder, tile, codes, activations, index):
 def dots(builder, sums, lines, activations: Elements, index: ir.Value, dot4) -> list[ir.Value]:
     """Emit a tile plus the dot products that `dot4` emits."""
     tokens, result = len(sums) // len(lines), list(sums)
-    for t in range(tokens):
-        x = activations.splat(builder.apart(index, I64(4), t), I32, align=1)
+    for t, x in enumerate(activations.splats(index, tokens, I32, unit=4, lanes=sums[0].type.count)):
         for r, line in enumerate(lines):
             result[r * tokens + t] = dot4(builder, sums[r * tokens + t], line, x)
     return result
 
 
-@operation(SAME, ANY, types.int32)
-def shift_tile(builder, tile, bits):
-    """Return an integer tile times ``2**bits``."""
-    by = builder.splat(bits)
-    return [builder.shl(n, by) for n in tile]
+@operation(SAME, ANY, ANY, ANY, ANY, INDEX)
+def dot_pairs(builder, tile, first, second, activations, index):
+    """Add to a paired tile the products of 8 columns, of which `first` has the codes of four and `second` the others.
 
-
-@operation(SAME, ANY, ANY, types.int32)
-def add_shifted(builder, tile, other, bits):
-    """Return an integer tile plus another one times ``2**bits``."""
-    by = builder.splat(bits)
-    return [builder.add(n, builder.shl(m, by)) for n, m in zip(tile, other)]
-
-
-@operation(SAME, ANY, ANY, INDEX, ANY, ANY)
-def add_starts(builder, tile, starts, index, rows, tokens):
-    """Return an integer tile plus ``starts[index + t]``."""
-    splats = starts.splats(index, len(tokens), I32)
-    return [builder.add(n, splats[i % len(tokens)]) for i, n in enumerate(tile)]
-
-
-@operation(SAME, ANY, ANY, ANY, ANY, INDEX, ANY)
-def add_scaled_integers(builder, tile, sums, row_scales, scales, index, tokens):
-    """Return ``tile + sums * row_scale * scales[index + t]`` for sums of any size; the first product is rounded."""
-    by_token, result = scales.splats(index, len(tokens), F32), []
-    for i, (value, n) in enumerate(zip(tile, sums)):
-        r, t = divmod(i, len(tokens))
-        scaled = builder.fmul(builder.sitofp(n, F32X16), row_scales[r])
-        result.append(builder.fused(scaled, by_token[t], value))
-    return result
-
-
-@operation(SAME, ANY, ANY, ANY, ANY, INDEX, ANY)
-def add_scaled(builder, tile, sums, row_scales, scales, index, tokens):
-    """Return ``tile + (sums - ROUNDER) * row_scale * scales[index + t]``, whose first product is rounded once.
-
-    The sums began at `ROUNDER_BITS` and count less than 2**22. Row scales have at most 22 significant bits, so that
-    ``ROUNDER * row_scale`` is exact. Two operations where converting the sums would take a third.
+    Token t's 8 activations are at ``index + 8 * t``. ``usmmla``: the products of two rows and two tokens at once.
     """
-    offsets = [builder.fmul(factor, constant(-ROUNDER)) for factor in row_scales]
-    by_token, result = scales.splats(index, len(tokens), F32), []
-    for i, (value, n) in enumerate(zip(tile, sums)):
-        r, t = divmod(i, len(tokens))
-        scaled = builder.fused(builder.bitcast(n, F32X16), row_scales[r], offsets[r])
-        result.append(builder.fused(scaled, by_token[t], value))
+    codes = [builder.parts(builder.bitcast(lines[0], tile[0].type), 4) for lines in (first, second)]
+    # Two rows of eight codes in a register: first those that the tile's even vectors have.
+    rows = [[builder.chosen(low, high, order) for low, high in zip(*codes)] for order in ((0, 4, 1, 5), (2, 6, 3, 7))]
+    u8x16, result = ir.VectorType(I8, 16), []
+    for i, sums in enumerate(tile):
+        x = activations.load(builder.add(index, I64(i // 2 * 16)), u8x16, align=4)
+        parts = zip(builder.parts(sums, 4), rows[i % 2])
+        products = (
+            builder.intrinsic("llvm.aarch64.neon.usmmla.v4i32.v16i8", part.type, part, builder.bitcast(row, u8x16), x)
+            for part, row in parts
+        )
+        result.append(builder.joined(*products))
     return result

@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba import types
 
 from tinychat.kernels.activations import activated, gated
-from tinychat.kernels.dot import DOT_ZERO, ROUNDER_BITS
+from tinychat.kernels.dot import DOT_ZERO
 from tinychat.kernels.intrinsics import ANY, I8, I32, INDEX, i32x16, operation
 from tinychat.kernels.jit import always_inline, always_inline_by_type, by_type, is_kind
 from tinychat.kernels.linear import tokens_per_tile
@@ -29,7 +29,8 @@ from tinychat.kernels.simd import (
     to_i32,
     zero_outside,
 )
-from tinychat.kernels.sizes import LANES
+from tinychat.kernels.sizes import LANES, RUN
+from tinychat.kernels.sums import ROUNDER_BITS
 from tinychat.kernels.team import share_of, stage
 from tinychat.kernels.weight_access import columns, input_group
 from tinychat.kernels.weights import (
@@ -50,10 +51,11 @@ HALF_FINE = np.int32(1 << (FINE_BITS - 1))
 
 @operation(types.void, ANY, INDEX, INDEX, i32x16)
 def store_codes(builder, codes, index, stride, vector):
-    """Store 16 int8 codes as four runs of 4 bytes, `stride` bytes apart."""
-    quads = builder.bitcast(builder.trunc(vector, ir.VectorType(I8, LANES)), ir.VectorType(I32, 4))
-    for i in range(4):
-        codes.store(builder.apart(index, stride, i), builder.extract_element(quads, I32(i)), align=1)
+    """Store 16 int8 codes in runs of `RUN`, `stride` bytes apart."""
+    runs = ir.VectorType(ir.IntType(8 * RUN), LANES // RUN)
+    found = builder.bitcast(builder.trunc(vector, ir.VectorType(I8, LANES)), runs)
+    for i in range(runs.count):
+        codes.store(builder.apart(index, stride, i), builder.extract_element(found, I32(i)), align=1)
 
 
 @operation(types.void, ANY, INDEX, i32x16)
@@ -66,8 +68,8 @@ def store_code_row(builder, codes, index, vector):
 def write_codes(x, codes, groups, tile, k, t, tokens, vector):
     """Write the codes of columns k..k+16 of token `t` of a tile of `tokens` into one of the arrays of `x`."""
 
-    def quads(x, codes, groups, tile, k, t, tokens, vector):
-        store_codes(codes, (tile * groups.columns + k) * tokens + 4 * t, 4 * tokens, vector)
+    def runs(x, codes, groups, tile, k, t, tokens, vector):
+        store_codes(codes, (tile * groups.columns + k) * tokens + RUN * t, RUN * tokens, vector)
 
     def rows(x, codes, groups, tile, k, t, tokens, vector):
         if tokens == LANES:
@@ -75,9 +77,9 @@ def write_codes(x, codes, groups, tile, k, t, tokens, vector):
             first = k // width * width
             store_code_row(codes, (tile * groups.columns + first) * tokens + width * t + k - first, vector)
         else:
-            store_codes(codes, (tile * groups.columns + k) * tokens + 4 * t, 4 * tokens, vector)
+            store_codes(codes, (tile * groups.columns + k) * tokens + RUN * t, RUN * tokens, vector)
 
-    return rows if is_kind(x, *ROW_KINDS) else quads
+    return rows if is_kind(x, *ROW_KINDS) else runs
 
 
 class Groups(NamedTuple):

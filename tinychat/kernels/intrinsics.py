@@ -5,7 +5,7 @@ weight layout serve all.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from llvmlite import ir
@@ -15,13 +15,14 @@ from numba.core.datamodel import PrimitiveModel, register_default
 from numba.extending import intrinsic, lower_cast
 from numba.np import arrayobj
 
+from tinychat import processor
 from tinychat.kernels.sizes import LANES
 
 F16, F32 = ir.HalfType(), ir.FloatType()
 I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 F32X16 = ir.VectorType(F32, 16)
-I32X16 = ir.VectorType(I32, 16)
-U8X64 = ir.VectorType(I8, 64)
+I32X8, I32X16 = ir.VectorType(I32, 8), ir.VectorType(I32, 16)
+U8X32, U8X64 = ir.VectorType(I8, 32), ir.VectorType(I8, 64)
 
 
 class Vector(types.Type):
@@ -42,8 +43,8 @@ class VectorModel(PrimitiveModel):
 
 f32x16 = Vector("f32x16", F32X16, types.float32)
 f32x64 = Vector("f32x64", ir.VectorType(F32, 64), types.float32)
-i32x16 = Vector("i32x16", I32X16, types.int32)
-u8x64 = Vector("u8x64", U8X64, types.uint8)
+i32x8, i32x16 = Vector("i32x8", I32X8, types.int32), Vector("i32x16", I32X16, types.int32)
+u8x32, u8x64 = Vector("u8x32", U8X32, types.uint8), Vector("u8x64", U8X64, types.uint8)
 
 
 @lower_cast(types.Number, Vector)
@@ -52,6 +53,9 @@ def splat_number(context, builder, given, wanted, value):
     return Emitter(builder).splat(context.cast(builder, value, given, wanted.lane), wanted.register.count)
 
 
+# Numbers that are loaded at once and then spread. ARM's instructions take a factor from any lane, while a load into all
+# lanes would compete with them for their execution units.
+SPLAT_LANES = 4 if processor.architecture() == processor.ARM else 1
 SAME = object()  # the type of the first operand that is no number
 ANY = object()  # whatever type an operand has
 INDEX = types.intp
@@ -76,14 +80,26 @@ class Emitter:
         first = self.insert_element(ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined), value, I32(0))
         return self.shuffle_vector(first, first, constant(0, I32, lanes))
 
-    def lanes(self, vector: ir.Value, lanes: range) -> ir.Value:
+    def lanes(self, vector: ir.Value, lanes: Iterable[int]) -> ir.Value:
         """Emit a vector of some lanes of another."""
-        return self.shuffle_vector(vector, vector, ir.Constant(ir.VectorType(I32, len(lanes)), list(lanes)))
+        return self.chosen(vector, vector, lanes)
 
-    def joined(self, low: ir.Value, high: ir.Value) -> ir.Value:
-        """Emit a vector of the lanes of two."""
-        count = 2 * low.type.count
-        return self.shuffle_vector(low, high, ir.Constant(ir.VectorType(I32, count), list(range(count))))
+    def parts(self, vector: ir.Value, lanes: int) -> list[ir.Value]:
+        """Emit the parts of a vector, of so many lanes each."""
+        count = vector.type.count
+        return [self.lanes(vector, range(i, i + lanes)) for i in range(0, count, lanes)] if count > lanes else [vector]
+
+    def joined(self, *parts: ir.Value) -> ir.Value:
+        """Emit a vector of the lanes of 1, 2, 4 or 8 others."""
+        while len(parts) > 1:
+            lanes = range(2 * parts[0].type.count)
+            parts = tuple(self.chosen(*pair, lanes) for pair in zip(parts[::2], parts[1::2]))
+        return parts[0]
+
+    def chosen(self, first: ir.Value, second: ir.Value, lanes: Iterable[int]) -> ir.Value:
+        """Emit a vector of some lanes of two, which are numbered one after another."""
+        numbers = list(lanes)
+        return self.shuffle_vector(first, second, ir.Constant(ir.VectorType(I32, len(numbers)), numbers))
 
     def fused(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
         """Emit ``a * b + c`` of float vectors, rounded once."""
@@ -115,9 +131,21 @@ class Elements:
         """Emit the load of one element into all 16 lanes."""
         return self.builder.splat(self.load(index, element, align))
 
-    def splats(self, first: ir.Value, count: int, element: ir.Type) -> list[ir.Value]:
-        """Emit the loads of `count` consecutive 4-byte elements, each into all 16 lanes."""
-        return [self.splat(self.builder.add(first, I64(i)), element) for i in range(count)]
+    def splats(
+        self, first: ir.Value, count: int, element: ir.Type, unit: int = 1, lanes: int = LANES
+    ) -> list[ir.Value]:
+        """Emit the loads of `count` consecutive 4-byte numbers of `unit` elements, each into all lanes of a vector."""
+        together, align = SPLAT_LANES, 4 // unit
+        found: list[ir.Value] = []
+        while len(found) < count:
+            at = self.builder.add(first, I64(len(found) * unit))
+            together = next(size for size in (together, 2, 1) if size <= count - len(found))
+            if together == 1:
+                found.append(self.builder.splat(self.load(at, element, align), lanes))
+                continue
+            several = self.load(at, ir.VectorType(element, together), align)
+            found += [self.builder.lanes(several, [i] * lanes) for i in range(together)]
+        return found
 
     def store(self, index: ir.Value, value: ir.Value, align: int, unit: ir.Type | None = None) -> None:
         """Emit a store from a flat element on."""

@@ -20,26 +20,41 @@ import numpy as np
 
 from tinychat.kernels.amx_buffer import HAS_TILE_REGISTERS, MOST_TILES, MOST_TOTALS
 from tinychat.kernels.amx_linear import multiply_panel
-from tinychat.kernels.codes import high_codes, load_table, look_up_high, look_up_low, low_codes
+from tinychat.kernels.codes import high_codes, load_table, look_up_high, look_up_low, low_codes, whole_codes
 from tinychat.kernels.compile_queue import deferred, deferred_by_type
-from tinychat.kernels.dot import (
+from tinychat.kernels.dot import dot, dot_pairs, dot_small
+from tinychat.kernels.intrinsics import i32x8
+from tinychat.kernels.jit import always_inline, always_inline_by_type, by_type, inline, is_kind
+from tinychat.kernels.memory import load_f32, prefetch, prefetch_far, store_f32
+from tinychat.kernels.sizes import FEW_TOKENS, HALVED, LANES, ONE_ROW, ONE_TOKEN, SEVERAL_TOKENS, SOME_TOKENS, TOKENS
+from tinychat.kernels.sums import (
     ROUNDER_BITS,
+    add_offsets,
     add_scaled,
     add_scaled_integers,
     add_shifted,
     add_starts,
-    dot,
-    dot_small,
+    is_paired,
+    lower_half,
+    scale_rows,
     shift_tile,
     start_all,
     start_tile,
+    tokens_apart,
+    upper_half,
+    whole_tile,
 )
-from tinychat.kernels.jit import always_inline, always_inline_by_type, by_type, inline, is_kind
-from tinychat.kernels.memory import load_f32, prefetch, prefetch_far, store_f32
-from tinychat.kernels.sizes import FEW_TOKENS, LANES, ONE_ROW, ONE_TOKEN, SEVERAL_TOKENS, SOME_TOKENS, TOKENS
 from tinychat.kernels.team import barrier, finish_stage, next_tile, stage
 from tinychat.kernels.team_queue import THREADS
-from tinychat.kernels.tile import add_outer, load_lines, load_rows, scale_by_row, store_tile, zero_tile
+from tinychat.kernels.tile import (
+    add_outer,
+    load_half_lines,
+    load_lines,
+    load_rows,
+    scale_by_row,
+    store_tile,
+    zero_tile,
+)
 from tinychat.kernels.weight_access import columns, input_group
 from tinychat.kernels.weights import (
     FINE_BITS,
@@ -87,16 +102,20 @@ def prefetch_next(packed, index):
 
 
 @always_inline_by_type
-def dot_group(weight, sums, first, lines, codes, index, tokens):
-    """Add to the tile `sums` the products of one weight group: `lines` lines from byte `first` on.
+def load_for(sums, packed, first):
+    """Load what the rows of some sums have of a line, from byte `first` on."""
+    load = load_half_lines if sums.dtype == i32x8 else load_lines
+    return lambda sums, packed, first: load(packed, first, 0, ONE_ROW)
 
-    A line is 8 columns of int4 or 4 of int8.
-    """
+
+@always_inline_by_type
+def dot_rows(weight, sums, first, lines, codes, index, tokens):
+    """Add to `sums`, of all rows or of half of them, the products of `lines` lines of which theirs begin at `first`."""
 
     def int4(weight, sums, first, lines, codes, index, tokens):
         table = load_table(weight.table)
         for j in range(lines):
-            line = load_lines(weight.packed, first + j * 64, 0, ONE_ROW)
+            line = load_for(sums, weight.packed, first + j * 64)
             prefetch_next(weight.packed, first + j * 64)
             x = index + j * 8 * len(tokens)
             sums = dot(sums, look_up_low(table, line), codes, x)
@@ -105,7 +124,7 @@ def dot_group(weight, sums, first, lines, codes, index, tokens):
 
     def affine4(weight, sums, first, lines, codes, index, tokens):
         for j in range(lines):
-            line = load_lines(weight.packed, first + j * 64, 0, ONE_ROW)
+            line = load_for(sums, weight.packed, first + j * 64)
             if len(tokens) == 1:
                 prefetch_next(weight.packed, first + j * 64)
             x = index + j * 8 * len(tokens)
@@ -115,14 +134,67 @@ def dot_group(weight, sums, first, lines, codes, index, tokens):
 
     def int8(weight, sums, first, lines, codes, index, tokens):
         for j in range(lines):
-            line = load_lines(weight.packed, first + j * 64, 0, ONE_ROW)
+            line = load_for(sums, weight.packed, first + j * 64)
             prefetch_next(weight.packed, first + j * 64)
-            sums = dot(sums, line, codes, index + j * 4 * len(tokens))
+            sums = dot(sums, whole_codes(line), codes, index + j * 4 * len(tokens))
         return sums
 
     if is_kind(weight, Affine4Weight):
         return affine4
     return int4 if is_kind(weight, Int4Weight) else int8
+
+
+@always_inline_by_type
+def dot_paired_rows(weight, sums, first, lines, codes, index, tokens):
+    """Add products to paired sums, as `dot_rows`."""
+
+    def int4(weight, sums, first, lines, codes, index, tokens):
+        table = load_table(weight.table)
+        for j in range(lines):
+            line = load_for(sums, weight.packed, first + j * 64)
+            prefetch_next(weight.packed, first + j * 64)
+            low, high = look_up_low(table, line), look_up_high(table, line)
+            sums = dot_pairs(sums, low, high, codes, index + j * 8 * len(tokens))
+        return sums
+
+    def affine4(weight, sums, first, lines, codes, index, tokens):
+        for j in range(lines):
+            line = load_for(sums, weight.packed, first + j * 64)
+            sums = dot_pairs(sums, low_codes(line), high_codes(line), codes, index + j * 8 * len(tokens))
+        return sums
+
+    def int8(weight, sums, first, lines, codes, index, tokens):
+        for j in range(0, lines, 2):
+            at = first + j * 64
+            prefetch_next(weight.packed, at)
+            prefetch_next(weight.packed, at + 64)
+            line, next_line = load_for(sums, weight.packed, at), load_for(sums, weight.packed, at + 64)
+            sums = dot_pairs(sums, line, next_line, codes, index + j * 4 * len(tokens))
+        return sums
+
+    if is_kind(weight, Affine4Weight):
+        return affine4
+    return int4 if is_kind(weight, Int4Weight) else int8
+
+
+@always_inline_by_type
+def dot_group(weight, sums, first, lines, codes, index, tokens):
+    """Add to the tile `sums` the products of one weight group: `lines` lines from byte `first` on.
+
+    A line is 8 columns of int4 or 4 of int8.
+    """
+    count = len(tokens)
+    dot_some = dot_paired_rows if is_paired(count) else dot_rows
+
+    def whole(weight, sums, first, lines, codes, index, tokens):
+        return dot_some(weight, sums, first, lines, codes, index, tokens)
+
+    def halved(weight, sums, first, lines, codes, index, tokens):
+        lower = dot_some(weight, lower_half(sums), first, lines, codes, index, tokens)
+        upper = dot_some(weight, upper_half(sums), first + 32, lines, codes, index, tokens)
+        return whole_tile(lower, upper)
+
+    return halved if HALVED and count > 1 else whole
 
 
 @always_inline_by_type
@@ -135,30 +207,30 @@ def add_group(weight, total, scales, first, lines, x, position, index, tokens):
 
     def plain(weight, total, scales, first, lines, x, position, index, tokens):
         if is_small:
-            sums = start_all(ROUNDER_BITS, ONE_ROW, tokens)
+            sums = start_all(ROUNDER_BITS, tokens)
         else:
-            sums = start_tile(x.corrections, position, ONE_ROW, tokens)
+            sums = start_tile(x.corrections, position, tokens)
         sums = dot_group(weight, sums, first, lines, x.codes, index, tokens)
-        return add_scaled(total, sums, scales, x.scales, position, tokens)
+        return add_scaled(total, sums, scales, x.scales, position)
 
     def fine(weight, total, scales, first, lines, x, position, index, tokens):
-        sums = dot_group(weight, start_all(ZERO_SUM, ONE_ROW, tokens), first, lines, x.codes, index, tokens)
+        sums = dot_group(weight, start_all(ZERO_SUM, tokens), first, lines, x.codes, index, tokens)
         sums = shift_tile(sums, FINE_BITS)
         if not is_small:
-            sums = add_starts(sums, x.corrections, position, ONE_ROW, tokens)
+            sums = add_starts(sums, x.corrections, position)
         sums = dot_group(weight, sums, first, lines, x.fine, index, tokens)
-        return add_scaled_integers(total, sums, scales, x.scales, position, tokens)
+        return add_scaled_integers(total, sums, scales, x.scales, position)
 
     def fine_token(weight, total, scales, first, lines, x, position, index, tokens):
         # Integers, so in any order: the codes are loaded and taken apart once for both halves of the activations.
-        coarse = sums = start_all(ZERO_SUM, ONE_ROW, tokens)
+        coarse = sums = start_all(ZERO_SUM, tokens)
         for j in range(lines):
             line, at = load_lines(weight.packed, first + j * 64, 0, ONE_ROW), index + j * 8
             prefetch_next(weight.packed, first + j * 64)
             low, high = low_codes(line), high_codes(line)
             coarse = dot_small(dot_small(coarse, low, x.codes, at), high, x.codes, at + 4)
             sums = dot_small(dot_small(sums, low, x.fine, at), high, x.fine, at + 4)
-        return add_scaled_integers(total, add_shifted(sums, coarse, FINE_BITS), scales, x.scales, position, tokens)
+        return add_scaled_integers(total, add_shifted(sums, coarse, FINE_BITS), scales, x.scales, position)
 
     if is_kind(x, *FINE_KINDS):
         return fine_token if is_small and len(tokens) == 1 else fine
@@ -190,8 +262,8 @@ def affine_tile(weight, size, x, tile, block, tokens):
                 total = add_group(weight, total, scales, first, lines, x, position, position * size, tokens)
                 if has_offsets:
                     offsets = scale_by_row(load_rows(weight.offsets, start, 0, ONE_ROW), offset_factors)
-                    total = add_outer(total, offsets, x.sums, position, 1)
-    return total
+                    total = add_offsets(total, offsets, x.sums, position)
+    return tokens_apart(total)
 
 
 @always_inline_by_type
@@ -204,12 +276,12 @@ def linear_tile(weight, x, tile, block, tokens):
         total = zero_tile(ONE_ROW, tokens)
         for g in range(groups):
             position = tile * groups + g
-            sums = start_tile(x.corrections, position * T, ONE_ROW, tokens)
+            sums = start_tile(x.corrections, position * T, tokens)
             first = (block * row_lines + g * lines) * 64
             sums = dot_group(weight, sums, first, lines, x.codes, position * group_bytes, tokens)
             scales = load_rows(weight.scales, (block * groups + g) * LANES, 0, ONE_ROW)
-            total = add_scaled(total, sums, scales, x.scales, position * T, tokens)
-        return scale_by_row(total, load_rows(weight.row_scales, block * LANES, 0, ONE_ROW))
+            total = add_scaled(total, sums, scales, x.scales, position * T)
+        return tokens_apart(scale_rows(total, load_rows(weight.row_scales, block * LANES, 0, ONE_ROW)))
 
     def float32(weight, x, tile, block, tokens):
         T, K = len(tokens), columns(weight)

@@ -12,6 +12,7 @@ from numba.core.datamodel import models
 from numba.extending import intrinsic, register_model
 from numba.np import arrayobj
 
+from tinychat import processor
 from tinychat.kernels.intrinsics import (
     ANY,
     F16,
@@ -33,7 +34,7 @@ from tinychat.kernels.intrinsics import (
 from tinychat.kernels.setup import ISA
 from tinychat.kernels.sizes import LANES
 
-HAS_F16C = ISA != "generic"
+CONVERTS_HALVES = ISA != "generic" or processor.architecture() == processor.ARM
 
 
 class KindType(types.Opaque):
@@ -219,7 +220,7 @@ def emit_prefetch_of(builder: Emitter, pointer: ir.Value, locality: int) -> None
 
 def extend_half(builder: Emitter, bits: ir.Value) -> ir.Value:
     """Emit float16 -> float32, exactly."""
-    if HAS_F16C:
+    if CONVERTS_HALVES:
         return builder.fpext(builder.bitcast(bits, ir.VectorType(F16, LANES)), F32X16)
     # Shift exponent and mantissa, then multiply by 2**112 to correct the exponent's bias;
     # the multiplication is exact and handles subnormal numbers. Infinity and NaN have an exponent of their own.
@@ -234,7 +235,7 @@ def extend_half(builder: Emitter, bits: ir.Value) -> ir.Value:
 
 def truncate_half(builder: Emitter, vector: ir.Value) -> ir.Value:
     """Emit float32 -> float16, rounded half to even; infinite from 65520 on."""
-    if HAS_F16C:
+    if CONVERTS_HALVES:
         return builder.bitcast(builder.fptrunc(vector, ir.VectorType(F16, LANES)), ir.VectorType(I16, LANES))
     bits = builder.bitcast(vector, I32X16)
     sign = builder.and_(builder.lshr(bits, constant(16, I32)), constant(0x8000, I32))

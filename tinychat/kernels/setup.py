@@ -1,7 +1,7 @@
 """Settings of Numba, made before it is imported: instruction set and cache folder.
 
-``tinychat.kernels`` imports this first. Environment: ``TINYCHAT_ISA`` (``amx``, ``avx512vnni``, ``avx2``,
-``generic``), ``TINYCHAT_CACHE``, ``XDG_CACHE_HOME``; Numba's own variables win where the user has set them.
+``tinychat.kernels`` imports this first. Environment: ``TINYCHAT_ISA`` (``amx``, or a name of `ISA_FEATURES`),
+``TINYCHAT_CACHE``, ``XDG_CACHE_HOME``; Numba's own variables win where the user has set them.
 """
 
 import atexit
@@ -14,41 +14,47 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-import llvmlite.binding as llvm
-
+from tinychat import processor
 from tinychat.kernels.amx_grant import refusal
+from tinychat.processor import ARM, X86
 from tinychat.user_folders import cache_folder, fresh_folder, private_folder
 
+# By architecture, the features that each instruction set needs, best first; "generic" is for all.
 ISA_FEATURES = {
-    "avx512vnni": {"avx512f", "avx512bw", "avx512vl", "avx512vnni", "f16c", "fma"},
-    "avx2": {"avx2", "f16c", "fma"},
-    "generic": set[str](),
+    X86: {
+        "avx512vnni": {"avx512f", "avx512bw", "avx512vl", "avx512vnni", "f16c", "fma"},
+        "avxvnni": {"avxvnni", "avx2", "f16c", "fma"},
+        "avx2": {"avx2", "f16c", "fma"},
+    },
+    ARM: {"neon-i8mm": {"dotprod", "i8mm"}, "neon-dotprod": {"dotprod"}},
 }
+# AVX-512 has the instruction of AVX-VNNI in another encoding: it stands in where "avxvnni" is asked for.
+STAND_IN = {"avx512vl", "avx512vnni"}
 # Tile registers stand beside the vectors of AVX-512. Tests compute with a model of them where there are none.
 AMX, AMX_MODEL = "amx", "amx-model"
 AMX_FEATURES = {"amx-tile", "amx-int8"}
 # CPU and features for LLVM when a lower instruction set is forced. "generic" has fma (and with it AVX): without it each
 # fused multiply-add is a call into the C library.
-FORCED_TARGET = {"avx2": ("x86-64-v3", ""), "generic": ("x86-64", "+fma")}
+FORCED_TARGET = {
+    X86: {"avxvnni": ("x86-64-v3", ""), "avx2": ("x86-64-v3", ""), "generic": ("x86-64", "+fma")},
+    ARM: {"neon-dotprod": ("generic", "+dotprod"), "generic": ("generic", "")},
+}
 CACHE_PREFIX = "kernels-"
 CACHED_VERSIONS = 8
 _has_warned = False
 
 
-def host_features() -> set[str]:
-    """Return the features of this processor, by LLVM's names."""
-    return {name for name, present in llvm.get_host_cpu_features().items() if present}
-
-
 def host_vectors() -> list[str]:
     """Return the instruction sets of vectors of this processor, best first."""
-    host = host_features()
-    return [isa for isa, needed in ISA_FEATURES.items() if needed <= host]
+    host = processor.features()
+    known = host | {"avxvnni"} if host >= STAND_IN else host
+    sets = ISA_FEATURES.get(processor.architecture(), {})
+    return [*(isa for isa, needed in sets.items() if needed <= known), "generic"]
 
 
 def why_no_amx() -> str | None:
     """Return why there is no instruction set with tile registers; asks Linux for them where there may be."""
-    missing = sorted((AMX_FEATURES | ISA_FEATURES["avx512vnni"]) - host_features())
+    missing = sorted((AMX_FEATURES | ISA_FEATURES[X86]["avx512vnni"]) - processor.features())
     return f"the processor has no {', '.join(missing)}" if missing else refusal()
 
 
@@ -165,14 +171,20 @@ def evict_old_kernels(root: Path) -> None:
 INSTRUCTION_SET = choose_isa(os.environ.get("TINYCHAT_ISA"))
 # Of vectors.
 ISA = "avx512vnni" if INSTRUCTION_SET in (AMX, AMX_MODEL) else INSTRUCTION_SET
+STANDS_IN = ISA == "avxvnni" and "avxvnni" not in processor.features()
 
 
 def prepare() -> None:
     """Set the environment that Numba reads on import."""
     if ISA != host_vectors()[0]:
-        cpu_name, cpu_features = FORCED_TARGET[ISA]
+        cpu_name, cpu_features = FORCED_TARGET[processor.architecture()][ISA]
+        if ISA == "avxvnni" and not STANDS_IN:
+            cpu_features = "+avxvnni"
         os.environ.setdefault("NUMBA_CPU_NAME", cpu_name)
         os.environ.setdefault("NUMBA_CPU_FEATURES", cpu_features)
+    elif processor.architecture() == ARM:
+        # LLVM does not find all of them by itself.
+        os.environ.setdefault("NUMBA_CPU_FEATURES", processor.flags())
     # Kernels write out their vectors: a third level of optimization finds nothing more, and takes a fifth longer.
     os.environ.setdefault("NUMBA_OPT", "2")
     # One of ours was set by a parent process, perhaps for other sources.

@@ -5,6 +5,7 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 
+from tinychat import processor
 from tinychat.kernels.setup import ISA
 
 LANES = 16  # of a vector of 32-bit numbers
@@ -13,12 +14,22 @@ LANES = 16  # of a vector of 32-bit numbers
 # into the 16 of AVX2. Sixteen totals wait in memory while a group is summed: cheaper than lookups for fewer tokens.
 # Tiles of fewer tokens compute less in vain, in less time than the weights take to be read. A tile is one row block
 # high: two are two streams of memory, which the processor prefetches badly (0.6 x the speed for one token or a few).
+# Of a halved tile eight rows are summed, then the others: twelve sums take 12 of the 16 registers of AVX-VNNI, 24 of
+# the 32 of NEON, and a code is taken apart for twelve tokens, not for six.
+TILES = {
+    "avx512vnni": (3, 5, 8, 16),
+    "avxvnni": (3, 5, 8, 12),
+    "neon-i8mm": (2, 4, 8, 12),
+    "neon-dotprod": (2, 4, 8, 12),
+}
+HALVED = ISA in ("avxvnni", "neon-i8mm", "neon-dotprod")
 ONE_TOKEN = (0,)
 ONE_ROW = (0,)
-FEW_TOKENS, SEVERAL_TOKENS, SOME_TOKENS, TOKENS = (
-    (0,) * count for count in ((3, 5, 8, 16) if ISA == "avx512vnni" else (4, 4, 4, 4))
-)
+FEW_TOKENS, SEVERAL_TOKENS, SOME_TOKENS, TOKENS = ((0,) * count for count in TILES.get(ISA, (4, 4, 4, 4)))
 TILE_FLOATS = len(TOKENS) * LANES
+# Whether tiles of many tokens are made of products of two small matrices, of whose rows eight columns stand together.
+PAIRED = ISA == "neon-i8mm"
+RUN = 8 if PAIRED else 4  # columns of a token that stand together in the input of a linear
 
 # The KV cache: the storage of each of its types, numbers that share a lane, positions of a block.
 STORAGE: dict[str, np.dtype[Any]] = {
@@ -31,7 +42,7 @@ PER_LANE = {"bf16": 2}
 BLOCK = 64
 SNAPSHOT = 512  # positions from one snapshot of a state to the next
 
-HAS_BF16 = ISA == "avx512vnni" and llvm.get_host_cpu_features().get("avx512bf16", False)
+HAS_BF16 = ISA == "avx512vnni" and "avx512bf16" in processor.features()
 # AMD's processors make 32 products in the time of an fma's 16. Intel's take four times as long for them: two cycles,
 # measured on Emerald Rapids, where two fma take one.
 MULTIPLIES_PAIRS = HAS_BF16 and llvm.get_host_cpu_name().startswith("znver")

@@ -20,11 +20,13 @@ from tinychat.kernels.intrinsics import (
     I64,
     INDEX,
     SAME,
+    U8X32,
     U8X64,
     constant,
     f32x16,
     i32x16,
     operation,
+    u8x32,
     u8x64,
 )
 from tinychat.kernels.memory import extend_half
@@ -49,6 +51,12 @@ def zero_tile(builder, rows, tokens):
 def load_lines(builder, array, index, stride, rows):
     """Load one 64-byte line of each row block, `stride` elements apart."""
     return [array.load(builder.apart(index, stride, r), U8X64, align=1) for r in range(len(rows))]
+
+
+@operation(lambda array, index, stride, rows: tile_type(u8x32, rows), ANY, INDEX, INDEX, ANY)
+def load_half_lines(builder, array, index, stride, rows):
+    """Load the 32 bytes that half a row block has of a line."""
+    return [array.load(builder.apart(index, stride, r), U8X32, align=1) for r in range(len(rows))]
 
 
 def rows_type(array, index, stride, rows):
