@@ -16,7 +16,6 @@ from kernels import test_affine, test_linear
 from kernels.kernel_inputs import UNTOUCHED, compiled, on_threads, random_weight, scratch_of
 from kernels.test_assembly import fresh_environment
 
-from tinychat.engine.scratch import on_cache_line
 from tinychat.kernels.amx import (
     configuration,
     load_of,
@@ -27,6 +26,7 @@ from tinychat.kernels.amx import (
 )
 from tinychat.kernels.amx_buffer import BUFFER_FLOATS, CODES, FACTORS, RING, TOTALS
 from tinychat.kernels.amx_linear import configure, multiply_panel
+from tinychat.kernels.buffers import zeros_on_lines
 from tinychat.kernels.inputs import quantize_plain
 from tinychat.kernels.setup import ISA
 from tinychat.kernels.weights import FINE_KINDS, FineRowActivations, RowActivations
@@ -171,7 +171,7 @@ def test_the_configuration_is_as_the_processor_reads_it():
 def test_what_tile_registers_load_begins_on_a_cache_line():
     assert all(part % LANES == 0 for part in (RING, TOTALS, FACTORS, CODES, BUFFER_FLOATS))
     for size in (1, 64, 1000):
-        found = on_cache_line(size, np.float32)
+        found = zeros_on_lines(size, np.float32)
         assert found.ctypes.data % 64 == 0 and found.size == size and not found.any()
 
 

@@ -30,7 +30,7 @@ from tinychat.kernels.amx_slice import SIXTEEN, Slice, add_fine_slice, add_slice
 from tinychat.kernels.codes import high_codes, load_table, look_up_high, look_up_low, low_codes
 from tinychat.kernels.intrinsics import I8, SAME, constant, operation
 from tinychat.kernels.jit import always_inline, always_inline_by_type, by_type, inline, is_kind
-from tinychat.kernels.memory import address_of, load_f32, store_f32
+from tinychat.kernels.memory import address_of, load_f32, prefetch_far, store_f32
 from tinychat.kernels.simd import ROUNDER
 from tinychat.kernels.sizes import LANES, ONE_ROW
 from tinychat.kernels.tile import load_lines, load_rows, scale_by_row, scaled, store_tile, zero_tile
@@ -97,7 +97,10 @@ def unpack_factors(weight, block, first, count, parts, buffer):
     """Write scales and offsets of groups ``first..first + count`` of the input, of which it has `parts`."""
 
     def quantized(weight, block, first, count, parts, buffer):
-        start = (block * weight.scales.shape[1] + first) * LANES
+        groups = weight.scales.shape[1]
+        start = (block * groups + first) * LANES
+        for line in range(0, count * LANES, 64):
+            prefetch_far(weight.scales, start + groups * LANES + line)
         for g in range(count):
             write_scales(buffer, g, load_rows(weight.scales, start + g * LANES, 0, ONE_ROW))
 

@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from tinychat.kernels.sizes import (
     BLOCK,
@@ -15,6 +16,15 @@ from tinychat.kernels.sizes import (
     STORAGE,
     TOKENS,
 )
+
+LINE = 64  # bytes of a cache line
+
+
+def zeros_on_lines(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> np.ndarray:
+    """Return zeros that begin on a cache line: vectors and tile registers that lie in two lines take twice as long."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    room = np.zeros(size + LINE, np.uint8)
+    return room[-room.ctypes.data % LINE :][:size].view(dtype).reshape(shape)
 
 
 class CacheBuffers(NamedTuple):
@@ -49,8 +59,8 @@ def empty_buffers(kv: str, blocks: int, layers: int, heads: int, d: int, value_d
     shared, padded = PER_LANE.get(kv, 1), -(-(value_dim or d) // LANES) * LANES
     stack = blocks, layers, heads
     return CacheBuffers(
-        np.zeros((*stack, BLOCK // LANES, d // shared, LANES), STORAGE[kv]),
-        np.zeros((*stack, BLOCK // shared, padded), STORAGE[kv]),
+        zeros_on_lines((*stack, BLOCK // LANES, d // shared, LANES), STORAGE[kv]),
+        zeros_on_lines((*stack, BLOCK // shared, padded), STORAGE[kv]),
         np.zeros((*stack, 2, BLOCK if kv == "int8" else 0), np.float32),
     )
 
@@ -91,7 +101,7 @@ class AttentionScratch(NamedTuple):
 
     queries: np.ndarray  # [threads, d rounded up to 16, ITEM_ROWS]; half of it in pairs
     scores: np.ndarray  # float32 [threads, ITEM_ROWS, BLOCK]
-    weights: np.ndarray  # [threads, ITEM_ROWS, BLOCK]; half of it in pairs
+    weights: np.ndarray  # [threads, ITEM_ROWS, BLOCK]: in the place of the scores; half of it in pairs, apart
     positions: np.ndarray  # int64 [threads, ITEM_ROWS]
     maxima: np.ndarray  # float32 [threads, ITEM_ROWS + 16], and so are the next three
     sums: np.ndarray
@@ -105,7 +115,7 @@ def new_state(count: int, d: int) -> SoftmaxState:
     """Return the states of so many items."""
     rows = (count, ITEM_ROWS + LANES)
     acc = (count, ITEM_ROWS, -(-d // LANES) * LANES)
-    return SoftmaxState(np.zeros(rows, np.float32), np.zeros(rows, np.float32), np.zeros(acc, np.float32))
+    return SoftmaxState(np.zeros(rows, np.float32), np.zeros(rows, np.float32), zeros_on_lines(acc, np.float32))
 
 
 def attention_scratch(
@@ -123,10 +133,11 @@ def attention_scratch(
     shared = PER_LANE.get(kv, 1) if multiplies_pairs else 1
     factors = np.uint32 if shared > 1 else np.float32
     maxima, sums, rescale, part_rescale = np.zeros((4, threads, ITEM_ROWS + LANES), np.float32)
+    scores = zeros_on_lines((threads, ITEM_ROWS, BLOCK), np.float32)
     return AttentionScratch(
-        queries=np.zeros((threads, -(-d // LANES) * LANES // shared, ITEM_ROWS), factors),
-        scores=np.zeros((threads, ITEM_ROWS, BLOCK), np.float32),
-        weights=np.zeros((threads, ITEM_ROWS, BLOCK // shared), factors),
+        queries=zeros_on_lines((threads, -(-d // LANES) * LANES // shared, ITEM_ROWS), factors),
+        scores=scores,
+        weights=zeros_on_lines((threads, ITEM_ROWS, BLOCK // shared), factors) if shared > 1 else scores,
         positions=np.zeros((threads, ITEM_ROWS), np.int64),
         maxima=maxima,
         sums=sums,
