@@ -161,6 +161,7 @@ def with_spark(options: argparse.Namespace, folder: Path) -> list[Row]:
             yield pandas.DataFrame(answerer.answer(frame.to_dict("records")))
 
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
     local = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
     spark = local.config("spark.sql.execution.arrow.maxRecordsPerBatch", str(BATCH)).getOrCreate()
     try:

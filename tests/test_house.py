@@ -125,6 +125,7 @@ ARROWS = {
         "machine",
         "models",
         "processor",
+        "rows",
         "store",
         "text",
         "tools.formats",

@@ -60,6 +60,15 @@ def available_memory_bytes() -> int | None:
     return None
 
 
+def proportional_bytes(process: int, proc: Path = PROC) -> int | None:
+    """Return the memory of a process, in which a page that n processes map counts 1/n (PSS); None if nobody tells."""
+    try:
+        lines = (proc / f"{process}/smaps_rollup").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+    except (OSError, ValueError, StopIteration):
+        return None
+
+
 def core_wait(threads: Iterable[int], proc: Path = PROC) -> float | None:
     """Return the seconds that threads of this process, by native id, were ready to run while others had their cores.
 

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow
 import ray
-from ray import serve
 
 from tinychat.rows.answerer import COLUMNS, RowAnswerer
-from tinychat.serve.running import ServerOptions, create_server
 
 if TYPE_CHECKING:
+    from ray import serve
     from starlette.applications import Starlette
+
+    from tinychat.serve.running import ServerOptions
 
 _LOG = logging.getLogger("ray.serve")
 _TYPES = {str: pyarrow.string(), int: pyarrow.int64()}
@@ -69,6 +70,11 @@ def server_deployment(
     **settings
         As for `tinychat.RowAnswerer`: loading, and replies where a request says nothing else.
     """
+    # Imported here: actors that answer rows have no memory for a server.
+    from ray import serve
+
+    from tinychat.serve.running import ServerOptions, create_server
+
     # Ray Serve ends replicas that are not needed.
     chosen = replace(options or ServerOptions(), idle_seconds=None)
     # Checked here: in a replica, an error would only be in its log.

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections import Counter
 from statistics import harmonic_mean
 
 import numpy as np
@@ -10,14 +11,18 @@ import pytest
 
 import tinychat
 import tinychat.bench.measure as measuring
+from tinychat.bench.actors import ActorRates, best_of, measure_actors
+from tinychat.bench.batch_rates import Answered, measure_batches
 from tinychat.bench.ceilings import Ceilings
 from tinychat.bench.fresh_process import complete_once, load_once, peak_mib
 from tinychat.bench.measure import Plan, decode_rate, medians, prefill_rate
 from tinychat.bench.random_model import write_random_model
 from tinychat.bench.report import bench
+from tinychat.bench.row_sample import ReplyLength, RowSample, reply_length
 from tinychat.bench.work import work_of
 from tinychat.cli import main
 from tinychat.errors import SettingError, TinychatError
+from tinychat.generate.request import as_request
 from tinychat.machine import available_cores
 from tinychat.models.architectures import parse_config
 from tinychat.models.layout import Quantization
@@ -205,3 +210,96 @@ def test_the_command_prints_a_table_and_one_json_line(folder):
     assert set(json.loads(last)) >= ISSUE_KEYS
     assert "decode at depth 0" in done.stderr
     assert "prefill of 512 left out" in done.stderr
+
+
+def test_replies_at_once_are_measured_until_more_bring_nothing(model, monkeypatch):
+    # 8 at once are five times as fast as one, 16 hardly faster.
+    seconds = {1: 1.0, 8: 1.6, 16: 3.1, 32: 9.9}
+    asked = []
+
+    def answer(rows, at_once, prompt_tokens, new_tokens):
+        asked.append((at_once, prompt_tokens))
+        return Answered(seconds[at_once] * (1 + prompt_tokens / 100), prompt_tokens * at_once, 10 * at_once)
+
+    monkeypatch.setattr("tinychat.bench.batch_rates._RandomRows.answer", answer)
+    found = measure_batches(model, as_request(), prompt_tokens=50, new_tokens=9.6, make_ceilings=small_ceilings)
+    assert [level for level, _ in asked] == [1, 1, 8, 8, 16, 16]
+    assert (found.prompt_tokens, found.new_tokens, found.cores) == (50, 10, model.engine.threads)
+    assert found.new_tok_s == pytest.approx({1: 10, 8: 50, 16: 16 * 10 / 3.1})
+    assert found.prompt_tok_s == pytest.approx({1: 100, 8: 500, 16: 1600 / 3.1})
+
+
+def test_rows_are_answered_with_all_places_taken(model):
+    seconds = measure_batches(model, as_request(), levels=[4], seconds=0.1, make_ceilings=small_ceilings)
+    assert seconds.new_tok_s[4] > 0 and seconds.prompt_tok_s[4] > 0
+    assert (seconds.prompt_tokens, seconds.new_tokens) == (50, 25), "both fit into the context of 100"
+    assert len(model.driver) == 0
+
+
+def test_a_sample_tells_the_length_of_the_replies(model):
+    sample = RowSample(4)
+    for length in range(1, 7):
+        sample.add(model.text_prompt("word", as_chat=False), as_request(max_tokens=length, ignore_eos=True))
+    found = reply_length(model, sample, seconds=60)
+    assert (found.rows, found.cut) == (4, 0)
+    assert found.tokens == sum(request.max_tokens for _, request in sample.rows) / 4
+    assert reply_length(model, sample, seconds=0) == ReplyLength(tokens=1.0, rows=1, cut=1), (
+        "one token, then time is up"
+    )
+
+
+def test_a_sample_is_from_all_rows():
+    sample = RowSample(100)
+    for row in range(1000):
+        sample.add(row, None)
+    found = Counter(row // 250 for row, _ in sample.rows)
+    assert sum(found.values()) == 100 and all(15 <= found[part] <= 35 for part in range(4))
+
+
+def test_processes_beside_each_other(folder):
+    calls = []
+    found = measure_actors(folder, [1, 2], 1, threads=2, seconds=0.2, progress=lambda *call: calls.append(call))
+    assert [(each.actors, each.threads) for each in found] == [(1, 2), (2, 1)]
+    assert all(each.tok_s > 0 for each in found)
+    assert calls == [(0, 2), (1, 2)]
+    if sys.platform == "linux":
+        assert 20 < found[0].memory_mib < found[1].memory_mib
+
+
+def test_the_error_of_a_process_is_that_of_the_measurement(tmp_path):
+    with pytest.raises(TinychatError, match="nothing"):
+        measure_actors(tmp_path / "nothing", [1], 1)
+
+
+def test_the_best_number_of_processes_is_the_smallest_of_the_fastest():
+    rates = [ActorRates(1, 4, 90.0, None), ActorRates(2, 2, 99.0, None), ActorRates(4, 1, 100.0, None)]
+    assert best_of(rates).actors == 2
+
+
+@pytest.mark.parametrize("numbers", [["2", "1"], ["2,1"], ["1 2"]])
+def test_the_command_measures_processes(folder, numbers, capsys, monkeypatch):
+    asked = []
+
+    def measured(*arguments, **options):
+        asked.append((arguments, options["threads"]))
+        return [ActorRates(1, 2, 50.0, 100.0), ActorRates(2, 1, 70.0, None)]
+
+    monkeypatch.setattr("tinychat.bench.actors.measure_actors", measured)
+    assert main(["bench", str(folder), "--threads", "2", "--actors", *numbers]) == 0
+    out, err = capsys.readouterr()
+    assert asked == [((folder, [1, 2], 3), 2)]
+    assert (json.loads(out)["best"], json.loads(out)["actors"][1]["tok_s"]) == (2, 70.0)
+    assert "70.0" in err and "best" in err and "unknown" in err
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (["--actors", "0"], "are not numbers from 1 to 256"),
+        (["--actors", "two"], "are not numbers from 1 to 256"),
+        (["--actors", "1", "--batches"], "--actors measures nothing else"),
+    ],
+)
+def test_processes_that_cannot_be_measured(folder, flags, problem, capsys):
+    assert main(["bench", str(folder), *flags]) == 2
+    assert problem in capsys.readouterr().err

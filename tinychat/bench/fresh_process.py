@@ -44,17 +44,17 @@ class FirstToken:
 def complete_once(folder: Path, flags: Sequence[str] = ()) -> FirstToken:
     """Run `tinychat complete` on a model folder; TinychatError with its own message if it fails."""
     started = perf_counter()
-    with _start(_COMPLETE, "complete", str(folder), *_PROMPT, *flags) as process:
+    with start(_COMPLETE, "complete", str(folder), *_PROMPT, *flags) as process:
         assert process.stdout is not None
         process.stdout.read(1)
         seconds = perf_counter() - started
-        return FirstToken(seconds, float(_last_line(process)))
+        return FirstToken(seconds, float(last_line(process)))
 
 
 def load_once(folder: Path, **options: object) -> float:
     """Return the seconds of `load_folder`, imports included; TinychatError if it fails."""
-    with _start(_LOAD, str(folder), json.dumps(options)) as process:
-        return float(_last_line(process))
+    with start(_LOAD, str(folder), json.dumps(options)) as process:
+        return float(last_line(process))
 
 
 def peak_mib() -> float:
@@ -74,13 +74,15 @@ def peak_mib() -> float:
     return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)
 
 
-def _start(program: str, *arguments: str) -> subprocess.Popen[bytes]:
+def start(program: str, *arguments: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+    """Start a process of Python with a program and its arguments."""
     command = [sys.executable, "-P", "-c", program, *arguments]
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, bufsize=0)
+    return subprocess.Popen(command, stdin=stdin, stdout=pipe, stderr=pipe, bufsize=0)
 
 
-def _last_line(process: subprocess.Popen[bytes]) -> str:
+def last_line(process: subprocess.Popen[bytes]) -> str:
+    """Wait for the end of a process; return its last line on stderr, or raise TinychatError with it if it failed."""
     _, err = process.communicate()
     lines = err.decode(errors="replace").splitlines() or [""]
     if process.returncode != 0:

@@ -9,7 +9,7 @@ between services unchanged:
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +26,7 @@ _OPENAI_KEYS = ("custom_id", "method", "url", "body")
 
 
 _NO_TOOLS = ToolChoice()
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,15 @@ class Task:
 
 def read_tasks(data: bytes, request: Request) -> list[Task]:
     """Parse the lines of a file, JSON objects in UTF-8; `request` has the default settings. Empty lines are skipped."""
-    lines = enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1)
-    return [_task(number, line, request) for number, line in lines if line.strip()]
+    return [*stream_tasks(data.split(b"\n"), request)]
+
+
+def stream_tasks(lines: Iterable[bytes], request: Request) -> Iterator[Task]:
+    """Parse lines one by one, as `read_tasks` does all of a file."""
+    for number, line in enumerate(lines, start=1):
+        content = line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
+        if content.strip():
+            yield _task(number, content, request)
 
 
 def _task(number: int, line: bytes, request: Request) -> Task:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from time import perf_counter
 
 from tinychat.errors import TinychatError
@@ -54,7 +54,7 @@ class BatchSizeTuner:
 
 def write_many(
     driver: Driver, asked: Iterable[Run | TinychatError], parallel: int | None = None
-) -> Iterator[BatchEvent]:
+) -> Generator[BatchEvent, None, None]:
     """Write replies, several at once, and yield their events as they come.
 
     `asked` is read as needed; an error in it is yielded. `parallel` replies are written at once, by default a number

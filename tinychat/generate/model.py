@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import abc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
@@ -379,7 +379,7 @@ class Model:
 
     def write_many(
         self, asked: abc.Iterable[tuple[Prompt, Request] | TinychatError], parallel: int | None = None
-    ) -> Iterator[BatchEvent]:
+    ) -> Generator[BatchEvent, None, None]:
         """Write a reply to each prompt, several at once: see `tinychat.generate.batched.write_many`."""
         return write_many(self.driver, map(self._run_or_error, asked), parallel)
 
