@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from foreign_kernels import TARGETS, compile_for, forward_passes
+from loop_nests import loop_nests
 
 # Products of codes that an instruction makes, for each byte of its registers.
 PRODUCTS = {
@@ -26,8 +27,6 @@ PRODUCTS = {
     **dict.fromkeys(("vpmullw", "mul", "vpmaddwd", "pmullw", "pmaddwd"), 0.5),
     **dict.fromkeys(("smull", "smull2", "umull", "umull2", "smlal", "smlal2"), 0.5),
 }
-_LABEL = re.compile(r"\.?(L\w+):")
-_BRANCH = re.compile(r"\s+(?:j\w+|b\.?\w*|cbn?z|tbn?z)\s+(?:.*,\s*)?\.?(L\w+)\s*$")
 _BYTES = {"zmm": 64, "ymm": 32, "xmm": 16}
 
 
@@ -42,19 +41,8 @@ class Loop(NamedTuple):
 
 
 def innermost_loops(assembly: str) -> list[list[str]]:
-    """Return the lines from a label to a backward branch to it, where no other such branch lies between."""
-    lines = assembly.splitlines()
-    labels = {m[1]: i for i, line in enumerate(lines) if (m := _LABEL.match(line))}
-    spans = [
-        (labels[m[1]], i) for i, line in enumerate(lines) if (m := _BRANCH.match(line)) and labels.get(m[1], i) < i
-    ]
-    inner = [a for a in spans if not any(b != a and a[0] <= b[0] and b[1] <= a[1] for b in spans)]
-    return [[line for line in lines[start : stop + 1] if is_instruction(line)] for start, stop in inner]
-
-
-def is_instruction(line: str) -> bool:
-    """Return whether a line of assembly is an instruction: no label, directive or comment."""
-    return bool(re.match(r"\s+(\{\w+\}\s*)?[a-z]", line))
+    """Return the instructions of each loop that has no other in it."""
+    return [nest.lines for nest in loop_nests(assembly) if not nest.inner]
 
 
 def mnemonic(line: str) -> str:
@@ -67,6 +55,18 @@ def products_of(line: str) -> int:
     width = next((size for name, size in _BYTES.items() if name in line), 16)
     is_vector = any(name in line for name in _BYTES) or re.search(r"\bv\d+\b", line)
     return int(PRODUCTS.get(mnemonic(line), 0) * width) if is_vector else 0
+
+
+def byte_products_of(line: str) -> int:
+    """Return how many products of bytes an instruction makes; those of words may only add them up."""
+    return products_of(line) if PRODUCTS.get(mnemonic(line), 0) >= 1 else 0
+
+
+def multiply_adds_of(line: str) -> int:
+    """Return how many products of floats an instruction adds."""
+    width = next((size for name, size in _BYTES.items() if name in line), 16)
+    name = mnemonic(line)
+    return width // 2 if name == "vdpbf16ps" else width // 4 if re.match(r"vfn?m(add|sub)\d+ps|fml[as]$", name) else 0
 
 
 def is_spill(line: str) -> bool:

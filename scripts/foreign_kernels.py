@@ -30,6 +30,8 @@ TARGETS = {
     "haswell": Target("avx2", _X86, "haswell", _AVX2),
     "alderlake": Target("avxvnni", _X86, "alderlake", _AVX2 | {"avxvnni"}),
     "znver4": Target("avx512vnni", _X86, "znver4", _AVX512 | {"avx512vbmi", "avx512bf16"}),
+    "znver5": Target("avx512vnni", _X86, "znver5", _AVX512 | {"avx512vbmi", "avx512bf16"}),
+    "sapphirerapids": Target("avx512vnni", _X86, "sapphirerapids", _AVX512 | {"avx512vbmi", "avx512bf16"}),
     "cortex-a72": Target("generic", _ARM, "cortex-a72", set()),
     "apple-m1": Target("neon-dotprod", _APPLE, "apple-m1", {"dotprod"}),
     "apple-m2": Target("neon-i8mm", _APPLE, "apple-m2", {"dotprod", "i8mm"}),
@@ -54,7 +56,7 @@ def compile_for(target: Target, cache: str) -> None:
     }
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    llvm.get_process_triple = lambda: target.triple
+    llvm.get_process_triple, llvm.get_host_cpu_name = lambda: target.triple, lambda: target.cpu
     if target.triple == _APPLE:
         _name_as_apple(llvm)
 

@@ -95,6 +95,10 @@ class Kernel32:
         counters._obj.peak = 300 << 20
         return 1
 
+    def DiscardVirtualMemory(self, address, length):
+        self.discarded = (address.value, length.value)
+        return 0
+
     def GetSystemPowerStatus(self, status):
         status._obj.on_mains = self.on_mains
         return 1
@@ -141,6 +145,11 @@ def kernel32(monkeypatch):
 def on_windows(kernel32, monkeypatch):
     monkeypatch.setattr(sys, "platform", "win32")
     return kernel32
+
+
+def test_pages_are_given_back(kernel32):
+    windows.discard(8192, 4096)
+    assert kernel32.discarded == (8192, 4096)
 
 
 def test_memory_and_power(on_windows):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import sys
@@ -11,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from tinychat import macos, windows
+from tinychat.control_group import group_memory
 
 PROC = Path("/proc")
 CPU_INFO = PROC / "cpuinfo"
@@ -19,6 +21,8 @@ POWER_SUPPLIES = Path("/sys/class/power_supply")
 # Of the fastest core's speed: cores of one kind differ by less, those that save energy by more.
 _FAST = 0.75
 _NICENESS = 10
+# Advice on memory: Linux takes the pages at once, macOS when it needs them.
+_MAY_TAKE = 4 if sys.platform == "linux" else 5
 
 
 def processor_name() -> str:
@@ -45,19 +49,29 @@ def memory_bytes() -> int | None:
 
 
 def available_memory_bytes() -> int | None:
-    """Return the memory that programs could still take, None where the system does not tell."""
+    """Return the memory that this process could still take, None where the system does not tell."""
     if sys.platform == "win32":
         return found.available if (found := windows.memory()) else None
     if sys.platform == "darwin":
         percent, total = macos.system_number("kern.memorystatus_level"), memory_bytes()
         return None if percent is None or total is None else total * percent // 100
+    group = group_memory()
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
+                free = int(line.split()[1]) * 1024
+                return min(free, group.available) if group else free
     except (OSError, ValueError):
         pass
-    return None
+    return group.available if group else None
+
+
+def discard_pages(address: int, length: int) -> None:
+    """Let the system take pages of this process, whose contents are lost."""
+    if sys.platform == "win32":
+        windows.discard(address, length)
+    else:
+        ctypes.CDLL(None).madvise(ctypes.c_void_p(address), ctypes.c_size_t(length), _MAY_TAKE)
 
 
 def proportional_bytes(process: int, proc: Path = PROC) -> int | None:

@@ -51,6 +51,11 @@ def memory() -> Memory | None:
     return Memory(status.total, status.available) if found else None
 
 
+def discard(address: int, length: int) -> None:
+    """Let the system take whole pages, whose contents are lost."""
+    _kernel32().DiscardVirtualMemory(ctypes.c_void_p(address), ctypes.c_size_t(length))
+
+
 def peak_bytes() -> int:
     """Return the largest working set of this process so far."""
     counters = _ProcessMemory(size=ctypes.sizeof(_ProcessMemory))

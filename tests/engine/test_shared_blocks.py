@@ -106,6 +106,16 @@ class Sequences(RuleBasedStateMachine):
         self.sequences[i].drop(start, stop)
         self.histories[i].append(("drop", start, stop))
 
+    @rule()
+    def shrink(self):
+        pool = self.engine.pool
+        pool.shrink()
+        assert max(pool._owners, default=-1) < len(pool.arrays[0])
+
+    @rule()
+    def grow_again(self):
+        self.engine.pool.grow_again()
+
     @rule(i=SEQUENCES, context_size=st.integers(200, 400))
     def resize(self, i, context_size):
         if context_size >= len(self.sequences[i].ids):

@@ -11,7 +11,7 @@ from import_graph import REPO
 sys.path.insert(0, str(REPO / "scripts"))
 
 import count_instructions
-from count_instructions import Loop, counted, innermost_loops
+from count_instructions import Loop, counted, innermost_loops, multiply_adds_of
 
 APPLE = """
 LBB0_1:                                 ; a loop around another
@@ -56,13 +56,17 @@ def test_forward_passes_of_other_processors(target):
     environment["PYTHONPATH"] = str(REPO)
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=400, check=False)
     assert done.returncode == 0, done.stderr
-    loops = [counted(loop) for loop in innermost_loops("".join(json.loads(done.stdout).values()))]
-    loops = [loop for loop in loops if loop.products]
+    innermost = innermost_loops("".join(json.loads(done.stdout).values()))
+    loops = [loop for loop in map(counted, innermost) if loop.products]
     dots, most = EXPECTED[target]
     assert set().union(*(loop.dots for loop in loops)) == dots
     assert not any(loop.calls for loop in loops)
     assert max(loop.stores for loop in loops) <= 2, loops
     many = max(loops, key=lambda loop: loop.products)
     assert many.instructions <= most * many.products, many
+    # Attention's products with keys and values: of several tile shapes.
+    products = [lines for lines in innermost if 3 * sum(multiply_adds_of(line) > 0 for line in lines) > len(lines)]
+    assert len(products) >= 4
+    assert max(counted(lines).stores for lines in products) <= 2
     # One token is bound by memory: its loop has a line's products at least, and fewer than the tile's.
     assert 128 <= min(loop.products for loop in loops) < many.products

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tinychat.generate.model import Model
     from tinychat.generate.precedence import Resolved
     from tinychat.mcp.server import McpServer
-    from tinychat.settings import ToolSettings
+    from tinychat.settings import LoadSettings, ToolSettings
 
 
 def _saved_names() -> list[str]:
@@ -85,7 +85,8 @@ def chat(
     # Imported here: `tinychat --help` must not wait for the terminal libraries.
     from tinychat.terminal.open_input import open_input
 
-    load: Loader = context.obj
+    # The notices of models that are loaded appear in the conversation, which begins later.
+    load = _with_notices(context.obj, lambda text: repl.notice(text))
     remote = None if server is None else remote_chat_models(server, api_key, preferences)
     is_new = not (continues or resume or private or remote) and preferences.model(named) is None
     typed = offer_better_model() if is_new and sys.stdin.isatty() and sys.stdout.isatty() else None
@@ -166,6 +167,17 @@ def _load(
     if named is None and notice is not None:
         return load_or_demo(load_with_settings, model, notice)
     return model, load_with_settings(model)
+
+
+def _with_notices(load: Loader, notice: Callable[[str], None]) -> Loader:
+    """Return a loader of models whose notices go there."""
+
+    def loaded(name: str | None, settings: LoadSettings) -> Model:
+        model = load(name, settings)
+        model.driver.memory_watch.on_notice = notice
+        return model
+
+    return loaded
 
 
 def _models(load: Loader, preferences: Preferences) -> Models:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tinychat.engine.prefixes import PrefixIndex
 from tinychat.engine.states import FEWEST, Snapshots, sequence_state_bytes, state_bytes
+from tinychat.engine.unused_memory import give_back
 from tinychat.errors import CacheFullError, FieldError, SettingError
 from tinychat.kernels.buffers import CacheBuffers, TwoCaches, caches_of, empty_buffers
 from tinychat.kernels.pointers import pointers_of
@@ -75,8 +76,10 @@ class BlockPool:
         self.position_bytes: int = bytes_per_position(config, kv)
         # Snapshots at every multiple of 512 positions included.
         self._block_bytes = BLOCK * self.position_bytes + state_bytes(config) * BLOCK // SNAPSHOT
+        self._reserved = 0  # blocks of the longest sequence
         self.snapshots: Snapshots = Snapshots()
         self._set_limit((self._default_memory() if memory is None else memory) // self._block_bytes)
+        self._first_limit = self._limit
         self._owners: Counter[int] = Counter()
         self._free: list[int] = []
         self._tables: list[tuple[ref[object], list[int]]] = []  # with their owners
@@ -84,8 +87,8 @@ class BlockPool:
 
     @property
     def capacity(self) -> int:
-        """Number of all blocks."""
-        return len(self.arrays[0])
+        """Number of blocks that have an owner or may get one; there may be others, which take no memory."""
+        return len(self._owners) + len(self._free)
 
     @property
     def arrays(self) -> list[NDArray[np.generic]]:
@@ -96,7 +99,12 @@ class BlockPool:
     def used(self) -> int:
         """Number of blocks that have an owner."""
         self._release_abandoned()
-        return self.capacity - len(self._free)
+        return len(self._owners)
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of those."""
+        return self.used * self._block_bytes
 
     def reserve(self, positions: int) -> None:
         """Grow until one sequence of so many positions fits; SettingError or MemoryError if it cannot."""
@@ -105,17 +113,39 @@ class BlockPool:
             has = f"it has vectors for {config.max_position_embeddings} positions"
             raise SettingError(f"a context of {positions} tokens is too large for this model: {has}")
         with self.lock:
-            if self.is_fixed and needed > self._limit:
-                has = f"{self._limit * BLOCK} fit into a cache memory of {self._limit * self._block_bytes >> 20} MiB"
+            most = self._first_limit
+            if self.is_fixed and needed > most:
+                has = f"{most * BLOCK} fit into a cache memory of {most * self._block_bytes >> 20} MiB"
                 raise SettingError(f"a context of {positions} tokens is too large: {has}")
+            self._reserved = max(self._reserved, needed)
             self._set_limit(max(self._limit, needed))
             if self.capacity < needed:
                 # All at once: memory that nobody writes to is not taken, and nothing has to be moved later.
                 try:
-                    self._grow(self._limit)
+                    self._allow(self._limit)
                 except MemoryError:
-                    self._grow(needed)
+                    self._allow(needed)
                     self._set_limit(needed)
+
+    def shrink(self) -> None:
+        """Evict half of the blocks that no sequence uses, and give their memory back to the system.
+
+        No more are cached until `grow_again`, but one sequence of the longest context fits still.
+        """
+        with self.lock:
+            self._release_abandoned()
+            unused = sum(self._owners[block] == 1 for block in self.prefixes.blocks())
+            self.release(self.prefixes.evict(-(-unused // 2), lambda block: self._owners[block] == 1))
+            limit = min(self._limit, max(len(self._owners), self._reserved))
+            if unused or limit < self._limit:
+                self._set_limit(limit)
+                self._allow(limit)
+                self._give_back()
+
+    def grow_again(self) -> None:
+        """Let the pool have as much memory as before `shrink`."""
+        with self.lock:
+            self._set_limit(max(self._limit, self._first_limit))
 
     def new_table(self, owner: object) -> list[int]:
         """Return an empty list, changed in place: its blocks count as owned while its owner lives.
@@ -216,17 +246,24 @@ class BlockPool:
     def _find_free(self, count: int, beyond_limit: bool) -> None:
         """Grow or evict until `count` blocks are free."""
         if self.capacity < self._limit:
-            self._grow(self._limit)
+            self._allow(self._limit)
         if len(self._free) < count:
             wanted = max(int(EVICTED_AT_ONCE * self.capacity), count - len(self._free))
             self.release(self.prefixes.evict(wanted, lambda block: self._owners[block] == 1))
         if len(self._free) < count and beyond_limit:
-            self._grow(self.capacity + count - len(self._free))
+            self._allow(self.capacity + count - len(self._free))
         if len(self._free) < count:
             full = f"the cache memory of {self._limit * self._block_bytes >> 20} MiB is full"
             raise CacheFullError(f"{full}: give more with cache_memory, or run fewer sequences at once")
 
-    def _grow(self, blocks: int) -> None:
+    def _allow(self, blocks: int) -> None:
+        """Let so many blocks be used, in larger buffers where there are fewer."""
+        if blocks > len(self.arrays[0]):
+            self._move(blocks)
+        free = [block for block in range(len(self.arrays[0])) if block not in self._owners]
+        self._free = free[: max(0, blocks - len(self._owners))][::-1]
+
+    def _move(self, blocks: int) -> None:
         """Move the blocks in use to larger buffers."""
         old = self.arrays
         self.buffers = _empty_caches(self.config, self.kv, blocks)
@@ -234,8 +271,13 @@ class BlockPool:
         for before, after in zip(old, self.arrays):
             for block in self._owners:
                 after[block] = before[block]
-        added = range(len(old[0]), blocks)
-        self._free = [*reversed(added), *self._free]
+
+    def _give_back(self) -> None:
+        """Give the memory of blocks without an owner back to the system, until they are written again."""
+        for block in range(len(self.arrays[0])):
+            if block not in self._owners:
+                for array in self.arrays:
+                    give_back(array[block : block + 1])
 
     @staticmethod
     def _default_memory() -> int:

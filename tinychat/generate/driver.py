@@ -25,6 +25,7 @@ from tinychat.engine.ids import common_length
 from tinychat.errors import CacheFullError, SettingError, TinychatError
 from tinychat.generate.drafts import LONGEST, Drafts
 from tinychat.generate.idle_sequences import IdleSequences, cut_cache
+from tinychat.generate.memory_watch import MemoryWatch
 from tinychat.generate.prefix_miss import explain_miss
 from tinychat.generate.reply import Delta
 from tinychat.generate.run import Run, ScheduledRun, row_shares
@@ -60,14 +61,13 @@ class Driver:
         self.drafts = drafts
         self.rows: int = 0
         self.shares_prefixes: bool = True
-        self._lock = threading.RLock()
-        self._prompt_budget = prompt_budget
+        self._lock, self._prompt_budget = threading.RLock(), prompt_budget
+        self.memory_watch: MemoryWatch = MemoryWatch()
         self._waiting, self._dropped = deque[Run](), deque[Run]()
         self._running: list[Run] = []  # in the order in which they were submitted
         self._is_full = self._is_closed = False  # full: until a run ends, no other begins
         self._turn, self._is_led = threading.Condition(), False  # one thread steps; others wait for their events
-        # Runs with listeners: a thread of the driver's steps, as long as there are any.
-        self._listened: list[Run] = []
+        self._listened: list[Run] = []  # a thread of the driver's steps for these, as long as there are any
         self._thread: threading.Thread | None = None
         self.adopt(sequence)
 
@@ -188,8 +188,7 @@ class Driver:
         """End all runs and free their memory; nothing can be submitted afterwards."""
         with self.exclusive():
             self.cancel_all()
-            while self._idle.release_oldest():
-                pass
+            self._idle.release_all_but(0)
             self._logits, self._is_closed = None, True
             with self._turn:
                 self._turn.notify_all()
@@ -223,6 +222,7 @@ class Driver:
     def _make_step(self) -> None:
         """Run one pass, and accept its logits."""
         started = perf_counter()
+        self.memory_watch.look(started, self.engine, self._idle)
         parts, logits = self._run_pass()
         seconds = perf_counter() - started
         rows = sum([len(part.span.ids) for part in parts])

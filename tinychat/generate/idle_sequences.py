@@ -58,6 +58,11 @@ class IdleSequences:
         """Drop the texts of drafts: those to come are of another kind."""
         self._idle = [(sequence, None) for sequence, _ in self._idle]
 
+    def release_all_but(self, count: int) -> None:
+        """Evict all but the `count` most recently used sequences."""
+        while len(self._idle) > count:
+            self.release_oldest()
+
     def release_oldest(self) -> bool:
         """Evict the least recently used sequence; False if there is none."""
         if not self._idle:

@@ -104,7 +104,7 @@ def create_server(
 ) -> tuple[Server, Starlette]:
     """Return a server of models by name, and its ASGI application."""
     files = PrefixFiles(options.cache_disk)
-    prepared = {name: _prepared(load, options, files) for name, load in loads.items()}
+    prepared = {name: _prepared(load, options, files, say) for name, load in loads.items()}
     pool = ModelPool(prepared, options.most_loaded, options.idle_seconds, files.save, options.paths)
     admission = Admission(options.parallel, options.most_waiting)
     server = Server(
@@ -117,7 +117,7 @@ def create_server(
         options.shows_slots,
         options.shows_metrics,
         say,
-        options.pull and _prepared_pull(options.pull, options, files),
+        options.pull and _prepared_pull(options.pull, options, files, say),
     )
     hosts = LOCAL_NAMES | {options.host.lower()} | {host.lower() for host in options.hosts}
     return server, create_app(server, Door(hosts, options.origins, options.keys))
@@ -162,24 +162,25 @@ def _open_page(url: str, say: Callable[[str], None]) -> None:
         say(f"no browser can be opened: open {page}")
 
 
-def _prepared(load: Load, options: ServerOptions, files: PrefixFiles) -> Load:
-    """Return a loader of a model and the prefixes that were saved for it."""
+def _prepared(load: Load, options: ServerOptions, files: PrefixFiles, say: Callable[[str], None]) -> Load:
+    """Return a loader of a model and the prefixes that were saved for it; its notices are lines of the server's log."""
 
     def loaded() -> tuple[Model, Request]:
         model, defaults = load()
         model.driver.shares_prefixes = options.shares_prefixes
+        model.driver.memory_watch.on_notice = say
         files.load(model)
         return model, defaults
 
     return loaded
 
 
-def _prepared_pull(pull: Pull, options: ServerOptions, files: PrefixFiles) -> Pull:
+def _prepared_pull(pull: Pull, options: ServerOptions, files: PrefixFiles, say: Callable[[str], None]) -> Pull:
     """Return a pull whose models are loaded as the others."""
 
     def pulled(name: str, progress: Callable[[int, int], None]) -> tuple[Load, Path]:
         load, path = pull(name, progress)
-        return _prepared(load, options, files), path
+        return _prepared(load, options, files, say), path
 
     return pulled
 

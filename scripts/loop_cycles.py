@@ -1,0 +1,188 @@
+"""How long instructions last on a core by its tables (`port_tables`): they start as soon as what they need is there.
+
+Operations are renamed in order, so many a cycle, as far as there is room for those that wait and for those that are not
+retired. Each takes the first cycle from then on in which its operands are ready and one of its ports is free. Every
+load finds its data in the first cache, every branch goes where it was expected to.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from port_tables import Core, is_vector, kind_of, name_of
+
+_JOINED = re.compile(r"\s+(?:cmp|test|add|sub|inc|dec|and|subs|cmn|tst)\w*\s")
+_CONDITIONAL = re.compile(r"\s+(?:j(?!mp)\w+|b\.\w+)\s")
+_REGISTER = re.compile(r"%\w+|\b(?:[vqxwdsb]\d+|sp)\b")
+
+
+class Step(NamedTuple):
+    """An instruction: ports of its load and of its other operations, and the registers of each."""
+
+    load: str
+    ports: list[str]
+    cycles: int
+    address: list[str]
+    sources: list[str]
+    targets: list[str]
+    renamed: int
+
+
+def registers(text: str) -> list[str]:
+    """Return the registers in a text, those of one by one name."""
+    found = []
+    for name in _REGISTER.findall(text):
+        if name.startswith("%"):
+            vector = re.fullmatch(r"%[xyz]mm(\d+)", name)
+            scalar = re.fullmatch(r"%(?:[re]?([a-d])[xlh]|[re]?([sd]i|[sb]p)l?|(r\d+)[dwb]?)", name)
+            found.append(f"v{vector[1]}" if vector else next(filter(None, scalar.groups())) if scalar else name)
+        else:
+            found.append(re.sub(r"^q", "v", re.sub(r"^w", "x", name)))
+    return found
+
+
+def step_of(line: str, core: Core) -> Step:
+    """Return what a core does for an instruction."""
+    ports = core.ports | core.wide if "%zmm" in line else core.ports
+    return (_of_x86 if "%" in line or re.match(r"\s+j", line) else _of_arm)(line, ports, core)
+
+
+def _of_x86(line: str, ports: dict[str, str], core: Core) -> Step:
+    name, operands = name_of(line), re.sub(r"^\s*(\{\w+\})?\s*\w+\s*", "", line)
+    memory = re.findall(r"[\w-]*\(.*?\)", operands)
+    slots = [each for each in memory if re.fullmatch(r"-?\d*\(%r[sb]p\)", each)]
+    address = registers(" ".join(memory)) + slots
+    plain = registers(re.sub(r"\(.*?\)", "", operands))
+    if name.startswith("j"):
+        return Step("", [ports["branch"]], 1, [], [], [], 1)
+    if name.startswith("prefetch"):
+        return Step(ports["load"], [], 0, address, [], [], 1)
+    if name.startswith("lea"):
+        return Step("", [ports["scalar"]], 1, [], address, plain[-1:], 1)
+    if operands.rstrip().endswith(")") and not re.match(r"cmp|test", name):
+        return Step("", [ports["store"], ports["stored"]], 1, [], registers(" ".join(memory)) + plain, slots, 1)
+    load = ports["load"] if address else ""
+    if not is_vector(line):
+        moves = name.startswith("mov")
+        return Step(load, [] if moves else [ports["scalar"]], 1, address, plain[: -1 if moves else None], plain[-1:], 1)
+    if re.match(r"vp?xor", name) and not address and len(set(plain[:-1])) == 1:
+        return Step("", [], 0, [], [], plain[-1:], 1)
+    if load and re.fullmatch(r"vp?(mov[dua]\w*|broadcast\w+)", name):
+        return Step(load, [], 0, address, [], plain[-1:], 1)
+    kind = kind_of(line)
+    sources = plain if kind in ("dot", "fma", "pairs") and len(plain) + bool(load) > 2 else plain[:-1]
+    return Step(load, [ports[kind]] if kind else [], core.cycles.get(kind, 1), address, sources, plain[-1:], 1)
+
+
+def _of_arm(line: str, ports: dict[str, str], core: Core) -> Step:
+    name, operands = name_of(line), re.sub(r"^\s*\S+\s*", "", line)
+    address = registers(" ".join(re.findall(r"\[[^\]]*[a-z][^\]]*\]", operands)))
+    plain = registers(re.sub(r"\[[^\]]*\]", "", operands))
+    if re.match(r"b$|cb|tb", name):
+        return Step("", [ports["branch"]], 1, [], plain, [], 1)
+    if name == "prfm":
+        return Step(ports["load"], [], 0, address, [], [], 1)
+    if name.startswith("ld"):
+        lanes = [ports["logic"]] if name.startswith("ld1r") else []
+        return Step(ports["load"], lanes, 2 * len(lanes), address, [], plain, 2 if lanes or name == "ldp" else 1)
+    if name.startswith("st"):
+        return Step("", [ports["store"]], 1, [], address + plain, [], 1)
+    if not is_vector(line):
+        return Step("", [] if name == "mov" else [ports["scalar"]], 1, [], plain[1:], plain[:1], 1)
+    kind = kind_of(line)
+    times = 2 if kind in core.doubled else 1
+    sources = plain if kind in ("dot", "matrix") or name in ("fmla", "fmls") else plain[1:]
+    return Step("", [ports[kind]] * times if kind else [], core.cycles.get(kind, 1), [], sources, plain[:1], times)
+
+
+def steps_of(lines: Sequence[str], core: Core) -> list[Step]:
+    """Return the steps of instructions that follow each other; a comparison and its branch are one."""
+    return [
+        step_of(line, core)
+        for line, after in zip(lines, [*lines[1:], ""])
+        if is_vector(line) or not (_JOINED.match(line) and _CONDITIONAL.match(after))
+    ]
+
+
+class Pipeline:
+    """The state of a core: when registers are ready, ports busy, and operations retired."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._ready: Counter[str] = Counter()
+        self._busy: dict[str, set[int]] = {}  # cycles
+        self._queues: dict[str, list[int]] = {}  # cycles in which operations run that wait for a port
+        self._waiting: list[int] = []  # cycles in which operations leave the queue of those that wait
+        self._retired: list[int] = []
+        self._cycle = self._renamed = 0  # of renaming, and the operations renamed in it
+
+    def run(self, steps: Sequence[Step]) -> int:
+        """Run steps behind those before; return the cycle in which all are retired."""
+        for step in steps:
+            self._run(step)
+        return self._retired[-1]
+
+    def _run(self, step: Step) -> None:
+        core = self._core
+        for _ in range(step.renamed):
+            self._rename()
+        start = done = self._cycle
+        if step.load:
+            start = self._issue(step.load, max([start, *(self._ready[each] for each in step.address)]))
+            done = start + core.cycles["load"]
+            self._busy_until(start)
+        ready = max([done, *(self._ready[each] for each in step.sources)])
+        for ports in step.ports:
+            start = self._issue(ports, ready)
+            done = max(done, start + step.cycles)
+        if step.ports:
+            self._busy_until(start)
+        done = max(done, ready)
+        for each in step.targets:
+            self._ready[each] = done
+        self._retired += [max([done, *self._retired[-1:]])] * step.renamed
+
+    def _rename(self) -> None:
+        """Rename an operation when there is room for it."""
+        core, earliest = self._core, self._cycle + (self._renamed == self._core.width)
+        if len(self._retired) >= core.window:
+            earliest = max(earliest, self._retired[-core.window])
+        while len(self._waiting) >= core.waiting:
+            earliest = max(earliest, heappop(self._waiting))
+        if earliest > self._cycle:
+            self._cycle, self._renamed = earliest, 0
+        self._renamed += 1
+
+    def _busy_until(self, cycle: int) -> None:
+        heappush(self._waiting, cycle)
+
+    def _issue(self, ports: str, ready: int) -> int:
+        """Return when an operation runs: on the port that has least to do when it is renamed, once that is free."""
+        port = min(ports, key=self._pending)
+        busy = self._busy.setdefault(port, set())
+        while ready in busy:
+            ready += 1
+        busy.add(ready)
+        heappush(self._queues.setdefault(port, []), ready)
+        return ready
+
+    def _pending(self, port: str) -> int:
+        """Return how many operations wait for a port."""
+        queue = self._queues.setdefault(port, [])
+        while queue and queue[0] <= self._cycle:
+            heappop(queue)
+        return len(queue)
+
+
+def cycles_of(lines: Sequence[str], core: Core, before: int = 6, counted: int = 12) -> float:
+    """Return the cycles of instructions that are repeated."""
+    steps, pipeline = steps_of(lines, core), Pipeline(core)
+    for _ in range(before):
+        first = pipeline.run(steps)
+    for _ in range(counted):
+        last = pipeline.run(steps)
+    return (last - first) / counted

@@ -1,0 +1,342 @@
+"""Tell what share of a processor's peak the inner loops can reach, by published tables of its execution ports.
+
+    PYTHONPATH=. .venv/bin/python scripts/port_model.py
+    PYTHONPATH=. .venv/bin/python scripts/port_model.py --check      on a processor with Golden Cove's ports and AVX-512
+
+A core is simulated by its tables (scripts/port_tables.py, scripts/loop_cycles.py). The loops are those of a group of
+columns of an int4 linear, for a tile of many tokens and for one, and of attention's products with a block of keys and
+of values, of a bfloat16 cache and of 64 channels.
+
+With --check the same loops run here, from the first cache, on each instruction set. Cycles are counted by a chain of
+multiplications of three cycles each, before and after each measurement. Exit code 1 if a difference is over 15 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from count_instructions import byte_products_of, multiply_adds_of
+from foreign_kernels import TARGETS, compile_for
+from loop_cycles import cycles_of
+from loop_nests import Nest, loop_nests
+from port_tables import CORES, Core
+
+# What is compiled for each core.
+CORE_OF = {
+    "apple-m1": "firestorm",
+    "apple-m2": "avalanche",
+    "alderlake": "golden-cove",
+    "haswell": "golden-cove",
+    "sapphirerapids": "golden-cove",
+    "znver5": "zen5",
+}
+# Instructions that make most products of bytes and of floats.
+PEAKS = {
+    "neon-dotprod": ("\tsdot\tv0, v30, v31", "\tfmla\tv0, v30, v31"),
+    "neon-i8mm": ("\tusmmla\tv0, v30, v31", "\tfmla\tv0, v30, v31"),
+    "avx2": (
+        "\tvpmaddubsw\t%ymm30, %ymm31, %ymm0\n\tvpmaddwd\t%ymm30, %ymm31, %ymm0",
+        "\tvfmadd231ps\t%ymm30, %ymm31, %ymm0",
+    ),
+    "avxvnni": ("\tvpdpbusd\t%ymm30, %ymm31, %ymm0", "\tvfmadd231ps\t%ymm30, %ymm31, %ymm0"),
+    "avx512vnni": ("\tvpdpbusd\t%zmm30, %zmm31, %zmm0", "\tvfmadd231ps\t%zmm30, %zmm31, %zmm0"),
+    "pairs": ("", "\tvdpbf16ps\t%zmm30, %zmm31, %zmm0"),
+}
+MEASURED = ("avx512vnni", "avxvnni", "avx2")
+GROUP, ROWS, COLUMNS, CHANNELS, POSITIONS = 32, 32, 1024, 64, 64
+# Short, so that the clock is the same in the chain: heavy instructions lower it, and it rises some 0.7 ms after them.
+ROUNDS, CHAIN, SECONDS = 101, 1000, 0.0003
+ALLOWED = 0.15
+
+
+class Probe(NamedTuple):
+    """A compiled loop: what runs it, of which arguments, and the products of each time, integers or floats."""
+
+    function: Any
+    assembly: str
+    arguments: tuple[Any, ...]
+    products: int  # of a group, or of a block
+    times: int  # groups or blocks in a call, less those in one of `fewer`
+    is_float: bool
+    fewer: tuple[Any, ...] | None = None  # arguments of a call that does less, and the same around it
+
+
+class Estimate(NamedTuple):
+    """What the model says of a loop."""
+
+    instructions: int
+    cycles: float
+    share: float  # of the peak
+
+
+def probes(runs_here: bool) -> dict[str, Probe]:
+    """Compile the loops. Imports Numba, for the target that is set."""
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+    from numba import njit
+
+    from tinychat.kernels.jit import FLAGS
+
+    # Python's part of a call has symbols that no other system's library is at hand for.
+    compiled = njit(**FLAGS | {"_nrt": True, "no_cpython_wrapper": not runs_here})
+    return linear_probes(compiled) | attention_probes(compiled)
+
+
+def linear_probes(compiled: Any) -> dict[str, Probe]:
+    """Return those of an int4 linear, whose weights and activations fit into the second cache."""
+    import numpy as np
+    from kernels.kernel_inputs import empty_activations, random_weight, scratch_of, team_of
+    from numba import typeof
+
+    from tinychat.kernels.linear import FIRST, multiply_rows
+    from tinychat.kernels.sizes import LANES, TOKENS
+    from tinychat.kernels.sums import ROUNDER_BITS
+    from tinychat.kernels.weights import STORE
+
+    @compiled
+    def repeat(rounds, team, T, weight, x, out, first, buffers, add):
+        for _ in range(rounds):
+            multiply_rows(team, T, weight, x, out, first, buffers, add)
+
+    def arguments(T, columns):
+        weight = random_weight(np.random.default_rng(0), "int4", ROWS, columns)[0]
+        x, out = empty_activations("int4", T, columns), np.zeros((T, ROWS), np.float32)
+        x.scales.fill(1), x.corrections.fill(ROUNDER_BITS)
+        return team_of(1)[0], T, weight, x, out, FIRST, scratch_of(x, 1, columns).tiles, STORE
+
+    found = {}
+    for name, T in (("many", len(TOKENS)), ("one", 1)):
+        more, fewer = arguments(T, COLUMNS), arguments(T, COLUMNS // 2)
+        types = tuple(typeof(argument) for argument in more)
+        multiply_rows.compile(types)
+        groups = ROWS // LANES * COLUMNS // 2 // GROUP
+        products = T * LANES * GROUP
+        found[f"linear, {name}"] = Probe(repeat, multiply_rows.inspect_asm(types), more, products, groups, False, fewer)
+    return found
+
+
+def attention_probes(compiled: Any) -> dict[str, Probe]:
+    """Return those of attention, for the largest tile."""
+    import numpy as np
+    from kernels.cache_inputs import fill_cache
+    from kernels.test_attention import NO_WINDOW, UNCHANGED, allocate
+    from numba import int64, typeof
+
+    from tinychat.kernels.attention import MANY, MANY_VECTORS, Item, add_vectors, score_vectors
+    from tinychat.kernels.sizes import ITEM_ROWS, LANES
+
+    @compiled
+    def keys(rounds, item, cache, acc, stop):
+        for _ in range(rounds):
+            score_vectors(item, cache, 0, 0, 0, 0, MANY, MANY_VECTORS)
+
+    @compiled
+    def values(rounds, item, cache, acc, stop):
+        for _ in range(rounds):
+            add_vectors(item, cache, acc, 0, 0, 0, 0, stop, 0, MANY, MANY_VECTORS)
+
+    scratch = allocate("bf16", CHANNELS, POSITIONS, 1)
+    for array in scratch[:-2]:
+        array.view(np.uint8)[:] = 0
+    state = (scratch.maxima[0], scratch.sums[0], scratch.rescale[0], scratch.part_rescale[0])
+    pages = fill_cache("bf16", *np.ones((2, POSITIONS, 1, CHANNELS), np.float32))[0]
+    arrays = (scratch.queries[0], scratch.scores[0], scratch.weights[0], scratch.positions[0], *state, pages.table)
+    item = Item(*arrays, 0, 0, 1, 0, ITEM_ROWS, NO_WINDOW, UNCHANGED)
+    acc = np.zeros((ITEM_ROWS, CHANNELS), np.float32)
+    cache = pages.layer()
+    arguments = (item, cache, acc, POSITIONS // (2 if cache.keys.dtype == np.uint32 else 1))
+    types = (int64, *(typeof(argument) for argument in arguments))
+    products = len(MANY) * len(MANY_VECTORS) * LANES * CHANNELS
+    found = {}
+    for function in (keys, values):
+        function.compile(types)
+        assembly = function.inspect_asm(types)
+        found[f"attention, {function.__name__}"] = Probe(function, assembly, arguments, products, 1, True)
+    return found
+
+
+def estimate(assembly: str, products: int, is_float: bool, isa: str, core: Core) -> Estimate:
+    """Return what the model says of one group, or of one block, of so many products."""
+    made = multiply_adds_of if is_float else byte_products_of
+    # In a group there are few lines; the tile of fewest tokens has the fewest products.
+    most_times = POSITIONS if is_float else GROUP // 8
+    done, nest = min(
+        (
+            (done, nest)
+            for nest in loop_nests(assembly)
+            if (done := sum(products_of_loop(each, made) for each in executed(nest, made)))
+            and products % done == 0
+            and products // done <= most_times
+        ),
+        key=lambda each: each[0],
+    )
+    lines = [line for block in nest.blocks if not any(map(made, block)) for line in block]
+    for each in executed(nest, made):
+        lines += each.lines * (products // done)
+    cycles = cycles_of(lines, core)
+    return Estimate(
+        len(lines),
+        cycles,
+        products / cycles / peak(PEAKS["pairs" if "vdpbf16ps" in assembly else isa][is_float], made, core),
+    )
+
+
+def products_of_loop(nest: Nest, made: Any) -> int:
+    """Return the products of an iteration of a loop."""
+    return sum(map(made, nest.lines))
+
+
+def executed(nest: Nest, made: Any) -> list[Nest]:
+    """Return the inner loops that make products, and have none in them that do.
+
+    Where LLVM has unrolled one, that of what is left over does not run.
+    """
+    innermost = [each for each in nest.inner if not executed(each, made)]
+    most = max((products_of_loop(each, made) for each in innermost), default=0)
+    return [each for each in innermost if most and products_of_loop(each, made) == most]
+
+
+def peak(lines: str, made: Any, core: Core) -> float:
+    """Return the products in a cycle of instructions of which nothing waits for another."""
+    every = [re.sub(r"(?<=mm|\tv)0\b", str(number), line) for number in range(24) for line in lines.splitlines()]
+    return sum(map(made, every)) / cycles_of(every, core)
+
+
+def chain_seconds() -> Any:
+    """Return a function that times `CHAIN` times 64 multiplications, each of the result of the one before."""
+    import llvmlite.binding as llvm
+    from kernels.kernel_inputs import compiled
+    from llvmlite import ir
+    from numba import types
+
+    from tinychat.kernels.intrinsics import operation
+
+    llvm.initialize_native_asmparser()
+
+    @operation(types.int64, types.int64)
+    def multiplied(builder, x):
+        kind = ir.FunctionType(x.type, [x.type])
+        return builder.asm(kind, "imulq $0, $0\n" * 64, "=r,0", [x], side_effect=True)
+
+    @compiled
+    def chain(rounds, x):
+        for _ in range(rounds):
+            x = multiplied(x)
+        return x
+
+    chain(1, 3)
+
+    def seconds() -> float:
+        started = perf_counter()
+        chain(CHAIN, 3)
+        return perf_counter() - started
+
+    return seconds
+
+
+def seconds_of(function: Any, rounds: int, arguments: tuple[Any, ...]) -> float:
+    """Return how long so many rounds take."""
+    started = perf_counter()
+    function(rounds, *arguments)
+    return perf_counter() - started
+
+
+def measure() -> dict[str, dict[str, Any]]:
+    """Run the probes here; return the assembly of each, and the cycles of a group or a block."""
+    found = {}
+    compiled_probes, clock = probes(runs_here=True), chain_seconds()
+    for name, probe in compiled_probes.items():
+        probe.function(1, *probe.arguments)
+        rounds = max(1, round(100 * SECONDS / seconds_of(probe.function, 100, probe.arguments)))
+        cycles = []
+        for _ in range(ROUNDS):
+            before, taken = clock(), seconds_of(probe.function, rounds, probe.arguments)
+            if probe.fewer:
+                taken -= seconds_of(probe.function, rounds, probe.fewer)
+            hertz = 2 * CHAIN * 64 * 3 / (before + clock())
+            cycles.append(taken * hertz / rounds / probe.times)
+        found[name] = {
+            "assembly": probe.assembly,
+            "products": probe.products,
+            "is_float": probe.is_float,
+            "cycles": statistics.median(cycles),
+        }
+    return found
+
+
+def in_process(word: str, **variables: str) -> dict[str, dict[str, Any]]:
+    """Return what a process of its own finds: compiled for a target, or measured on an instruction set."""
+    with tempfile.TemporaryDirectory() as cache:
+        others = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA_", "TINYCHAT_"))}
+        command = [sys.executable, __file__, "--json", word]
+        environment = others | {"TINYCHAT_CACHE": cache} | variables
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(done.stderr)
+        return dict(json.loads(done.stdout))
+
+
+def compile_target(target: str) -> dict[str, dict[str, Any]]:
+    """Return the assembly of the probes for a target."""
+    with tempfile.TemporaryDirectory() as cache:
+        compile_for(TARGETS[target], cache)
+        return {
+            name: {"assembly": p.assembly, "products": p.products, "is_float": p.is_float}
+            for name, p in probes(runs_here=False).items()
+        }
+
+
+def estimates_table() -> None:
+    """Print what each core is expected to reach."""
+    print("| processor | core | instruction set | loop | instructions | cycles | of the peak |")
+    print("|---|---|---|---|---|---|---|")
+    for target, name in CORE_OF.items():
+        isa = TARGETS[target].isa
+        for loop, found in in_process(target).items():
+            each = estimate(found["assembly"], found["products"], found["is_float"], isa, CORES[name])
+            shown = f"{each.instructions} | {each.cycles:.0f} | {each.share:.0%}"
+            print(f"| {target} | {name} | {isa} | {loop} | {shown} |")
+
+
+def check() -> int:
+    """Print model and measurement on this machine; return 1 if they differ by more than is allowed."""
+    print("| instruction set | loop | model, cycles | measured | difference | measured, of the peak |")
+    print("|---|---|---|---|---|---|")
+    worst = 0.0
+    for isa in MEASURED:
+        for loop, found in in_process("here", TINYCHAT_ISA=isa).items():
+            each = estimate(found["assembly"], found["products"], found["is_float"], isa, CORES["golden-cove"])
+            off = found["cycles"] / each.cycles - 1
+            worst = max(worst, abs(off))
+            share = each.share * each.cycles / found["cycles"]
+            print(
+                f"| {isa} | {loop} | {each.cycles:.1f} | {found['cycles']:.1f} | {off:+.1%} | {share:.0%} |", flush=True
+            )
+    return int(worst > ALLOWED)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="measure the loops here")
+    parser.add_argument("--json", metavar="TARGET", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.json:
+        json.dump(measure() if options.json == "here" else compile_target(options.json), sys.stdout)
+    elif options.check:
+        return check()
+    else:
+        estimates_table()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
