@@ -24,7 +24,7 @@ CONTEXT_SIZE = 256
 DELTA_NETS, TAPS = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid", "kimi_linear"), 4
 BIASED = ("glm4_moe", "dots1", "lfm2_moe", "minimax_m2", "deepseek_v3", "glm4_moe_lite", "ernie4_5_moe")
 LATENTS = ("youtu", "minicpm3", "deepseek_v2", "deepseek_v3", "glm4_moe_lite")
-MAMBAS = ("granitemoehybrid", "bamba", "falcon_h1")
+MAMBAS = ("granitemoehybrid", "bamba", "falcon_h1", "nemotron_h")
 GEMMAS = ("gemma4_text",)
 GRANITES = ("granitemoe", "granitemoeshared")
 # Whose results a multiplier of the residual stream scales.
@@ -48,11 +48,12 @@ def kind_of(variant):
     experts = config.experts
     mixture = experts and (
         bool(experts.shared_intermediate_size),
-        len(experts.layers) < config.num_hidden_layers,
+        bool(config.dense_layers),
         experts.biased,
         experts.sigmoid,
+        bool(experts.latent_size),
     )
-    flags += (bool(config.normed_after),)
+    flags += bool(config.normed_after), bool(config.mlp_alone)
     varied = config.varied and (
         bool(config.varied.input_size),
         config.varied.sources != (*range(len(config.varied.sources)),),
@@ -240,6 +241,8 @@ def stored(variant, weights):
             name.removesuffix(".weight") if name.endswith(("scalar.weight", "scale.weight")) else name: v
             for name, v in weights.items()
         }
+    if variant.config["model_type"] == "nemotron_h":
+        return with_whole_tensors(_with_plain_biases(weights))
     if variant.config["model_type"] in MAMBAS:
         return with_whole_tensors(_with_stacks(weights))
     if variant.config["model_type"] in GRANITES:

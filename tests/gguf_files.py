@@ -31,10 +31,14 @@ ARCHITECTURES = {
     **dict.fromkeys(("deepseek_v2", "deepseek_v3", "glm4_moe_lite", "youtu"), "deepseek2"),
     "qwen3_5_moe_text": "qwen35moe",
     "qwen3_next": "qwen3next",
+    **dict.fromkeys(("granitemoehybrid", "bamba"), "granitehybrid"),
+    "falcon_h1": "falcon-h1",
 }
+MAMBAS = ("granitehybrid", "falcon-h1", "nemotron_h", "nemotron_h_moe")
 DELTA_NETS = ("qwen35", "qwen35moe", "qwen3next")
 # Whose queries and keys llama.cpp rotates in neighbouring pairs, and transformers in halves.
-PERMUTED = ("llama", "arcee", "smollm3", "granite", "granitemoe", "minicpm", "mistral3", "internlm2", "baichuan")
+GRANITES = ("granite", "granitemoe", "granitehybrid")
+PERMUTED = (*GRANITES, "llama", "arcee", "smollm3", "minicpm", "mistral3", "internlm2", "baichuan")
 
 
 def like(name, **changes):
@@ -43,6 +47,8 @@ def like(name, **changes):
     return replace(variant, config={key: value for key, value in (variant.config | changes).items() if value != "none"})
 
 
+PLAIN_EXPERTS = {"time_step_min": 0.0, "n_group": 1, "topk_group": 1}
+WIDTHS = {"mamba_n_heads": 4, "mamba_expand": 2}
 # What its architectures can be: scores divided by the size of heads, every sixth layer without a window, biases where
 # it knows them. "none" takes a key away.
 VARIANTS = [
@@ -63,7 +69,9 @@ VARIANTS = [
     like("gpt-neox-serial", attention_bias=True),
     like("falcon-7b"),
     *(like(name, bias=False) for name in ("falcon-40b", "falcon-11b")),
-    *(like(name) for name in ("qwen3-moe", "olmoe", "granite-moe", "granite-moe-shared")),
+    *(like(name) for name in ("qwen3-moe", "granite-moe", "granite-moe-shared")),
+    # llama.cpp knows no groups of heads of it.
+    like("olmoe", num_key_value_heads=4),
     # llama.cpp knows no window of it.
     like("mixtral", sliding_window=None),
     like("qwen2-moe", use_sliding_window=False),
@@ -91,6 +99,16 @@ VARIANTS = [
     ),
     # Experts' probabilities sum up to 1 there.
     like("qwen3-next", mlp_only_layers=[], full_attention_interval=2, linear_value_head_dim=16, norm_topk_prob=True),
+    # llama.cpp knows no bounds of steps, nor biases of the projections of Mamba-2; its values are twice as wide as the
+    # model.
+    *(like(name, time_step_limit="none", **WIDTHS) for name in ("granite-hybrid", "granite-hybrid-moe")),
+    like("bamba", mamba_proj_bias=False, **WIDTHS),
+    like("falcon-h1"),
+    like("falcon-h1-normed", **{key: "none" for key in families.BY_NAME["falcon-h1"].config if "multiplier" in key}),
+    # Experts in every MLP, or in none, and no groups of them, nor a least step.
+    like("nemotron-h", time_step_min=0.0, hybrid_override_pattern="-M-M*-"),
+    like("nemotron3", use_bias=False, **PLAIN_EXPERTS),
+    replace(like("nemotron-h", hybrid_override_pattern="EM*E", **PLAIN_EXPERTS), name="nemotron-h-latents"),
 ]
 BY_NAME = {variant.name: variant for variant in VARIANTS}
 
@@ -141,6 +159,8 @@ def write_variant(variant, path, kind_of=lambda name: "F32", pooling=None, **ten
     """
     raw, config = variant.config, parse_config(variant.config, variant.name)
     architecture = ARCHITECTURES.get(raw["model_type"], raw["model_type"])
+    if architecture == "nemotron_h" and config.experts:
+        architecture = "nemotron_h_moe"
     writer = gguf.GGUFWriter(path, architecture)
     add_sizes(writer, raw, config)
     add_particulars(writer, architecture, raw, config)
@@ -159,7 +179,10 @@ def write_variant(variant, path, kind_of=lambda name: "F32", pooling=None, **ten
     for name, values in tensors.items():
         writer.add_tensor(f"{name}.weight", values)
     add_rope(writer, raw)
-    weights = converted(architecture, config, families.make_weights(variant))
+    weights = families.make_weights(variant)
+    if config.mamba:
+        weights = of_mamba(raw, config.mamba, families.with_whole_tensors(weights))
+    weights = converted(architecture, config, weights)
     names = gguf_names(architecture, weights)
     for name, values in weights.items():
         kind = gguf.GGMLQuantizationType[kind_of(name)]
@@ -177,9 +200,15 @@ def add_sizes(writer, raw, config):
     writer.add_block_count(config.num_hidden_layers)
     # Qwen 1 says the width of both halves.
     width = config.intermediate_size * (2 if raw["model_type"] == "qwen" else 1)
+    if raw["model_type"] == "granitemoehybrid" and config.experts:
+        width = config.experts.intermediate_size
     wide = config.varied.wide_mlps if config.varied else ()
     widths = [width * (2 if layer in wide else 1) for layer in range(config.num_hidden_layers)]
-    writer.add_feed_forward_length(widths if wide else width)
+    if config.mlp_alone:
+        inner = config.experts.intermediate_size if config.experts else width
+        writer.add_feed_forward_length([inner * (i in config.mlp_alone) for i in range(config.num_hidden_layers)])
+    else:
+        writer.add_feed_forward_length(widths if wide else width)
     writer.add_head_count(config.num_attention_heads)
     if config.conv_layers:
         layers = range(config.num_hidden_layers)
@@ -188,6 +217,9 @@ def add_sizes(writer, raw, config):
     elif config.varied and config.varied.keys_as_values:
         heads = config.num_key_value_heads, config.varied.wide_key_value_heads
         writer.add_head_count_kv([heads[layer in config.varied.wide] for layer in range(config.num_hidden_layers)])
+    elif config.mamba and not config.mamba.beside_attention:
+        layers = range(config.num_hidden_layers)
+        writer.add_head_count_kv([config.num_key_value_heads * (i in config.attention_layers) for i in layers])
     else:
         writer.add_head_count_kv(config.num_key_value_heads)
     if config.varied:
@@ -195,9 +227,9 @@ def add_sizes(writer, raw, config):
     elif config.head_dim * config.num_attention_heads != config.hidden_size or "head_dim" in raw:
         writer.add_key_length(config.head_dim)
         writer.add_value_length(config.value_dim)
-    if config.layer_norm:
+    if config.layer_norm or config.mlp_alone:
         writer.add_layer_norm_eps(config.rms_norm_eps)
-    else:
+    if not config.layer_norm:
         writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     if config.rotary_dim:
         writer.add_rope_freq_base(config.rope_theta)
@@ -233,11 +265,12 @@ def add_particulars(writer, architecture, raw, config):
             writer.add_attn_logit_softcapping(config.attention_softcap)
         if config.logits_softcap:
             writer.add_final_logit_softcapping(config.logits_softcap)
-    if architecture in ("granite", "granitemoe", "minicpm"):
+    is_granite = architecture in ("granite", "granitemoe") or raw["model_type"] == "granitemoehybrid"
+    if is_granite or architecture == "minicpm":
         writer.add_embedding_scale(config.embedding_multiplier)
         writer.add_residual_scale(config.residual_multiplier)
         writer.add_logit_scale(1 / config.logits_multiplier)
-    if architecture in ("granite", "granitemoe"):
+    if is_granite:
         writer.add_attention_scale(config.attention_scale)
     if any(config.sliding_windows) and architecture in ("olmo2", "exaone4"):
         writer.add_sliding_window_pattern([window > 0 for window in config.sliding_windows])
@@ -277,7 +310,24 @@ def add_particulars(writer, architecture, raw, config):
         writer.add_rope_dimension_sections([pairs - 2 * (pairs // 3), pairs // 3, pairs // 3, 0])
     if architecture in ("qwen35moe", "qwen3next"):
         writer.add_expert_feed_forward_length(config.experts.intermediate_size)
-    if architecture in ("qwen2moe", "qwen35moe", "qwen3next", "granitemoe", "ernie4_5-moe"):
+    if architecture in MAMBAS:
+        net = config.mamba
+        writer.add_ssm_conv_kernel(net.taps)
+        writer.add_ssm_state_size(net.key_dim)
+        writer.add_ssm_group_count(net.key_heads)
+        writer.add_ssm_time_step_rank(net.value_heads)
+        writer.add_ssm_inner_size(net.value_size)
+    if architecture == "granitehybrid":
+        writer.add_rope_scaling_finetuned(raw["model_type"] == "bamba")
+    if architecture == "nemotron_h_moe":
+        writer.add_expert_feed_forward_length(config.experts.intermediate_size)
+        writer.add_expert_shared_count(1)
+        writer.add_expert_weights_scale(config.experts.scale)
+        writer.add_expert_weights_norm(config.experts.norm_topk_prob)
+        if config.experts.latent_size:
+            writer.add_moe_latent_size(config.experts.latent_size)
+    with_shared = ("qwen2moe", "qwen35moe", "qwen3next", "granitemoe", "ernie4_5-moe", "nemotron_h_moe")
+    if architecture in with_shared or (architecture == "granitehybrid" and config.experts):
         writer.add_expert_shared_feed_forward_length(config.experts.shared_intermediate_size)
     if architecture == "deepseek2":
         sizes = config.latents
@@ -342,7 +392,7 @@ def converted(architecture, config, weights):
                     name = name.replace(f".{theirs}.", f".{ours}.").replace("feed_forward", "mlp")
         if architecture in ("lfm2", "lfm2moe") and ".conv.conv." in name:
             values = values.reshape(config.hidden_size, -1)
-        if architecture == "granitemoe":
+        if architecture in ("granitemoe", "granitehybrid"):
             name = name.replace("output_linear", "w2") if ".experts." in name else name
         if architecture in ("bloom", "gptneox", "falcon") and "query_key_value" in name:
             groups = values.reshape(G, H // G + 2, d, -1)
@@ -366,8 +416,10 @@ def converted(architecture, config, weights):
             found |= {name.replace("gate_up", half): values[i::2] for i, half in enumerate(("gate", "up"))}
         elif "input_linear" in name:
             mlp = ("w1", "w3") if ".experts." in name else ("gate_proj", "up_proj")
-            stem = name.replace("shared_mlp", "mlp.shared_expert")
+            stem = name.replace("shared_mlp", "mlp.shared_expert" if config.experts else "mlp")
             found |= {stem.replace("input_linear", part): half for part, half in zip(mlp, np.split(values, 2))}
+        elif "shared_mlp.output_linear" in name and not config.experts:
+            found[name.replace("shared_mlp.output_linear", "mlp.down_proj")] = values
         else:
             found[name] = values
     if architecture in PERMUTED:
@@ -380,6 +432,49 @@ def converted(architecture, config, weights):
             halves = [found.pop(f"{stem}{half}_proj.weight") for half in ("gate", "up")]
             found[f"{stem}gate_up_proj.weight"] = np.concatenate(halves, axis=1)
     return found
+
+
+def of_mamba(raw, net, weights):
+    """Return tensors with decays, vectors with an axis more, norms by group, and Falcon-H1's multipliers in weights."""
+    found = {}
+    for name, values in weights.items():
+        values = values.astype(np.float32)
+        if name.endswith(".A_log"):
+            values = -np.exp(values).reshape(-1, 1)
+        if name.endswith(".D"):
+            values = values.reshape(-1, 1)
+        if "conv1d.weight" in name:
+            values = values.reshape(net.channels, net.taps)
+        if name.endswith(("mamba.norm.weight", "mixer.norm.weight")):
+            values = values.reshape(net.key_heads, -1)
+        if raw["model_type"] == "falcon_h1":
+            values = multiplied(raw, net, name, values)
+        if ".mixer.experts." in name:
+            name = name.replace("backbone.", "model.").replace("mixer", "mlp")
+        found[name.replace(".dt_bias", ".dt_proj.bias")] = values
+    return found
+
+
+def multiplied(raw, net, name, values):
+    """Return a tensor of Falcon-H1 with its multipliers."""
+    gates, downs = raw.get("mlp_multipliers", [1, 1])
+    attended = raw.get("attention_in_multiplier", 1)
+    factors = {
+        "down_proj": downs,
+        "gate_proj": gates,
+        "k_proj": attended * raw.get("key_multiplier", 1),
+        "q_proj": attended,
+        "v_proj": attended,
+        "o_proj": raw.get("attention_out_multiplier", 1),
+        "out_proj": raw.get("ssm_out_multiplier", 1),
+        "lm_head": raw.get("lm_head_multiplier", 1),
+        "embed_tokens": raw.get("embedding_multiplier", 1),
+    }
+    if "mamba.in_proj" in name:
+        sizes = net.value_size, net.value_size, net.key_size, net.key_size, net.value_heads
+        by_row = np.repeat(np.array(raw.get("ssm_multipliers", [1] * 5), np.float32), sizes)
+        return raw.get("ssm_in_multiplier", 1) * by_row[:, None] * values
+    return np.float32(factors.get(name.split(".")[-2], 1)) * values
 
 
 def of_delta_net(name, values, net, stands_apart):

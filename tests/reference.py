@@ -475,7 +475,8 @@ def _layers(config, parts, x, ids=()):
     for layer in range(config.num_hidden_layers):
         before = x
         x = x + sum(mixer(config, parts, layer, x) for mixer in _mixers_of(config, layer))
-        x = x + _mlp_block(config, parts, layer, before if config.parallel else x)
+        if layer in (config.mlp_alone or range(config.num_hidden_layers)):
+            x = x + _mlp_block(config, parts, layer, before if config.parallel else x)
         if config.varied:
             x = _layer_end(config, parts, layer, x, embedded, ids)
     return parts.norm("norm", 0, x)
@@ -786,11 +787,14 @@ def _mlp_block(config, parts, layer, before):
         return _mixed_block(config, parts, layer, before)
     if config.experts and layer in config.experts.layers:
         return _mixture(config, parts, layer, x)
-    if config.gated:
-        inner = _gated(config, parts.apply(f"{kind}gate_up_proj", layer, x))
-    else:
-        inner = ACTIVATIONS[config.hidden_act](parts.apply("up_proj", layer, x))
+    inner = _inner(config, parts, kind, layer, x)
     return parts.norm("post_mlp_layernorm", layer, parts.apply(f"{kind}down_proj", layer, inner))
+
+
+def _inner(config, parts, kind, layer, x, expert=0):
+    if config.gated:
+        return _gated(config, parts.apply(f"{kind}gate_up_proj", layer, x, expert))
+    return ACTIVATIONS[config.hidden_act](parts.apply(f"{kind}up_proj", layer, x, expert))
 
 
 def clamped_swiglu(gate, up, alpha, limit):
@@ -840,13 +844,15 @@ def _mixture(config, parts, layer, x):
         chosen, weights = choose_scored(logits, bias, *attributes, *groups, experts.sigmoid)
     else:
         chosen, weights = choose_experts(logits, *attributes)
-    out = np.zeros_like(x)
+    inputs = parts.apply("experts_in_proj", layer, x) if experts.latent_size else x
+    out = np.zeros_like(inputs)
     for t, rank in np.ndindex(chosen.shape):
-        e, row = chosen[t, rank], x[t : t + 1]
-        inner = _gated(config, parts.apply("expert_gate_up_proj", layer, row, e))
+        e, row = chosen[t, rank], inputs[t : t + 1]
+        inner = _inner(config, parts, "expert_", layer, row, e)
         out[t] += weights[t, rank] * parts.apply("expert_down_proj", layer, inner, e)[0]
+    out = parts.apply("experts_out_proj", layer, out) if experts.latent_size else out
     if experts.shared_intermediate_size:
-        inner = _gated(config, parts.apply("shared_gate_up_proj", layer, x))
+        inner = _inner(config, parts, "shared_", layer, x)
         gate = 1 / (1 + np.exp(-shared_gate)) if shared_gate.size else 1
         out += parts.apply("shared_down_proj", layer, inner) * gate
     return out

@@ -15,8 +15,8 @@ from tinychat.generate.sequence import logits_of_all
 # One model of each kind of layer that is compiled for the tests: each compiles a forward pass of its own. The others,
 # whose parts are in these, run where transformers is. Normed before and after, capped; the same, and queries; normed
 # after only, all heads together; layer norms, side by side, with gates and without; learned positions; slopes; experts,
-# one of them shared; short convolutions; states; latents; states and latents. Gemma 4 has heads and MLPs of two sizes,
-# and keys of other layers.
+# one of them shared; short convolutions; states; layers of one part each; latents; states and latents. Gemma 4 has
+# heads and MLPs of two sizes, and keys of other layers.
 KINDS = (
     "llama3",
     "gemma2",
@@ -31,6 +31,7 @@ KINDS = (
     "lfm2",
     "qwen3.5",
     "granite-hybrid",
+    "nemotron-h",
     "youtu",
     "deepseek-v2",
     "deepseek-v3",
@@ -40,7 +41,7 @@ KINDS = (
 # kernels/test_experts.py, and what does not know how weights are quantized in f32 for every family. These put them
 # together: norms before and after, layer norms side by side, experts in some layers, short convolutions, latents, gates
 # that are linears of few numbers.
-INT4_KINDS = ("llama3", "olmo2", "phi", "qwen3-moe-some", "lfm2", "youtu", "kimi-linear")
+INT4_KINDS = ("llama3", "olmo2", "phi", "qwen3-moe-some", "lfm2", "youtu", "kimi-linear", "nemotron-h")
 TOLERANCE = 1e-3  # of the logits' standard deviation
 
 variants = pytest.mark.parametrize("variant", families.VARIANTS, ids=lambda variant: variant.name)

@@ -41,6 +41,7 @@ ARROWS = {
         "models.config",
         "models.delta_net",
         "models.embedder",
+        "models.mamba",
         "models.passthrough",
         "models.tensors",
         "models.varied_layers",

@@ -49,6 +49,9 @@ TOLD_APART = {
     "qwen3-next": {"architecture"},
     # Its own names for what these do not have.
     "falcon-7b": {"max_position_embeddings"},
+    # The width of MLPs without experts, of which there are none.
+    "nemotron3": {"intermediate_size"},
+    "nemotron-h-latents": {"intermediate_size"},
 }
 
 
@@ -96,7 +99,8 @@ def same(found, expected):
     return found == expected
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+# Not that whose multipliers are in the file's weights: its logits are compared with llama.cpp's.
+@pytest.mark.parametrize("name", sorted({*VARIANTS} - {"falcon-h1"}))
 def test_a_file_is_the_checkpoint_that_it_was_made_from(name, tmp_path):
     variant = VARIANTS[name]
     expected = open_checkpoint(families.write_checkpoint(variant, tmp_path / "checkpoint"))
@@ -125,7 +129,7 @@ def test_a_file_is_the_checkpoint_that_it_was_made_from(name, tmp_path):
             for (part, values), (their_part, their_values) in pairs:
                 assert part == their_part
                 # Decays pass an exponential and a logarithm.
-                tolerance = 1e-6 if part == "delta_A_log" else 0
+                tolerance = 1e-6 if part in ("delta_A_log", "mamba_A_log") else 0
                 np.testing.assert_allclose(values, their_values, rtol=tolerance, atol=0, err_msg=part)
         for table in tables(expected.config):
             np.testing.assert_array_equal(read_table(found, table, F32), read_table(expected, table, F32))

@@ -21,7 +21,12 @@ SEQUENCES, POSITIONS = st.integers(0, 2), st.integers(0, LENGTH - 1)
 # Gated DeltaNet, Mamba-2, Kimi Delta Attention beside latent attention.
 @pytest.fixture(
     scope="module",
-    params=["qwen3.5", "granite-hybrid", "kimi-linear", pytest.param("falcon-h1", marks=pytest.mark.slow)],
+    params=[
+        "qwen3.5",
+        "granite-hybrid",
+        "kimi-linear",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("falcon-h1", "nemotron-h")),
+    ],
 )
 def folder(request, tmp_path_factory):
     return engines.convert_variant(request.param, "f32", tmp_path_factory.mktemp("models") / "model")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import reference
 from kernels.kernel_inputs import EPS, UNTOUCHED, assert_within, decode_floats, on_threads
-from kernels.test_inputs import dims_of, write
+from kernels.test_inputs import write
 
 from tinychat.engine.parameters import ACTIVATIONS
 from tinychat.kernels.inputs import quantize_activated, quantize_gated
@@ -24,8 +24,8 @@ def test_rows_without_gates(name, T, rng):
     up[0, : len(EXTREME)] = EXTREME
     slack = rng.standard_normal((T, 24)).astype(np.float32)  # whatever stands beyond must not leak in
     rows = np.concatenate([up, slack], axis=1)
-    x = write(quantize_activated, "f32", T, 192, 32, rows, ACTIVATIONS[name], dims_of(173))
-    five = write(quantize_activated, "f32", T, 192, 32, rows, ACTIVATIONS[name], dims_of(173), threads=5)
+    x = write(quantize_activated, "f32", T, 192, 32, rows, ACTIVATIONS[name], 173)
+    five = write(quantize_activated, "f32", T, 192, 32, rows, ACTIVATIONS[name], 173, threads=5)
     assert x.values.tobytes() == five.values.tobytes()
     expected = np.zeros((T, 192))
     expected[:, :173] = reference.ACTIVATIONS[name](up)

@@ -199,7 +199,7 @@ def test_threads_share_tokens_and_groups(method, T, rng):
 )
 def test_one_token_is_written_as_among_many(method, writer, kind, rng):
     rows = rng.standard_normal((17, 400)).astype(np.float32)
-    size = 192 if writer is quantize_gated else dims_of(192)
+    size = dims_of(192) if writer is quantize_normed else 192
     many = write(writer, method, 17, 192, 32, rows, kind, size)
     for t in (0, 6, 16):
         one = write(writer, method, 1, 192, 32, rows[t : t + 1], kind, size)

@@ -62,6 +62,7 @@ NEEDED = {
     },
     "BambaForCausalLM": {"mamba_n_heads": 8, "attn_layer_indices": [1]},
     "FalconH1ForCausalLM": {"mamba_n_heads": 64},
+    "NemotronHForCausalLM": {"layers_block_type": ["mamba", "mlp", "attention"]},
     # Three quarters of 64 columns are three heads.
     "OlmoHybridForCausalLM": {
         "linear_num_key_heads": 3,
@@ -136,6 +137,7 @@ def test_biases_and_norms_of_each_family():
         "GraniteMoeHybridForCausalLM": (True, True, False, None),
         "BambaForCausalLM": (True, True, True, None),
         "FalconH1ForCausalLM": (True, True, True, None),
+        "NemotronHForCausalLM": (False, False, True, None),
         "MiniCPMForCausalLM": (True, True, False, None),
         "Ministral3ForCausalLM": (False, False, False, None),
         "Olmo2ForCausalLM": (True, True, False, "width"),
@@ -401,6 +403,22 @@ def test_layers_of_bamba():
         parse("BambaForCausalLM", attn_layer_indices=[1, 3])
     with pytest.raises(UnsupportedModelError, match="layers of one kind only"):
         parse("BambaForCausalLM", attn_layer_indices=None)
+
+
+def test_layers_of_nemotron_h():
+    older = {"layers_block_type": None, "hybrid_override_pattern": "ME*-"}
+    config = parse("NemotronHForCausalLM", **older, moe_latent_size=24)
+    assert (config.mamba.layers, config.experts.layers, config.dense_layers) == ((0,), (1,), (3,))
+    assert (config.attention_layers, config.cache_layers, config.mlp_alone) == ((2,), (2,), (1, 3))
+    assert (config.experts.latent_size, config.experts.shared_intermediate_size, config.rotary_dim) == (24, 7688, 0)
+    assert config.mamba.step_limits == (0.001, float("inf"))
+    assert parse("NemotronHForCausalLM").num_hidden_layers == 3
+    for pattern in ("MM-", "M*", "M-*X"):
+        with pytest.raises(UnsupportedModelError, match="layer"):
+            parse("NemotronHForCausalLM", layers_block_type=None, hybrid_override_pattern=pattern)
+    for changes in ({"layers_block_type": 3}, {"mamba_hidden_act": "relu"}, {**older, "mlp_bias": True}):
+        with pytest.raises((CheckpointError, UnsupportedModelError)):
+            parse("NemotronHForCausalLM", **changes)
 
 
 def test_layers_of_falcon_h1():

@@ -69,6 +69,26 @@ def test_states_count_in_memory_and_rate():
     assert [round(shape.weights / 1e9, 1) for shape in shapes] == [4.2, 9.0, 34.6]
 
 
+def test_models_with_mamba_have_the_sizes_that_they_are_published_with():
+    entries = [entry for entry in CATALOG.values() if entry.shape.scan]
+    assert {entry.name: round(entry.shape.weights / 1e8) / 10 for entry in entries} == {
+        "granite4-h-350m": 0.3,
+        "falcon-h1-0.5b": 0.5,
+        "granite4-h-1b": 1.5,
+        "granite4-h-micro": 3.2,
+        "granite4-h-tiny": 6.9,
+        "falcon-h1-7b": 7.6,
+        "nemotron3-nano": 31.6,
+        "granite4-h-small": 32.2,
+    }
+    assert round(CATALOG["nemotron3-nano"].shape.weights_per_token / 1e9, 1) == 3.2
+    config = parse_config(config_of("granite-4.0-h-1b"), "test")
+    entry = CATALOG["granite4-h-1b"]
+    assert entry.shape.weights == weight_count(config)
+    cache = memory_bytes_needed(entry) - disk_bytes(entry) - PROGRAM_BYTES
+    assert cache == 8192 * bytes_per_position(config, "bf16") + sequence_state_bytes(config, 8192)
+
+
 def test_what_is_looked_up_stays_on_the_disk():
     small, large = (CATALOG[f"gemma4-e{size}b"] for size in (2, 4))
     assert [round(entry.shape.weights / 1e9, 1) for entry in (small, large)] == [4.6, 7.5]

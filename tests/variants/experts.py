@@ -161,6 +161,40 @@ GRANITE_HYBRID_MOE = GRANITE_HYBRID | {
     "time_step_limit": [0.0, 1e9],
 }
 
+NEMOTRON_H = {
+    "architectures": ["NemotronHForCausalLM"],
+    "model_type": "nemotron_h",
+    "hidden_size": 96,
+    "intermediate_size": 172,
+    "hybrid_override_pattern": "EM-M*E",
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "mlp_hidden_act": "relu2",
+    "vocab_size": 517,
+    "max_position_embeddings": 256,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+    "layer_norm_epsilon": 1e-4,
+    "mamba_num_heads": 6,
+    "mamba_head_dim": 48,
+    "n_groups": 2,
+    "ssm_state_size": 16,
+    "conv_kernel": 4,
+    "use_bias": False,
+    "use_conv_bias": True,
+    "time_step_min": 0.2,
+    "n_routed_experts": 18,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 60,
+    "moe_shared_expert_intermediate_size": 108,
+    "n_group": 3,
+    "topk_group": 2,
+    "norm_topk_prob": True,
+    "routed_scaling_factor": 2.5,
+}
+
 VARIANTS = [
     Variant("mixtral", MIXTRAL | {"sliding_window": 27}, "bfloat16", "safetensors-sharded"),
     Variant("qwen2-moe", QWEN2_MOE | {"use_sliding_window": True, "sliding_window": 22}, "bfloat16"),
@@ -193,4 +227,14 @@ VARIANTS = [
     Variant("granite-hybrid-moe", GRANITE_HYBRID_MOE, "bfloat16"),
     # Gates and what they let through beyond the limit.
     Variant("gpt-oss", GPT_OSS, "bfloat16", "safetensors-sharded"),
+    # Every kind of layer; experts read and give a latent, steps are above a least size.
+    Variant("nemotron-h", NEMOTRON_H | {"moe_latent_size": 56}, "bfloat16"),
+    # Without latents and dense MLPs; the last layer is attention.
+    Variant(
+        "nemotron3",
+        {key: value for key, value in NEMOTRON_H.items() if key != "hybrid_override_pattern"}
+        | {"layers_block_type": ["mamba", "moe", "attention", "moe", "mamba", "attention"], "use_bias": True},
+        "bfloat16",
+        "safetensors-sharded",
+    ),
 ]

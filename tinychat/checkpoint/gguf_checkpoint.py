@@ -24,6 +24,8 @@ from tinychat.checkpoint.gguf_delta_net import GATES as DELTA_GATES
 from tinychat.checkpoint.gguf_families import FAMILIES as GGUF_FAMILIES
 from tinychat.checkpoint.gguf_families import NORMS, GgufFamily
 from tinychat.checkpoint.gguf_file import GgufFile, GgufTensor, open_gguf
+from tinychat.checkpoint.gguf_mamba import VECTORS as MAMBA_VECTORS
+from tinychat.checkpoint.gguf_mamba import restored as restored_scan
 from tinychat.checkpoint.gguf_tokenizer import tokenizer_files
 from tinychat.checkpoint.gguf_values import GgufValues, positive
 from tinychat.checkpoint.stacked import unstacked
@@ -35,7 +37,8 @@ from tinychat.models.architectures import family_of, linears, norms, parse_confi
 from tinychat.models.config import ModelConfig
 from tinychat.models.delta_net import GATES
 from tinychat.models.embedder import embedder_files
-from tinychat.models.tensors import Linear
+from tinychat.models.mamba import STEPS
+from tinychat.models.tensors import Linear, whole_and_part
 from tinychat.models.varied_layers import LAYER_INPUTS
 
 # GGUF's names of a linear's parts, by how many of them a family has as tensors of their own.
@@ -52,8 +55,12 @@ LINEARS: Mapping[str, Mapping[int, tuple[str, ...]]] = {
     "down_proj": {1: ("ffn_down",)},
     "router": {1: ("ffn_gate_inp",), 2: ("ffn_gate_inp", "ffn_gate_inp_shexp")},
     "expert_gate_up_proj": {2: ("ffn_gate_exps", "ffn_up_exps")},
+    "expert_up_proj": {1: ("ffn_up_exps",)},
     "expert_down_proj": {1: ("ffn_down_exps",)},
+    "experts_in_proj": {1: ("ffn_latent_down",)},
+    "experts_out_proj": {1: ("ffn_latent_up",)},
     "shared_gate_up_proj": {2: ("ffn_gate_shexp", "ffn_up_shexp")},
+    "shared_up_proj": {1: ("ffn_up_shexp",)},
     "shared_down_proj": {1: ("ffn_down_shexp",)},
     "query_proj": {1: ("attn_q",)},
     "wide_qkv_proj": {3: ("attn_q", "attn_k", "attn_v")},
@@ -70,6 +77,9 @@ LINEARS: Mapping[str, Mapping[int, tuple[str, ...]]] = {
     "delta_in_proj": {2: ("attn_qkv", "attn_gate")},
     GATES: {2: ("ssm_beta", "ssm_alpha")},
     "delta_out_proj": {1: ("ssm_out",)},
+    "mamba_in_proj": {count: ("ssm_in",) * count for count in (2, 4)},
+    STEPS: {1: ("ssm_in",)},
+    "mamba_out_proj": {1: ("ssm_out",)},
     "lm_head": {1: ("output",)},
 }
 # GGUF's numbers of poolings (llama.cpp, include/llama.h, llama_pooling_type).
@@ -77,6 +87,7 @@ POOLINGS: Mapping[int, str] = {1: "mean", 3: "last"}
 # Whose names have their own endings.
 _VECTORS = {
     **VECTORS,
+    **MAMBA_VECTORS,
     "router_bias": "exp_probs_b.bias",
     "router_norm": "ffn_gate_inp.scale",
     "expert_scale": "ffn_down_exps.scale",
@@ -239,8 +250,8 @@ def tensor_names(config: ModelConfig, family: GgufFamily) -> dict[str, str]:
             prefix = "" if linear.layers is None else f"blk.{linear.layer_of(shard)}."
             for name, theirs in zip(linear.names(shard), LINEARS[linear.name][len(linear.sources)]):
                 for part in parts_of(linear.bias):
-                    # Keys that are values too have the first one's name.
-                    names.setdefault(f"{name}.{part}", f"{prefix}{theirs}.{part}")
+                    # Keys that are values too have the first one's name, and so have the parts of a tensor.
+                    names.setdefault(whole_and_part(f"{name}.{part}")[0], f"{prefix}{theirs}.{part}")
     known = {**NORMS, **family.norms, **(family.parallel_norms if config.separate_mlp_norm else {})}
     for norm in norms(config):
         for layer, source in zip(norm.at or range(norm.layers or 1), norm.sources, strict=True):
@@ -266,7 +277,8 @@ def linears_of_file(config: ModelConfig) -> list[Linear]:
 
 def is_joined(linear: Linear) -> bool:
     """Return whether a file has two tensors for one of the checkpoint."""
-    return linear.name in ("expert_gate_up_proj", "shared_gate_up_proj") and len(linear.sources) == 1
+    is_granite = linear.name == "gate_up_proj" and "shared_mlp" in linear.sources[0]
+    return len(linear.sources) == 1 and (is_granite or linear.name in ("expert_gate_up_proj", "shared_gate_up_proj"))
 
 
 def join_halves(found: dict[str, Tensor], config: ModelConfig) -> None:
@@ -327,6 +339,9 @@ def open_gguf_tensors(folder: Path, file: Path, config: ModelConfig) -> Tensors:
         if kind == "attn_q_a" and theirs not in stored:
             theirs = ".".join([*block, "attn_q", part])
         if theirs not in stored:
+            # Falcon-H1's norms before MLPs have no ending.
+            theirs = theirs.removesuffix(".weight")
+        if theirs not in stored:
             continue
         tensor = stored[theirs]
         tensor.check_readable()
@@ -348,6 +363,8 @@ def open_gguf_tensors(folder: Path, file: Path, config: ModelConfig) -> Tensors:
                 found[name] = gates_of(tensor, kind, config.delta_net)
             else:
                 found[name] = restored(tensor, theirs, config.delta_net, not has_both_gates)
+        elif config.mamba is not None:
+            found[name] = restored_scan(tensor, theirs)
     join_halves(found, config)
     for layer in range(config.num_hidden_layers if config.latents else 0):
         # Older files have one tensor for the matrices of heads, as checkpoints have.

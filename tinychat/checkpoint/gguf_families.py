@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tinychat.checkpoint.gguf_mamba import falcon_h1, hybrid_layers, nemotron_h, read_bamba
 from tinychat.checkpoint.gguf_values import GgufValues, positive
 from tinychat.errors import UnsupportedModelError
 
@@ -22,6 +23,8 @@ NORMS = {
     "conv_taps": "shortconv.conv",
     "delta_taps": "ssm_conv1d",
     "delta_norm": "ssm_norm",
+    "mamba_taps": "ssm_conv1d",
+    "mamba_norm": "ssm_norm",
     "post_self_attn_layernorm": "post_attention_norm",
     "post_attention_layernorm": "ffn_norm",
     "post_mlp_layernorm": "post_ffw_norm",
@@ -124,6 +127,13 @@ def _multipliers(values: GgufValues, embedding: float, residual: float, logits: 
 def _granite_moe(values: GgufValues) -> Config:
     shared = values.get("expert_shared_feed_forward_length", 0)
     return {**_multipliers(values, 1.0, 1.0, 1.0), **_experts(values), "shared_intermediate_size": shared}
+
+
+def _granite_hybrid(values: GgufValues) -> Config:
+    found = {**_granite_moe(values), **read_bamba(values), **hybrid_layers(values)}
+    if not values.get("expert_count"):
+        found |= {"num_experts": 0, "shared_intermediate_size": values.config.get("intermediate_size")}
+    return found
 
 
 def _exaone4(values: GgufValues) -> Config:
@@ -377,6 +387,19 @@ FAMILIES: Mapping[str, GgufFamily] = {
         True,
         extra=_granite_moe,
         experts=True,
+    ),
+    "granitehybrid": GgufFamily(
+        lambda values: "BambaForCausalLM" if values.get("rope.scaling.finetuned") else "GraniteMoeHybridForCausalLM",
+        True,
+        extra=_granite_hybrid,
+        experts=True,
+    ),
+    "falcon-h1": GgufFamily("FalconH1ForCausalLM", extra=falcon_h1),
+    **dict.fromkeys(
+        ("nemotron_h", "nemotron_h_moe"),
+        GgufFamily(
+            "NemotronHForCausalLM", extra=nemotron_h, experts=True, norms={"post_attention_layernorm": "attn_norm"}
+        ),
     ),
     "minicpm": GgufFamily("GraniteForCausalLM", True, extra=_minicpm),
     "olmo2": GgufFamily(

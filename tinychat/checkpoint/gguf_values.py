@@ -41,12 +41,19 @@ class GgufValues:
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return a value; of a list with the same value for each layer, that value."""
-        value = self._listed(key)
+        value = self._value(key)
         if isinstance(value, list) and value and all(item == value[0] for item in value):
             value = value[0]
         return default if value is None else value
 
-    def _listed(self, key: str) -> Any:
+    def listed(self, key: str) -> list[int]:
+        """Return a list of whole numbers, one for each layer; of one number, the same for all; empty without any."""
+        value = self._value(key)
+        if type(value) is int:
+            value = [value] * min(MAX_LAYERS, int(self.number("block_count", 0)))
+        return value if isinstance(value, list) and all(type(each) is int for each in value) else []
+
+    def _value(self, key: str) -> Any:
         """Return a value, an array as a list."""
         key = f"{self._architecture}.{key}"
         value = self._metadata.get(key)
@@ -61,6 +68,10 @@ class GgufValues:
     def has(self, tensor: str) -> bool:
         """Return whether the first layer has a tensor of this name."""
         return f"blk.0.{tensor}" in self.tensors
+
+    def has_any(self, tensor: str) -> bool:
+        """Return whether some layer has a tensor of this name."""
+        return any(name.startswith("blk.") and name.split(".", 2)[2:] == [tensor] for name in self.tensors)
 
     def common(self) -> dict[str, Any]:
         """Return the values that all architectures have, by the keys of most families of transformers."""
@@ -79,7 +90,7 @@ class GgufValues:
         """Return the type of each layer by the file's pattern, or with a full one at every `interval`."""
         layers = min(MAX_LAYERS, int(self.number("block_count", 0)))
         # Not through `get`: a list with the same value for all layers is still a list.
-        pattern = self._listed("attention.sliding_window_pattern")
+        pattern = self._value("attention.sliding_window_pattern")
         pattern = interval if pattern is None else pattern
         if type(pattern) is int and pattern > 0:
             pattern = [(layer + 1) % pattern != 0 for layer in range(layers)]

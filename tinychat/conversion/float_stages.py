@@ -78,7 +78,7 @@ class FloatStages:
     def quantize_gated(self, T, gate_up, activation, size, weight, s):
         s.x.value = _activated_by_block(self._config, gate_up.take())
 
-    def quantize_activated(self, T, up, activation, sizes, weight, s):
+    def quantize_activated(self, T, up, activation, size, weight, s):
         s.x.value = _activated_by_block(self._config, up.take())
 
     def linear(self, T, weight, s, out, add):
@@ -279,6 +279,9 @@ class FloatStages:
 
     def quantize_routed_gated(self, T, activation, size, weight, rows, e):
         e.x.value = (_activated_by_block(self._config, gate_up) for gate_up in e.gate_up.take())
+
+    def quantize_routed_activated(self, T, activation, size, weight, rows, e):
+        self.quantize_routed_gated(T, activation, size, weight, rows, e)
 
     def linear_routed(self, weight, out, buffers, e):
         by_expert = enumerate(e.x.take(), weight.shard)

@@ -47,6 +47,33 @@ class ExpertMlp(NamedTuple):
     shared: Any  # `Shared` or `NoShared`
 
 
+class PlainExperts(NamedTuple):
+    """Experts without gates, which may read a latent of the residual stream."""
+
+    post_attention_layernorm: Any  # these are as in `ExpertMlp`
+    router: Any
+    routing: Any
+    latent: Any  # `ExpertLatent` or `NoLatent`
+    up_proj: Any
+    activation: Any
+    down_proj: Any
+    shared: Any  # `PlainShared` or `NoShared`
+
+
+class ExpertLatent(NamedTuple):
+    """The linears between the residual stream and a narrower vector, which experts read and add to."""
+
+    in_proj: Any
+    out_proj: Any
+
+
+class PlainShared(NamedTuple):
+    """An expert of all tokens, without gates."""
+
+    up_proj: Any
+    down_proj: Any
+
+
 class MixedMlp(NamedTuple):
     """An MLP and experts beside each other, whose normed outputs are added."""
 

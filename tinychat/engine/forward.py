@@ -61,6 +61,7 @@ from tinychat.kernels.buffers import NoLatents
 from tinychat.kernels.variants import (
     NoEnd,
     NoInputs,
+    NoMixer,
     NoNorm,
     NoPositions,
     Unchanged,
@@ -267,6 +268,11 @@ def _(team, T, w, sizes, kv, s, attention, batch):
     attend(team, batch, s.qkv, sizes, w.window, w.scoring, kv, attention, s.attended)
     quantize_plain(team, T, s.attended, w.o_proj, s)
     add_branch(team, T, w.o_proj, w.post_self_attn_layernorm, sizes, s)
+
+
+@run_mixer.where(w=NoMixer)
+def _(team, T, w, sizes, kv, s, attention, batch):
+    pass
 
 
 @run_mixer.where(w=PerLayer)

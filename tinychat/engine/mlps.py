@@ -14,12 +14,16 @@ from tinychat.engine.stages import (
     quantize_activated,
     quantize_gated,
     quantize_normed,
+    quantize_plain,
     quantize_routed,
+    quantize_routed_activated,
     quantize_routed_gated,
     scale_choices,
 )
 from tinychat.engine.wiring import by_kind, unless
 from tinychat.kernels.variants import (
+    NoLatent,
+    NoMlp,
     NoNorm,
     NoShared,
     ScaledRouter,
@@ -62,7 +66,7 @@ def end_mlp(team, T, mlp, sizes, s):
 
 @end_mlp.where(mlp=arguments.PlainMlp)
 def _(team, T, mlp, sizes, s):
-    quantize_activated(team, T, s.gate_up, mlp.activation, sizes, mlp.down_proj, s)
+    quantize_activated(team, T, s.gate_up, mlp.activation, sizes.intermediate_size, mlp.down_proj, s)
     add_branch(team, T, mlp.down_proj, mlp.post_mlp_layernorm, sizes, s)
 
 
@@ -88,6 +92,11 @@ def _(team, T, mlp, sizes, s):
     end_mlp(team, T, mlp.mlp, sizes, s)
 
 
+@run_mlp.where(mlp=NoMlp)
+def _(team, T, mlp, sizes, s):
+    pass
+
+
 @run_mlp.where(mlp=PerLayer)
 def _(team, T, mlp, sizes, s):
     if mlp.indices >= 0:
@@ -99,6 +108,18 @@ def _(team, T, mlp, sizes, s):
 @run_mlp.where(mlp=arguments.ExpertMlp)
 def _(team, T, mlp, sizes, s):
     run_experts(team, T, mlp, mlp.post_attention_layernorm, s.hidden, sizes, s)
+
+
+@run_mlp.where(mlp=arguments.PlainExperts)
+def _(team, T, mlp, sizes, s):
+    e = s.experts
+    choose(team, T, mlp, mlp.post_attention_layernorm, sizes, s)
+    read_routed(team, T, mlp, mlp.latent, sizes, s)
+    add_shared(team, T, mlp, mlp.shared, sizes, s)
+    linear_routed(team, mlp.up_proj, e.gate_up, s.tiles, e)
+    quantize_routed_activated(team, T, mlp.activation, sizes.expert_intermediate_size, mlp.down_proj, s.rows, e)
+    linear_routed(team, mlp.down_proj, e.down, s.tiles, e)
+    end_routed(team, T, mlp.latent, s)
 
 
 @run_mlp.where(mlp=arguments.MixedMlp)
@@ -117,16 +138,23 @@ def _(team, T, mlp, sizes, s):
 def run_experts(team, T, mlp, router_norm, out, sizes, s):
     """Add to rows what the experts give that the router chooses."""
     shared, e = sizes.shared_intermediate_size > 0, s.experts
-    quantize_normed(team, T, s.hidden, router_norm, sizes, mlp.router, e.routing)
-    linear(team, T, mlp.router, e.routing, e.logits, STORE)
-    route(team, T, mlp.routing, sizes, e)
-    group_rows(team, T, e)
+    choose(team, T, mlp, router_norm, sizes, s)
     run_shared(team, T, mlp, mlp.shared, sizes, s)
     quantize_routed(team, T, s.hidden, mlp.post_attention_layernorm, sizes, mlp.gate_up_proj, s.rows, e)
     linear_routed(team, mlp.gate_up_proj, e.gate_up, s.tiles, e)
     quantize_routed_gated(team, T, mlp.activation, sizes.expert_intermediate_size, mlp.down_proj, s.rows, e)
     linear_routed(team, mlp.down_proj, e.down, s.tiles, e)
     add_routed(team, T, shared, s.branch, out, e)
+
+
+@by_kind
+def choose(team, T, mlp, norm, sizes, s):
+    """Choose the experts of each token, and give each choice its slot."""
+    e = s.experts
+    quantize_normed(team, T, s.hidden, norm, sizes, mlp.router, e.routing)
+    linear(team, T, mlp.router, e.routing, e.logits, STORE)
+    route(team, T, mlp.routing, sizes, e)
+    group_rows(team, T, e)
 
 
 @by_kind
@@ -153,3 +181,39 @@ def run_shared(team, T, mlp, shared, sizes, s):
     linear(team, T, shared.gate_up_proj, s, s.gate_up, STORE)
     quantize_gated(team, T, s.gate_up, mlp.activation, sizes.shared_intermediate_size, shared.down_proj, s)
     linear(team, T, shared.down_proj, s, s.branch, STORE)
+
+
+@by_kind
+def read_routed(team, T, mlp, latent, sizes, s):
+    """Write the inputs of chosen experts: a latent of the residual stream, which stays in `s.branch`."""
+    quantize_normed(team, T, s.hidden, mlp.post_attention_layernorm, sizes, latent.in_proj, s)
+    linear(team, T, latent.in_proj, s, s.branch, STORE)
+    quantize_routed(team, T, s.branch, NoNorm(), sizes, mlp.up_proj, s.rows, s.experts)
+
+
+@read_routed.where(latent=NoLatent)
+def _(team, T, mlp, latent, sizes, s):
+    quantize_routed(team, T, s.hidden, mlp.post_attention_layernorm, sizes, mlp.up_proj, s.rows, s.experts)
+
+
+@by_kind
+def end_routed(team, T, latent, s):
+    """Add what the chosen experts give to the residual stream."""
+    clear_rows(team, T, s.branch, s.branch)
+    add_routed(team, T, False, s.branch, s.branch, s.experts)
+    quantize_plain(team, T, s.branch, latent.out_proj, s)
+    linear(team, T, latent.out_proj, s, s.hidden, ADD)
+
+
+@end_routed.where(latent=NoLatent)
+def _(team, T, latent, s):
+    add_routed(team, T, False, s.branch, s.hidden, s.experts)
+
+
+@unless(shared=NoShared)
+def add_shared(team, T, mlp, shared, sizes, s):
+    """Add to the residual stream what the expert without gates gives that all tokens pass."""
+    quantize_normed(team, T, s.hidden, mlp.post_attention_layernorm, sizes, shared.up_proj, s)
+    linear(team, T, shared.up_proj, s, s.gate_up, STORE)
+    quantize_activated(team, T, s.gate_up, mlp.activation, sizes.shared_intermediate_size, shared.down_proj, s)
+    linear(team, T, shared.down_proj, s, s.hidden, ADD)

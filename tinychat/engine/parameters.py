@@ -10,6 +10,7 @@ from tinychat.engine.arguments import (
     ChannelDeltaLayer,
     DeltaLayer,
     DraftInput,
+    ExpertLatent,
     ExpertMlp,
     GatedAttention,
     GatedMlp,
@@ -26,12 +27,13 @@ from tinychat.engine.arguments import (
     OwnKeys,
     ParallelMlp,
     Parameters,
+    PlainExperts,
     PlainMlp,
+    PlainShared,
     ShortConvolution,
     VariedAttention,
 )
-from tinychat.engine.named_tensors import NamedTensors
-from tinychat.engine.passthrough_parameters import passthrough_weight
+from tinychat.engine.folder_tensors import FolderTensors, Tensors
 from tinychat.kernels.buffers import NoLatents
 from tinychat.kernels.variants import (
     Alibi,
@@ -40,15 +42,15 @@ from tinychat.kernels.variants import (
     ClampedSwiglu,
     Gelu,
     GeluTanh,
-    LayerNorm,
     NoEnd,
     NoInputs,
+    NoLatent,
+    NoMixer,
+    NoMlp,
     NoNorm,
-    NoPositions,
     NoShared,
     Relu,
     Relu2,
-    RmsNorm,
     ScaledRouter,
     Shared,
     SigmoidRouter,
@@ -58,16 +60,13 @@ from tinychat.kernels.variants import (
     Unchanged,
     WidthNorm,
 )
-from tinychat.kernels.weights import Float32Weight, Int4Weight, Int8Weight, PerLayer, SplitWeight
-from tinychat.models.architectures import norms
+from tinychat.kernels.weights import PerLayer
 from tinychat.models.config import ModelConfig
 from tinychat.models.delta_net import DECAYS, GATES, DeltaNet
 from tinychat.models.draft_head import INPUT_NORMS, INPUTS
 from tinychat.models.experts import ROUTER, Experts
 from tinychat.models.folder import ModelFolder
-from tinychat.models.layout import FREQUENT, stored_linears
 from tinychat.models.mamba import STEPS, Mamba
-from tinychat.models.passthrough import NATIVE
 from tinychat.models.varied_layers import LAYER_INPUTS, VariedLayers
 
 NO_WINDOW = 2**31
@@ -79,68 +78,6 @@ ACTIVATIONS: dict[str, Any] = {
     "relu": Relu(),
     "relu2": Relu2(),
 }
-KINDS: dict[str, Any] = {"int4": Int4Weight, "int8": Int8Weight, "f32": Float32Weight}
-
-
-class FolderTensors:
-    """The tensors of a model folder by name, as views of the mapped file; stacked over the layers that have them."""
-
-    def __init__(self, folder: ModelFolder) -> None:
-        self._folder, self._config, self._tensors = folder, folder.config, folder.tensors
-        self._stacks = {linear.name: linear.stack for linear in stored_linears(folder.config, folder.quantization)}
-        self._norms = {norm.name: norm for norm in norms(folder.config)}
-
-    def embedding(self) -> Any:
-        """Return the embedding, whose first rows may be stored apart."""
-        rest = self.weight("embed_tokens")
-        return SplitWeight(self.weight(FREQUENT), rest) if self._folder.quantization.frequent else rest
-
-    def weight(self, name: str) -> Any:
-        """Return a linear."""
-        dtype = self._folder.quantization.dtype_of(name)
-        if dtype == NATIVE:
-            return passthrough_weight(self._folder, name)
-        kind = KINDS[dtype]
-        *parts, _ = kind._fields
-        bias = self._tensors.get(f"{name}.bias", np.zeros((*self._stacks[name], 0), np.float32))
-        return kind(*(self._tensors[f"{name}.{part}"] for part in parts), bias)
-
-    def norm(self, name: str, layers: Sequence[int] | None = None) -> Any:
-        """Return the norms of some layers, or one outside of them; `NoNorm` where the model has none.
-
-        Where only some of the layers have one, the others get any, which is not read.
-        """
-        if name not in self._tensors or not (layers is None or any(map(self._norms[name].is_in, layers))):
-            return NoNorm()
-        gain = self._tensors[name]
-        parts = [gain]
-        if self._config.layer_norm:
-            parts.append(self._tensors.get(f"{name}.bias", np.zeros_like(gain)))
-        if layers is None:
-            parts = [part.reshape(-1) for part in parts]
-        elif at := self._norms[name].at:
-            parts = [part[[at.index(layer) if layer in at else 0 for layer in layers]] for part in parts]
-        elif 0 < len(layers) < len(gain):
-            parts = [part[list(layers)] for part in parts]
-        return LayerNorm(*parts) if self._config.layer_norm else RmsNorm(*parts)
-
-    def vectors(self, name: str, factor: float = 1.0) -> Any:
-        """Return other vectors, stacked over the layers that have them, times a factor."""
-        found = self._tensors[name]
-        return found if factor == 1 else np.float32(factor) * np.asarray(found, np.float32)
-
-    def by_tap(self, name: str, channels: int) -> Any:
-        """Return the taps of convolutions, all channels of the first one before those of the next."""
-        found = self._tensors[name]
-        turned = found.reshape(len(found), channels, -1).transpose(0, 2, 1)
-        return np.ascontiguousarray(turned).reshape(found.shape)
-
-    def positions(self) -> Any:
-        """Return the vectors of positions, or `NoPositions`."""
-        return self._tensors.get("embed_positions", NoPositions())
-
-
-Tensors = FolderTensors | NamedTensors
 
 
 def bind_parameters(folder: ModelFolder) -> Parameters:
@@ -211,7 +148,10 @@ def _mixer(config: ModelConfig, tensors: Tensors) -> Any:
         attention = _attention(config, tensors)
         assert isinstance(attention, Attention)
         return MambaBeside(attention, _mamba(config.mamba, tensors))
-    return _per_layer(L, config.attention_layers, _attention(config, tensors), _other_mixer(config, tensors))
+    layers = [layer for layer in range(L) if layer not in config.mlp_alone]
+    attending = [layers.index(layer) for layer in config.attention_layers]
+    mixers = _per_layer(len(layers), attending, _attention(config, tensors), _other_mixer(config, tensors))
+    return _per_layer(L, layers, mixers, NoMixer())
 
 
 def _varied_attention(
@@ -347,9 +287,9 @@ def _mlp(config: ModelConfig, tensors: Tensors) -> Any:
         wide = _dense_mlp(config, tensors, config.varied.wide_mlps, "wide_", 2)
         return _per_layer(L, config.varied.narrow_mlps, narrow, wide)
     if experts is None:
-        mlp = _dense_mlp(config, tensors, range(L))
+        mlp = _dense_mlp(config, tensors, config.dense_layers)
         if not config.normed_after:
-            return mlp
+            return _per_layer(L, config.dense_layers, mlp, NoMlp())
         assert isinstance(mlp, GatedMlp)
         # Both kinds have the weights of all layers, of which each layer reads its own.
         indices = np.array([~layer if layer in config.normed_after else layer for layer in range(L)], np.int64)
@@ -368,9 +308,11 @@ def _mlp(config: ModelConfig, tensors: Tensors) -> Any:
             tensors.norm("experts_norm", range(L)),
             tensors.norm("post_mlp_layernorm", range(L)),
         )
-    dense = experts.dense_layers(L)
-    dense_mlp = _dense_mlp(config, tensors, dense) if dense else None
-    return _per_layer(L, experts.layers, _expert_mlp(config, tensors, experts), dense_mlp)
+    of_experts = (_expert_mlp if config.gated else _plain_experts)(config, tensors, experts)
+    dense = _dense_mlp(config, tensors, config.dense_layers) if config.dense_layers else None
+    layers = config.mlp_alone or range(L)
+    mlps = _per_layer(len(layers), [layers.index(layer) for layer in experts.layers], of_experts, dense)
+    return _per_layer(L, layers, mlps, NoMlp())
 
 
 def _dense_mlp(
@@ -396,6 +338,25 @@ def _expert_mlp(config: ModelConfig, tensors: Tensors, experts: Experts) -> Expe
         tensors.weight(ROUTER),
         _routing(tensors, experts),
         tensors.weight("expert_gate_up_proj"),
+        _activation(config, experts.layers),
+        tensors.weight("expert_down_proj"),
+        shared,
+    )
+
+
+def _plain_experts(config: ModelConfig, tensors: Tensors, experts: Experts) -> PlainExperts:
+    shared: PlainShared | NoShared = NoShared()
+    if experts.shared_intermediate_size > 0:
+        shared = PlainShared(tensors.weight("shared_up_proj"), tensors.weight("shared_down_proj"))
+    latent: ExpertLatent | NoLatent = NoLatent()
+    if experts.latent_size:
+        latent = ExpertLatent(tensors.weight("experts_in_proj"), tensors.weight("experts_out_proj"))
+    return PlainExperts(
+        tensors.norm("post_attention_layernorm", experts.layers),
+        tensors.weight(ROUTER),
+        _routing(tensors, experts),
+        latent,
+        tensors.weight("expert_up_proj"),
         _activation(config, experts.layers),
         tensors.weight("expert_down_proj"),
         shared,

@@ -22,6 +22,7 @@ PLAIN_INPUTS = {
     "delta_decay_proj": "quantize gates",
     "delta_gate_proj": "quantize gates",
     "mamba_out_proj": "quantize states",
+    "experts_out_proj": "quantize experts",
 }
 
 
@@ -98,9 +99,8 @@ def quantize_gated(counter, T, gate_up, activation, size, weight, s):
 
 
 @stage("inputs")
-def quantize_activated(counter, T, up, activation, sizes, weight, s):
+def quantize_activated(counter, T, up, activation, size, weight, s):
     """Write for a linear what an activation makes of an MLP without gates."""
-    size = sizes.intermediate_size
     up.need(padded(size, LANES) + LANES)
     s.x.need(counter.columns(weight))
     counter.note("activation and quantize", T * size * FLOAT, T * size * 3)
@@ -359,7 +359,7 @@ def quantize_routed(counter, T, hidden, norm, sizes, weight, rows, e):
     """Norm the residual stream and write it for the experts that were chosen."""
     _, chosen = counter.experts
     e.x.need(counter.columns(weight))
-    D = sizes.hidden_size
+    D = weight.columns
     counter.note("norms and quantize", (T * chosen + 1) * D * FLOAT, T * chosen * D * 3)
 
 
@@ -370,6 +370,15 @@ def quantize_routed_gated(counter, T, activation, size, weight, rows, e):
     e.gate_up.need(padded(2 * size, LANES) + LANES)
     e.x.need(counter.columns(weight))
     counter.note("activation and quantize", T * chosen * 2 * size * FLOAT, T * chosen * size * 3)
+
+
+@stage("experts")
+def quantize_routed_activated(counter, T, activation, size, weight, rows, e):
+    """Write what an activation makes of chosen experts without gates."""
+    _, chosen = counter.experts
+    e.gate_up.need(padded(size, LANES) + LANES)
+    e.x.need(counter.columns(weight))
+    counter.note("activation and quantize", T * chosen * size * FLOAT, T * chosen * size * 3)
 
 
 @stage("experts")
@@ -385,7 +394,7 @@ def linear_routed(counter, weight, out, buffers, e):
 def clear_rows(counter, T, hidden, out):
     """Write zeros to rows."""
     out.need(hidden.columns)
-    counter.note("sum of experts", T * counter.config.hidden_size * FLOAT)
+    counter.note("sum of experts", T * hidden.columns * FLOAT)
 
 
 @stage("experts")
@@ -395,7 +404,7 @@ def add_routed(counter, T, shared, branch, hidden, e):
     e.down.need(hidden.columns)
     if shared:
         branch.need(hidden.columns)
-    D = counter.config.hidden_size
+    D = hidden.columns
     counter.note("sum of experts", (T * chosen + 2 * T) * D * FLOAT, T * chosen * D)
 
 

@@ -225,17 +225,23 @@ def quantize_gated(team, T, gate_up, activation, size, weight, s):
             write_group(weight, s.x, row, groups, g, t // tokens, t % tokens, tokens)
 
 
+@always_inline
+def write_activated(row, up, t, activation, size, first, last):
+    """Write columns first..last of ``activation(up)`` into `row`, zeros beyond `size`."""
+    start = t * up.shape[1]
+    for k in range(first, last, LANES):
+        if k < size:
+            store_f32(row, k, zero_outside(activated(activation, load_f32(up, start + k)), 0, size - k))
+        else:
+            store_f32(row, k, splat_f32(0.0))
+
+
 @stage
-def quantize_activated(team, T, up, activation, sizes, weight, s):
-    """Write ``activation(up)`` for `weight`, of an MLP that has no gate; up : float32 [>= T, >= F + 16]."""
-    row, groups, tokens, size = s.rows[team.thread], groups_of(weight), tokens_per_tile(T), sizes.intermediate_size
+def quantize_activated(team, T, up, activation, size, weight, s):
+    """Write ``activation(up)`` for `weight`, of an MLP that has no gate; up : float32 [>= T, >= F + 16]; size : F."""
+    row, groups, tokens = s.rows[team.thread], groups_of(weight), tokens_per_tile(T)
     first, last, first_group, last_group = share_groups(team, T, tokens, groups.count)
     for t in range(first, last):
-        start = t * up.shape[1]
-        for k in range(first_group * groups.size, last_group * groups.size, LANES):
-            if k < size:
-                store_f32(row, k, zero_outside(activated(activation, load_f32(up, start + k)), 0, size - k))
-            else:
-                store_f32(row, k, splat_f32(0.0))
+        write_activated(row, up, t, activation, size, first_group * groups.size, last_group * groups.size)
         for g in range(first_group, last_group):
             write_group(weight, s.x, row, groups, g, t // tokens, t % tokens, tokens)

@@ -81,6 +81,8 @@ class ModelConfig:
     latents: Latents | None = None  # the cache holds one latent for all heads (MLA), of which values are the last part
     delta_net: DeltaNet | None = None  # the layers that have a state instead of attention
     mamba: Mamba | None = None  # the same
+    # The layers of an MLP alone, without attention or a part that replaces it; where there are any, others have no MLP.
+    mlp_alone: tuple[int, ...] = ()
     linear_multipliers: tuple[tuple[str, tuple[float, ...]], ...] = ()  # `Linear.scales` by the names of linears
     normed_after: tuple[int, ...] = ()  # of layers that differ, those normed after attention and MLP, not before
     is_draft_head: bool = False  # it reads the hidden states of another model: `models.draft_head`
@@ -109,8 +111,15 @@ class ModelConfig:
     @property
     def attention_layers(self) -> tuple[int, ...]:
         """The layers that have attention."""
-        others = {*self.conv_layers, *(() if self.mamba and self.mamba.beside_attention else self.state_layers)}
+        states = () if self.mamba and self.mamba.beside_attention else self.state_layers
+        others = {*self.conv_layers, *states, *self.mlp_alone}
         return tuple(layer for layer in range(self.num_hidden_layers) if layer not in others)
+
+    @property
+    def dense_layers(self) -> tuple[int, ...]:
+        """The layers whose MLP has no experts."""
+        sparse = self.experts.layers if self.experts else ()
+        return tuple(layer for layer in self.mlp_alone or range(self.num_hidden_layers) if layer not in sparse)
 
     @property
     def state_layers(self) -> tuple[int, ...]:

@@ -42,7 +42,7 @@ class ExpertNames:
     """Names of a mixture's tensors; ``{}`` is the layer, a second one the expert.
 
     `router` is followed by the gate of the shared expert, if it has one; its linears begin with `shared`.
-    `bias` is that of the choice.
+    `bias` is that of the choice; `latent` are the linears before and behind all experts.
     """
 
     router: tuple[str, ...]
@@ -50,6 +50,7 @@ class ExpertNames:
     down: str
     shared: str = ""
     bias: str = ""
+    latent: tuple[str, str] = ("", "")
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,8 @@ def decoder_linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
     if config.gated_attention:
         qkv_rows = (2 * queries, keys, keys)
     A, attention = len(config.attention_layers), attention_at(config)
-    mlp_at = config.experts.dense_layers(L) if config.experts else ()
-    mlp_layers = len(mlp_at) if config.experts else L
+    mlp_layers = len(config.dense_layers)
+    mlp_at = config.dense_layers if mlp_layers < L else ()
     found = [
         Linear("embed_tokens", (names.embed,), (V,), D, None),
         Linear("qkv_proj", names.qkv, qkv_rows, D, A, config.qkv_bias, order=names.qkv_order(config), at=attention),
@@ -117,15 +118,22 @@ def _expert_linears(config: ModelConfig, names: ExpertNames | None) -> list[Line
     D, F, S, E = config.hidden_size, experts.intermediate_size, experts.shared_intermediate_size, experts.num_experts
     L, bias, at = len(experts.layers), experts.bias, experts.layers
     router = names.router if experts.shared_gate else names.router[:1]
-    rows = (F, F) if len(names.gate_up) == 2 else (2 * F,)
+    rows, gates = (F,) * len(names.gate_up), "gate_" if config.gated else ""
+    if config.gated and len(rows) == 1:
+        rows = (2 * F,)
+    width = experts.latent_size or D
     found = [
         Linear(ROUTER, router, (E, 1)[: len(router)], D, L, bias, at=at),
-        Linear("expert_gate_up_proj", names.gate_up, rows, D, L, bias, experts=E, at=at),
-        Linear("expert_down_proj", (names.down,), (D,), F, L, bias, experts=E, at=at, scale=experts.scale),
+        Linear(f"expert_{gates}up_proj", names.gate_up, rows, width, L, bias, experts=E, at=at),
+        Linear("expert_down_proj", (names.down,), (width,), F, L, bias, experts=E, at=at, scale=experts.scale),
     ]
+    if experts.latent_size:
+        before, behind = names.latent
+        found.append(Linear("experts_in_proj", (before,), (width,), D, L, bias, at=at))
+        found.append(Linear("experts_out_proj", (behind,), (D,), width, L, bias, at=at))
     if S:
-        gate_up = (f"{names.shared}gate_proj", f"{names.shared}up_proj")
-        found.append(Linear("shared_gate_up_proj", gate_up, (S, S), D, L, at=at))
+        up = tuple(f"{names.shared}{part}_proj" for part in ("gate", "up")[0 if config.gated else 1 :])
+        found.append(Linear(f"shared_{gates}up_proj", up, (S,) * len(up), D, L, at=at))
         found.append(Linear("shared_down_proj", (f"{names.shared}down_proj",), (D,), S, L, at=at))
     return found
 

@@ -30,10 +30,7 @@ class Experts:
     scale: float = 1.0  # of what the chosen experts give
     n_group: int = 1  # groups of experts, of equal size
     topk_group: int = 1  # from how many of them the experts of a token are chosen
-
-    def dense_layers(self, num_hidden_layers: int) -> tuple[int, ...]:
-        """Return the layers that have no experts."""
-        return tuple(layer for layer in range(num_hidden_layers) if layer not in self.layers)
+    latent_size: int = 0  # of the vector that experts without gates read and give; 0: the residual stream's
 
 
 def with_num_experts(raw: Mapping[str, object]) -> Mapping[str, object]:

@@ -11,6 +11,32 @@ _DELTA_WIDTH = 128
 
 
 @dataclass(frozen=True, slots=True)
+class Scan:
+    """The numbers that the weights of Mamba-2 follow from: how many layers have it, and its heads, groups and state."""
+
+    layers: int
+    heads: int
+    head_dim: int
+    groups: int
+    state: int
+
+    @property
+    def channels(self) -> int:
+        """Number of channels of values, keys and queries."""
+        return self.heads * self.head_dim + 2 * self.groups * self.state
+
+    def weights(self, hidden: int) -> int:
+        """Number of weights of all layers."""
+        values = self.heads * self.head_dim
+        return self.layers * hidden * (self.channels + 2 * values + self.heads)
+
+    @property
+    def state_numbers(self) -> int:
+        """Numbers of a state of a sequence."""
+        return self.layers * (self.heads * self.head_dim * self.state + 3 * self.channels)
+
+
+@dataclass(frozen=True, slots=True)
 class Shape:
     """The numbers that a transformer's weights follow from.
 
@@ -19,7 +45,8 @@ class Shape:
     Qwen3.5, `delta` are the heads of keys and of values of layers with Gated DeltaNet; each fourth layer has attention,
     whose output has gates. Of Gemma 4, each layer of number `period` has heads of twice the size, the last `readers`
     layers read keys and values of others, with an MLP `reader_mlp` wide, and `inputs` is the size of a token's
-    embedding for each layer.
+    embedding for each layer. Where layers differ in kind, `attending` is how many have attention, and `mlps` how many
+    an MLP, of so many `matrices`.
     """
 
     layers: int
@@ -38,6 +65,10 @@ class Shape:
     readers: int = 0
     reader_mlp: int = 0
     inputs: int = 0
+    scan: Scan | None = None
+    attending: int = 0
+    mlps: int = 0
+    matrices: int = 3
 
     @property
     def weights(self) -> int:
@@ -57,12 +88,14 @@ class Shape:
     @property
     def cache_numbers(self) -> int:
         """Number of keys and values of a position of the KV cache."""
-        owners = self.layers - self._delta_layers - self.readers
+        owners = self._attending - self.readers
         return 2 * (owners + self._wide(owners)) * self.kv_heads * self.head_dim
 
     @property
     def state_numbers(self) -> int:
         """Numbers of a state of a sequence: matrices of the heads of values, and the last inputs of convolutions."""
+        if self.scan:
+            return self.scan.state_numbers
         keys, values = self.delta or (0, 0)
         return self._delta_layers * (values * _DELTA_WIDTH**2 + 3 * (2 * keys + values) * _DELTA_WIDTH)
 
@@ -71,21 +104,25 @@ class Shape:
         return self.vocab * self.hidden
 
     @property
+    def _attending(self) -> int:
+        return self.attending or self.layers - self._delta_layers
+
+    @property
     def _delta_layers(self) -> int:
         return self.layers - self.layers // 4 if self.delta else 0
 
     @property
     def _mixers(self) -> int:
-        """Number of weights of attention and of Gated DeltaNet in all layers."""
+        """Number of weights of attention, Gated DeltaNet and Mamba-2 in all layers."""
         keys, values = self.delta or (0, 0)
         gates = self.heads * self.head_dim * self.hidden if self.delta else 0
         queries, keys_and_values = (2 * heads * self.head_dim * self.hidden for heads in (self.heads, self.kv_heads))
         # Queries, keys, values, gates and output; two numbers of each head of values.
         delta = (2 * keys + 3 * values) * _DELTA_WIDTH * self.hidden + 2 * values * self.hidden
-        layers = self.layers - self._delta_layers
+        layers = self._attending
         owners = layers - self.readers
         attention = (queries + gates) * (layers + self._wide(layers)) + keys_and_values * (owners + self._wide(owners))
-        return attention + delta * self._delta_layers
+        return attention + delta * self._delta_layers + (self.scan.weights(self.hidden) if self.scan else 0)
 
     def _wide(self, layers: int) -> int:
         """Return how many of the first layers have heads of twice the size."""
@@ -93,9 +130,10 @@ class Shape:
 
     def _inside(self, experts: int) -> int:
         """Return the weights of all layers, of so many experts of each."""
-        mlp = (self.layers - self.readers) * (self.mlp * experts + self.shared_mlp) + self.readers * self.reader_mlp
+        layers = (self.mlps or self.layers) - self.readers
+        mlp = layers * (self.mlp * experts + self.shared_mlp) + self.readers * self.reader_mlp
         # The projection of embeddings, and a gate and a projection of each layer.
-        return self._mixers + 3 * self.hidden * mlp + 3 * self.layers * self.inputs * self.hidden
+        return self._mixers + self.matrices * self.hidden * mlp + 3 * self.layers * self.inputs * self.hidden
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +153,7 @@ class CatalogEntry:
 
 
 _LLAMA, _QWEN2, _QWEN3, _QWEN3_5 = (f"{name}ForCausalLM" for name in ("Llama", "Qwen2", "Qwen3", "Qwen3_5"))
+_GRANITE_H, _FALCON_H1 = (f"{name}ForCausalLM" for name in ("GraniteMoeHybrid", "FalconH1"))
 _APACHE = "Apache-2.0"
 _THINK, _TOOLS, _BOTH = "think", "tools", "think, tools"
 # Rows of a table: two lines each.
@@ -124,8 +163,12 @@ _ENTRIES = (
         Shape(30, 576, 9, 3, 64, 1536, 49152, True)),
     CatalogEntry("gemma3-270m", "google/gemma-3-270m-it", "Gemma", "Gemma3ForCausalLM", 32768,
         Shape(18, 640, 4, 1, 256, 2048, 262144, True)),
+    CatalogEntry("granite4-h-350m", "ibm-granite/granite-4.0-h-350m", _APACHE, _GRANITE_H, 32768,
+        Shape(32, 768, 12, 4, 64, 2048, 100352, True, scan=Scan(28, 48, 32, 1, 128), attending=4), _TOOLS),
     CatalogEntry("smollm2-360m", "HuggingFaceTB/SmolLM2-360M-Instruct", _APACHE, _LLAMA, 8192,
         Shape(32, 960, 15, 5, 64, 2560, 49152, True)),
+    CatalogEntry("falcon-h1-0.5b", "tiiuae/Falcon-H1-0.5B-Instruct", "Falcon", _FALCON_H1, 16384,
+        Shape(36, 1024, 8, 2, 64, 2048, 32784, False, scan=Scan(36, 24, 64, 1, 128))),
     CatalogEntry("qwen2.5-0.5b", "Qwen/Qwen2.5-0.5B-Instruct", _APACHE, _QWEN2, 32768,
         Shape(24, 896, 14, 2, 64, 4864, 151936, True), _TOOLS),
     CatalogEntry("qwen3-0.6b", "Qwen/Qwen3-0.6B", _APACHE, _QWEN3, 40960,
@@ -138,6 +181,8 @@ _ENTRIES = (
         Shape(22, 2048, 32, 4, 64, 5632, 32000, False)),
     CatalogEntry("llama3.2-1b", "meta-llama/Llama-3.2-1B-Instruct", "Llama 3.2", _LLAMA, 131072,
         Shape(16, 2048, 32, 8, 64, 8192, 128256, True), _TOOLS),
+    CatalogEntry("granite4-h-1b", "ibm-granite/granite-4.0-h-1b", _APACHE, _GRANITE_H, 131072,
+        Shape(40, 1536, 12, 4, 128, 4096, 100352, True, scan=Scan(36, 48, 64, 1, 128), attending=4), _TOOLS),
     CatalogEntry("olmo2-1b", "allenai/OLMo-2-0425-1B-Instruct", _APACHE, "Olmo2ForCausalLM", 4096,
         Shape(16, 2048, 16, 16, 128, 8192, 100352, False)),
     CatalogEntry("qwen2.5-1.5b", "Qwen/Qwen2.5-1.5B-Instruct", _APACHE, _QWEN2, 32768,
@@ -160,6 +205,8 @@ _ENTRIES = (
         Shape(35, 1536, 8, 1, 256, 6144, 262144, True, period=5, readers=20, reader_mlp=12288, inputs=256), _TOOLS),
     CatalogEntry("llama3.2-3b", "meta-llama/Llama-3.2-3B-Instruct", "Llama 3.2", _LLAMA, 131072,
         Shape(28, 3072, 24, 8, 128, 8192, 128256, True), _TOOLS),
+    CatalogEntry("granite4-h-micro", "ibm-granite/granite-4.0-h-micro", _APACHE, _GRANITE_H, 131072,
+        Shape(40, 2048, 32, 8, 64, 8192, 100352, True, scan=Scan(36, 64, 64, 1, 128), attending=4), _TOOLS),
     CatalogEntry("phi3.5-mini", "microsoft/Phi-3.5-mini-instruct", "MIT", "Phi3ForCausalLM", 131072,
         Shape(32, 3072, 32, 32, 96, 8192, 32064, False)),
     CatalogEntry("phi4-mini", "microsoft/Phi-4-mini-instruct", "MIT", "Phi3ForCausalLM", 131072,
@@ -170,8 +217,13 @@ _ENTRIES = (
         Shape(42, 2560, 8, 2, 256, 10240, 262144, True, period=6, readers=18, reader_mlp=10240, inputs=256), _TOOLS),
     CatalogEntry("qwen3.5-4b", "Qwen/Qwen3.5-4B", _APACHE, _QWEN3_5, 262144,
         Shape(32, 2560, 16, 4, 256, 9216, 248320, True, delta=(16, 32)), _BOTH),
+    CatalogEntry("granite4-h-tiny", "ibm-granite/granite-4.0-h-tiny", _APACHE, _GRANITE_H, 131072,
+        Shape(40, 1536, 12, 4, 128, 512, 100352, True, 64, 6, 1024, scan=Scan(36, 48, 64, 1, 128), attending=4),
+        _TOOLS),
     CatalogEntry("mistral-7b", "mistralai/Mistral-7B-Instruct-v0.3", _APACHE, "MistralForCausalLM", 32768,
         Shape(32, 4096, 32, 8, 128, 14336, 32768, False), _TOOLS),
+    CatalogEntry("falcon-h1-7b", "tiiuae/Falcon-H1-7B-Instruct", "Falcon", _FALCON_H1, 262144,
+        Shape(44, 3072, 12, 2, 128, 12288, 130048, False, scan=Scan(44, 24, 128, 1, 256))),
     CatalogEntry("qwen2.5-coder-7b", "Qwen/Qwen2.5-Coder-7B-Instruct", _APACHE, _QWEN2, 32768,
         Shape(28, 3584, 28, 4, 128, 18944, 152064, False), _TOOLS),
     CatalogEntry("llama3.1-8b", "meta-llama/Llama-3.1-8B-Instruct", "Llama 3.1", _LLAMA, 131072,
@@ -184,6 +236,12 @@ _ENTRIES = (
         Shape(24, 2880, 64, 8, 64, 2880, 201088, False, 32, 4), _BOTH),
     CatalogEntry("qwen3-30b-a3b", "Qwen/Qwen3-30B-A3B-Instruct-2507", _APACHE, "Qwen3MoeForCausalLM", 262144,
         Shape(48, 2048, 32, 4, 128, 768, 151936, False, 128, 8), _TOOLS),
+    CatalogEntry("nemotron3-nano", "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "NVIDIA Open Model",
+        "NemotronHForCausalLM", 262144, Shape(52, 2688, 32, 2, 128, 1856, 131072, False, 128, 6, 3712,
+        scan=Scan(23, 64, 64, 8, 128), attending=6, mlps=23, matrices=2), _BOTH),
+    CatalogEntry("granite4-h-small", "ibm-granite/granite-4.0-h-small", _APACHE, _GRANITE_H, 131072,
+        Shape(40, 4096, 32, 8, 128, 768, 100352, True, 72, 10, 1536, scan=Scan(36, 128, 64, 1, 128), attending=4),
+        _TOOLS),
     CatalogEntry("qwen3.5-35b-a3b", "Qwen/Qwen3.5-35B-A3B", _APACHE, "Qwen3_5MoeForCausalLM", 262144,
         Shape(40, 2048, 16, 2, 256, 512, 248320, False, 256, 8, 512, (16, 32)), _BOTH),
 )
