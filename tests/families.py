@@ -229,7 +229,7 @@ def stored(variant, weights):
             for name, values in (weights | taps).items()
         }
         if variant.config["model_type"] in ("olmo_hybrid", "kimi_linear"):
-            found = _with_taps_apart(found, parse_config(variant.config, variant.name).delta_net)
+            found = with_taps_apart(found, parse_config(variant.config, variant.name).delta_net)
         if variant.config["model_type"] == "kimi_linear":
             axes = {name: v[None, None, :, None] for name, v in found.items() if name.endswith("A_log")}
             return with_heads_in_one(_with_plain_biases(found | axes))
@@ -275,7 +275,7 @@ def _with_plain_biases(weights):
     return {name.removesuffix(".weight") if name.endswith(ends) else name: v for name, v in weights.items()}
 
 
-def _with_taps_apart(weights, net):
+def with_taps_apart(weights, net):
     """Return weights with the taps of queries, keys and values in tensors of their own, as OLMo Hybrid has them."""
     found = {}
     for name, values in weights.items():

@@ -31,7 +31,9 @@ ARCHITECTURES = {
     **dict.fromkeys(("deepseek_v2", "deepseek_v3", "glm4_moe_lite", "youtu"), "deepseek2"),
     "qwen3_5_moe_text": "qwen35moe",
     "qwen3_next": "qwen3next",
+    "kimi_linear": "kimi-linear",
 }
+LATENTS = ("deepseek2", "kimi-linear")
 DELTA_NETS = ("qwen35", "qwen35moe", "qwen3next")
 # Whose queries and keys llama.cpp rotates in neighbouring pairs, and transformers in halves.
 PERMUTED = ("llama", "arcee", "smollm3", "granite", "granitemoe", "minicpm", "mistral3", "internlm2", "baichuan")
@@ -82,6 +84,13 @@ VARIANTS = [
     like("deepseek-v2"),
     like("deepseek-v3", n_group=1, topk_group=1),
     like("glm4-moe-lite", mlp_layer_types="none"),
+    # Its states have as many heads as attention.
+    like(
+        "kimi-linear",
+        num_expert_group=1,
+        topk_group=1,
+        linear_attn_config=families.BY_NAME["kimi-linear"].config["linear_attn_config"] | {"num_heads": 4},
+    ),
     like("ernie4.5", use_bias=False),
     like("seed-oss"),
     # Heads of values are as wide as those of keys.
@@ -142,7 +151,7 @@ def write_variant(variant, path, kind_of=lambda name: "F32", pooling=None, **ten
     raw, config = variant.config, parse_config(variant.config, variant.name)
     architecture = ARCHITECTURES.get(raw["model_type"], raw["model_type"])
     writer = gguf.GGUFWriter(path, architecture)
-    add_sizes(writer, raw, config)
+    add_sizes(writer, architecture, raw, config)
     add_particulars(writer, architecture, raw, config)
     tokens, kinds = byte_level_tokens(config.vocab_size)
     writer.add_tokenizer_model("gpt2")
@@ -170,7 +179,7 @@ def write_variant(variant, path, kind_of=lambda name: "F32", pooling=None, **ten
     return path
 
 
-def add_sizes(writer, raw, config):
+def add_sizes(writer, architecture, raw, config):
     """Write what all architectures have."""
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
@@ -185,6 +194,9 @@ def add_sizes(writer, raw, config):
         layers = range(config.num_hidden_layers)
         writer.add_head_count_kv([0 if i in config.conv_layers else config.num_key_value_heads for i in layers])
         writer.add_shortconv_l_cache(config.conv_L_cache)
+    elif architecture == "kimi-linear":
+        layers = range(config.num_hidden_layers)
+        writer.add_head_count_kv([int(layer in config.attention_layers) for layer in layers])
     elif config.varied and config.varied.keys_as_values:
         heads = config.num_key_value_heads, config.varied.wide_key_value_heads
         writer.add_head_count_kv([heads[layer in config.varied.wide] for layer in range(config.num_hidden_layers)])
@@ -279,7 +291,7 @@ def add_particulars(writer, architecture, raw, config):
         writer.add_expert_feed_forward_length(config.experts.intermediate_size)
     if architecture in ("qwen2moe", "qwen35moe", "qwen3next", "granitemoe", "ernie4_5-moe"):
         writer.add_expert_shared_feed_forward_length(config.experts.shared_intermediate_size)
-    if architecture == "deepseek2":
+    if architecture in LATENTS:
         sizes = config.latents
         writer.add_q_lora_rank(sizes.q_lora_rank)
         writer.add_kv_lora_rank(sizes.kv_lora_rank)
@@ -291,13 +303,17 @@ def add_particulars(writer, architecture, raw, config):
     if architecture == "deepseek2" and not config.experts:
         writer.add_expert_feed_forward_length(config.intermediate_size)
         writer.add_expert_shared_count(0)
-    if architecture == "deepseek2" and config.experts:
+    if architecture in LATENTS and config.experts:
         sigmoid = gguf.ExpertGatingFuncType.SIGMOID if config.experts.sigmoid else gguf.ExpertGatingFuncType.SOFTMAX
         writer.add_expert_gating_func(sigmoid)
         writer.add_expert_feed_forward_length(config.experts.intermediate_size)
-        writer.add_expert_shared_count(raw["n_shared_experts"])
+        writer.add_expert_shared_count(config.experts.shared_intermediate_size // config.experts.intermediate_size)
         writer.add_expert_weights_scale(config.experts.scale)
         writer.add_expert_weights_norm(config.experts.norm_topk_prob)
+    if architecture == "kimi-linear":
+        writer.add_rope_dimension_count(config.latents.qk_rope_head_dim)
+        writer.add_kda_head_dim(config.delta_net.key_dim)
+        writer.add_ssm_conv_kernel(config.delta_net.taps)
     if architecture == "mpt":
         writer.add_max_alibi_bias(8.0)
 
@@ -323,6 +339,9 @@ def converted(architecture, config, weights):
     """Return the tensors as llama.cpp's converter changes them, float32, still by their names in the checkpoint."""
     H, G, d = config.num_attention_heads, config.num_key_value_heads, config.head_dim
     found = {}
+    if architecture == "kimi-linear":
+        rows = {name: v.reshape(-1, config.delta_net.taps) for name, v in weights.items() if "conv1d." in name}
+        weights = families.with_taps_apart(weights | rows, config.delta_net)
     for name, values in weights.items():
         values, layer = values.astype(np.float32), name.partition("layers.")[2].partition(".")[0]
         if architecture in ("gemma", "gemma2", "gemma3") and name.endswith("norm.weight"):
@@ -331,6 +350,8 @@ def converted(architecture, config, weights):
             values = np.ascontiguousarray(values.T)
         if architecture in DELTA_NETS:
             name, values = of_delta_net(name, values, config.delta_net, architecture != "qwen3next")
+        if architecture == "kimi-linear":
+            name, values = of_channel_delta(name, values, config.delta_net)
         for ours, theirs in (("router.scale", "ffn_gate_inp"), ("router.per_expert_scale", "ffn_down_exps")):
             name = f"blk.{layer}.{theirs}.scale" if name.endswith(f".{ours}.weight") else name
         for gate in ("gate", "moe_statics"):
@@ -414,6 +435,15 @@ def of_delta_net(name, values, net, stands_apart):
     if kind.startswith("out_proj."):
         values = np.ascontiguousarray(tiled(values.T, net.value_dim).T)
     return name, values
+
+
+def of_channel_delta(name, values, net):
+    """Return the name and values of a tensor: decays, and taps with axes of length 1."""
+    if name.endswith("A_log.weight"):
+        return name.removesuffix(".weight"), -np.exp(values)[None, None, :, None]
+    if "_conv1d." in name:
+        return name, values.reshape(1, -1, 1, net.taps)
+    return name.replace("dt_bias.weight", "dt_proj.bias"), values
 
 
 def stacked(weights):

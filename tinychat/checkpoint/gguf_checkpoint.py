@@ -237,7 +237,8 @@ def tensor_names(config: ModelConfig, family: GgufFamily) -> dict[str, str]:
     for linear in linears_of_file(config):
         for shard in range(linear.shards):
             prefix = "" if linear.layers is None else f"blk.{linear.layer_of(shard)}."
-            for name, theirs in zip(linear.names(shard), LINEARS[linear.name][len(linear.sources)]):
+            own = family.linears.get(linear.name) or LINEARS[linear.name][len(linear.sources)]
+            for name, theirs in zip(linear.names(shard), own):
                 for part in parts_of(linear.bias):
                     # Keys that are values too have the first one's name.
                     names.setdefault(f"{name}.{part}", f"{prefix}{theirs}.{part}")
@@ -246,9 +247,10 @@ def tensor_names(config: ModelConfig, family: GgufFamily) -> dict[str, str]:
         for layer, source in zip(norm.at or range(norm.layers or 1), norm.sources, strict=True):
             prefix = "" if norm.layers is None else f"blk.{layer}."
             for part in parts_of(norm.bias):
-                theirs = _VECTORS.get(norm.name) or f"{known[norm.name]}.{part}"
+                theirs = _VECTORS.get(norm.name) or f"{known[norm.name].replace('+', f'.{part}+')}.{part}"
                 # A norm that attention and MLP share has the first one's name.
-                names.setdefault(f"{source}.{part}", f"{prefix}{theirs}")
+                for one, name in zip(source.split("+"), theirs.split("+")):
+                    names.setdefault(f"{one}.{part}", f"{prefix}{name}")
     for table in tables(config):
         names[f"{table.source}.weight"] = f"{TABLES[table.name]}.weight"
     return names
