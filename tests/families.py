@@ -52,7 +52,7 @@ def kind_of(variant):
         experts.biased,
         experts.sigmoid,
     )
-    flags += (bool(config.normed_after),)
+    flags += (bool(config.normed_after), config.qk_norm == "rotated")
     varied = config.varied and (
         bool(config.varied.input_size),
         config.varied.sources != (*range(len(config.varied.sources)),),

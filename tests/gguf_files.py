@@ -31,6 +31,8 @@ ARCHITECTURES = {
     **dict.fromkeys(("deepseek_v2", "deepseek_v3", "glm4_moe_lite", "youtu"), "deepseek2"),
     "qwen3_5_moe_text": "qwen35moe",
     "qwen3_next": "qwen3next",
+    "hunyuan_v1_dense": "hunyuan-dense",
+    "hunyuan_v1_moe": "hunyuan-moe",
     "kimi_linear": "kimi-linear",
 }
 LATENTS = ("deepseek2", "kimi-linear")
@@ -73,6 +75,7 @@ VARIANTS = [
     like("gpt-oss", swiglu_limit="none"),
     like("lfm2"),
     like("glm4-moe"),
+    *(like(name, attention_bias=False) for name in ("hunyuan", "hunyuan-moe")),
     # llama.cpp knows no window, no groups of experts and no groups of heads of it.
     like("dots1", num_key_value_heads=4, n_group=1, topk_group=1, sliding_window=None),
     like("ernie4.5-moe"),
@@ -261,7 +264,9 @@ def add_particulars(writer, architecture, raw, config):
     if config.experts:
         writer.add_expert_count(config.experts.num_experts)
         writer.add_expert_used_count(config.experts.num_experts_per_tok)
-    if architecture in ("qwen2moe", "qwen3moe", "gpt-oss") or (architecture == "gemma4" and config.experts):
+    if architecture in ("qwen2moe", "qwen3moe", "gpt-oss", "hunyuan-moe") or (
+        architecture == "gemma4" and config.experts
+    ):
         writer.add_expert_feed_forward_length(config.experts.intermediate_size)
     if architecture in ("glm4moe", "dots1", "lfm2moe"):
         writer.add_expert_feed_forward_length(config.experts.intermediate_size)
@@ -289,7 +294,7 @@ def add_particulars(writer, architecture, raw, config):
         writer.add_rope_dimension_sections([pairs - 2 * (pairs // 3), pairs // 3, pairs // 3, 0])
     if architecture in ("qwen35moe", "qwen3next"):
         writer.add_expert_feed_forward_length(config.experts.intermediate_size)
-    if architecture in ("qwen2moe", "qwen35moe", "qwen3next", "granitemoe", "ernie4_5-moe"):
+    if architecture in ("qwen2moe", "qwen35moe", "qwen3next", "granitemoe", "ernie4_5-moe", "hunyuan-moe"):
         writer.add_expert_shared_feed_forward_length(config.experts.shared_intermediate_size)
     if architecture in LATENTS:
         sizes = config.latents

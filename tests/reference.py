@@ -422,6 +422,8 @@ class Weights:
             return np.asarray(x, np.float64)
         norm, eps = self.norms[name], self.config.rms_norm_eps
         source = norm.source.format(layer)
+        if not source:
+            return rms_norm(x, 1.0, eps)
         gain = norm.scale * (norm.offset + np.asarray(self.tensors[f"{source}.weight"], np.float64))
         if not self.config.layer_norm:
             return rms_norm(x, gain, eps)
@@ -651,6 +653,8 @@ def _attention_block(config, parts, layer, x):
     if config.rotary_dims[layer]:
         angles, factor = layer_angles(config, layer, len(x))
         q, k = (rope(a, angles, factor) for a in (q, k))
+    if config.qk_norm == "rotated":
+        q, k = parts.norm("q_gains", layer, q), parts.norm("k_gains", layer, k)
     if config.temperature_beta:
         steps = np.floor(np.arange(len(x)) / config.temperature_length)
         q = q * (1 + config.temperature_beta * np.log(1 + steps))[:, None, None]

@@ -162,6 +162,8 @@ def test_biases_and_norms_of_each_family():
         "DeepseekV3ForCausalLM": (True, True, False, None),
         "Glm4MoeLiteForCausalLM": (True, True, False, None),
         "Glm4MoeForCausalLM": (True, False, False, None),
+        "HunYuanDenseV1ForCausalLM": (True, True, False, "rotated"),
+        "HunYuanMoEV1ForCausalLM": (True, True, False, "rotated"),
         "Dots1ForCausalLM": (True, True, False, "head"),
         "Lfm2MoeForCausalLM": (False, False, False, "head"),
         "MiniMaxM2ForCausalLM": (False, False, False, "width"),
@@ -353,6 +355,23 @@ def test_layers_of_dots1():
     config = parse("Dots1ForCausalLM", max_window_layers=2, sliding_window=7, first_k_dense_replace=1)
     assert (config.sliding_windows, config.experts.layers, config.experts.norm_topk_prob) == ((0, 0, 7), (1, 2), False)
     assert parse("Dots1ForCausalLM", max_window_layers=0, sliding_window=None).sliding_windows == (0,) * 3
+
+
+def test_base_of_hunyuan():
+    scaling = {"type": "dynamic", "alpha": 50.0, "factor": 1.0}
+    config = parse("HunYuanDenseV1ForCausalLM", head_dim=16, rope_scaling=scaling)
+    assert config.rope_theta == pytest.approx(1e4 * 50 ** (16 / 14))
+    assert config.rope_scaling is None
+    assert (
+        parse("HunYuanDenseV1ForCausalLM", rope_scaling=scaling | {"alpha": None}).rope_scaling.rope_type == "dynamic"
+    )
+
+
+def test_numbers_of_layers_of_hunyuan():
+    config = parse("HunYuanMoEV1ForCausalLM", num_experts=4, moe_topk=[2, 2, 2], moe_intermediate_size=[8, 8, 8])
+    assert (config.experts.num_experts_per_tok, config.experts.intermediate_size) == (2, 8)
+    with pytest.raises(CheckpointError, match="moe_topk"):
+        parse("HunYuanMoEV1ForCausalLM", num_experts=4, moe_topk=[2, 1, 2])
 
 
 def test_layers_of_lfm2():

@@ -1,7 +1,7 @@
 """Variants of the families whose MLPs are mixtures of experts."""
 
 from variants.common import COMMON, DELTA_NET, YARN, Variant
-from variants.rms_norm import GEMMA4, GRANITE_HYBRID
+from variants.rms_norm import GEMMA4, GRANITE_HYBRID, HUNYUAN
 
 MIXTRAL = COMMON | {
     "architectures": ["MixtralForCausalLM"],
@@ -161,6 +161,14 @@ GRANITE_HYBRID_MOE = GRANITE_HYBRID | {
     "time_step_limit": [0.0, 1e9],
 }
 
+HUNYUAN_MOE = HUNYUAN | {
+    "architectures": ["HunYuanMoEV1ForCausalLM"],
+    "model_type": "hunyuan_v1_moe",
+    "intermediate_size": 52,
+    "num_experts": 7,
+    "moe_topk": 3,
+}
+
 VARIANTS = [
     Variant("mixtral", MIXTRAL | {"sliding_window": 27}, "bfloat16", "safetensors-sharded"),
     Variant("qwen2-moe", QWEN2_MOE | {"use_sliding_window": True, "sliding_window": 22}, "bfloat16"),
@@ -193,4 +201,5 @@ VARIANTS = [
     Variant("granite-hybrid-moe", GRANITE_HYBRID_MOE, "bfloat16"),
     # Gates and what they let through beyond the limit.
     Variant("gpt-oss", GPT_OSS, "bfloat16", "safetensors-sharded"),
+    Variant("hunyuan-moe", HUNYUAN_MOE | {"tie_word_embeddings": True, "attention_bias": True}, "bfloat16"),
 ]

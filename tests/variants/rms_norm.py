@@ -187,6 +187,15 @@ FALCON_H1 = (
     }
 )
 
+HUNYUAN = COMMON | {
+    "architectures": ["HunYuanDenseV1ForCausalLM"],
+    "model_type": "hunyuan_v1_dense",
+    "num_key_value_heads": 2,
+    "head_dim": 40,
+    "pad_token_id": 0,
+    "rope_scaling": {"type": "dynamic", "alpha": 50.0, "factor": 1.0},
+}
+
 VARIANTS = [
     Variant("gemma", GEMMA, "bfloat16"),
     # Scores beyond the cap, and layers with and without a window.
@@ -264,4 +273,6 @@ VARIANTS = [
         {key: value for key, value in FALCON_H1.items() if key[-11:] != "multipliers"}
         | {"mamba_rms_norm": True, "mamba_norm_before_gate": False},
     ),
+    # Norms of queries and keys behind the rotation, whose base is stretched.
+    Variant("hunyuan", HUNYUAN, "bfloat16"),
 ]

@@ -244,7 +244,7 @@ def tensor_names(config: ModelConfig, family: GgufFamily) -> dict[str, str]:
                     names.setdefault(f"{name}.{part}", f"{prefix}{theirs}.{part}")
     known = {**NORMS, **family.norms, **(family.parallel_norms if config.separate_mlp_norm else {})}
     for norm in norms(config):
-        for layer, source in zip(norm.at or range(norm.layers or 1), norm.sources, strict=True):
+        for layer, source in zip(norm.at or range(norm.layers or 1), norm.sources):
             prefix = "" if norm.layers is None else f"blk.{layer}."
             for part in parts_of(norm.bias):
                 theirs = _VECTORS.get(norm.name) or f"{known[norm.name].replace('+', f'.{part}+')}.{part}"

@@ -17,6 +17,8 @@ NORMS = {
     "input_layernorm": "attn_norm",
     "q_norm": "attn_q_norm",
     "k_norm": "attn_k_norm",
+    "q_gains": "attn_q_norm",
+    "k_gains": "attn_k_norm",
     "q_a_norm": "attn_q_a_norm",
     "kv_a_norm": "attn_kv_a_norm",
     "sinks": "attn_sinks",
@@ -87,6 +89,8 @@ FAMILIES: Mapping[str, GgufFamily] = {
         norms={"norm": "token_embd_norm"},
     ),
     "glm4moe": GgufFamily("Glm4MoeForCausalLM", extra=gguf_configs.glm4_moe, experts=True, norms=_AFTER_ATTENTION),
+    "hunyuan-dense": GgufFamily("HunYuanDenseV1ForCausalLM"),
+    "hunyuan-moe": GgufFamily("HunYuanMoEV1ForCausalLM", extra=gguf_configs.experts, experts=True),
     "dots1": GgufFamily(
         "Dots1ForCausalLM",
         extra=lambda values: {**gguf_configs.sigmoid_experts(values), "sliding_window": None},

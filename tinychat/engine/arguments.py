@@ -65,6 +65,7 @@ class Attention(NamedTuple):
     width_norm: Any  # of all queries, and of all keys
     q_norm: Any  # of each head: gains float32 [d], or [0] where the model has none
     k_norm: Any
+    rotated_gains: Any  # of each head behind the rotation: `RotatedGains` or `NoNorm`
     angles: np.ndarray  # int64: which set of rotary angles
     rotary_dim: np.ndarray  # int64: how many channels of a head are rotated
     window: np.ndarray  # int64: positions a query sees, itself included

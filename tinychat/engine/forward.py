@@ -47,6 +47,7 @@ from tinychat.engine.stages import (
     quantize_plain,
     rope_append,
     rotate_queries,
+    scale_queries,
     scale_rows,
     scan_steps,
     short_convolution,
@@ -137,6 +138,7 @@ def run_mixer(team, T, w, sizes, kv, s, attention, batch):
     linear(team, T, w.qkv_proj, s, s.qkv, STORE)
     norm_queries_keys(team, T, s.qkv, w.width_norm, sizes)
     rope_append(team, T, batch, s.qkv, w.q_norm, w.k_norm, w.angles, w.rotary_dim, sizes, kv)
+    scale_rotated(team, T, s.qkv, w.rotated_gains, sizes)
     attend(team, batch, s.qkv, sizes, w.window, w.scoring, kv, attention, s.attended)
     quantize_plain(team, T, s.attended, w.o_proj, s)
     add_branch(team, T, w.o_proj, w.post_self_attn_layernorm, sizes, s)
@@ -305,6 +307,12 @@ def _(team, T, keys, w, sizes, kv, s, batch):
 def norm_queries_keys(team, T, qkv, norm, sizes):
     """Norm queries and keys over all heads."""
     norm_width(team, T, qkv, norm, sizes)
+
+
+@unless(gains=NoNorm)
+def scale_rotated(team, T, qkv, gains, sizes):
+    """Multiply queries by the gains of norms that stand behind the rotation."""
+    scale_queries(team, T, qkv, gains, sizes)
 
 
 @unless(end=NoEnd)

@@ -127,6 +127,21 @@ def norm_width(team, T, qkv, norm, sizes):
             norm_run(qkv, start + queries, keys, norm.keys, eps)
 
 
+@stage
+def scale_queries(team, T, qkv, gains, sizes):
+    """Multiply each head of the queries by the gains of queries and of keys.
+
+    Scores have the products of both: the keys of the cache have none, and can be rotated to other positions.
+    qkv : float32 [>= T, >= H d], queries first; gains : RotatedGains.
+    """
+    d, heads = gains.queries.shape[0], sizes.num_attention_heads
+    first, last = share_of(team, T * heads)
+    for item in range(first, last):
+        start = item // heads * qkv.shape[1] + item % heads * d
+        for i in range(d):
+            store_one(qkv, start + i, load_one(qkv, start + i) * gains.queries[i] * gains.keys[i])
+
+
 @always_inline
 def norm_run(x, start, size, gain, eps):
     """RMS-norm `size` numbers in place, from flat element `start` on."""

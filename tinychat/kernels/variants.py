@@ -26,6 +26,13 @@ class WidthNorm(NamedTuple):
     keys: np.ndarray  # float32 [G d]
 
 
+class RotatedGains(NamedTuple):
+    """Gains of each head of queries and keys behind the rotation."""
+
+    queries: np.ndarray  # float32 [d]
+    keys: np.ndarray  # float32 [d]
+
+
 class SoftCap(NamedTuple):
     """Scores or logits capped to -cap..cap; of scores, which are in powers of two, the cap is times log2(e)."""
 

@@ -50,7 +50,9 @@ class ModelConfig:
     qkv_bias: bool  # biases of the projections
     o_bias: bool
     mlp_bias: bool
-    qk_norm: str | None  # RMS norm of queries and keys before the rotation: "head", "width" (all heads) or None
+    # RMS norm of queries and keys: of each "head", of the "width" of all heads, "rotated": of each head behind the
+    # rotation; None: they have none.
+    qk_norm: str | None
     rotary_dims: tuple[int, ...]  # by layer, the channels of each head that are rotated, the first ones
     sliding_windows: tuple[int, ...]  # by layer, the positions that a query sees, its own included; 0 is all of them
     attention_scale: float  # multiplies scores before the softmax

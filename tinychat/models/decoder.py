@@ -16,6 +16,7 @@ LLAMA_NORMS = {
     "q_norm": f"{ATTENTION}q_norm",
     "k_norm": f"{ATTENTION}k_norm",
 }
+ROTATED_GAINS = {"q_norm": "q_gains", "k_norm": "k_gains"}
 
 
 def grouped_rows(config: ModelConfig) -> Order:
@@ -141,6 +142,10 @@ def decoder_norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
         elif config.qk_norm is not None:
             size = config.head_dim * (heads[name] if config.qk_norm == "width" else 1)
             count, at = len(config.attention_layers), attention_at(config)
+            if config.qk_norm == "rotated":
+                # A rotation keeps lengths: only the gains have to stand behind it.
+                found.append(Norm(name, "", size, count, padded=False, at=at))
+                name = ROTATED_GAINS[name]
             found.append(Norm(name, source, size, count, padded=False, at=at))
     if (experts := config.experts) and names.experts and experts.biased:
         bias, L = names.experts.bias, len(experts.layers)

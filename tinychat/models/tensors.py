@@ -81,7 +81,7 @@ class Norm:
     """
 
     name: str
-    source: str
+    source: str  # "" where no tensor has them: gains are 1
     size: int
     layers: int | None
     padded: bool = True
@@ -97,7 +97,9 @@ class Norm:
 
     @property
     def sources(self) -> list[str]:
-        """Names in the checkpoint, without ``.weight``, by layer."""
+        """Names in the checkpoint, without ``.weight``, by layer; none where no tensor has them."""
+        if not self.source:
+            return []
         return [self.source.format(layer) for layer in self.at or range(self.layers or 1)]
 
 
