@@ -162,6 +162,7 @@ def test_biases_and_norms_of_each_family():
         "DeepseekV3ForCausalLM": (True, True, False, None),
         "Glm4MoeLiteForCausalLM": (True, True, False, None),
         "Glm4MoeForCausalLM": (True, False, False, None),
+        "NanoChatForCausalLM": (True, True, False, "head"),
         "HunYuanDenseV1ForCausalLM": (True, True, False, "rotated"),
         "HunYuanMoEV1ForCausalLM": (True, True, False, "rotated"),
         "Dots1ForCausalLM": (True, True, False, "head"),

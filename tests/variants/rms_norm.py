@@ -196,6 +196,14 @@ HUNYUAN = COMMON | {
     "rope_scaling": {"type": "dynamic", "alpha": 50.0, "factor": 1.0},
 }
 
+NANOCHAT = COMMON | {
+    "architectures": ["NanoChatForCausalLM"],
+    "model_type": "nanochat",
+    "num_key_value_heads": 2,
+    "hidden_act": "relu2",
+    "pad_token_id": 0,
+}
+
 VARIANTS = [
     Variant("gemma", GEMMA, "bfloat16"),
     # Scores beyond the cap, and layers with and without a window.
@@ -274,5 +282,6 @@ VARIANTS = [
         | {"mamba_rms_norm": True, "mamba_norm_before_gate": False},
     ),
     # Norms of queries and keys behind the rotation, whose base is stretched.
+    Variant("nanochat", NANOCHAT | {"final_logit_softcapping": 3.0}, "bfloat16"),
     Variant("hunyuan", HUNYUAN, "bfloat16"),
 ]

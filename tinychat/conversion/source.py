@@ -65,8 +65,9 @@ class Source:
         return np.concatenate([part.astype(np.float32) for part in parts])
 
     def has_norm(self, name: str, layer: int) -> bool:
-        """Return whether a layer has a norm."""
-        return name in self._norms and self._norms[name].is_in(layer)
+        """Return whether a layer has a norm with gains of its own."""
+        norm = self._norms.get(name)
+        return norm is not None and norm.source != "" and norm.is_in(layer)
 
     def norm_tensors(self, name: str, layer: int = 0) -> list[str]:
         """Return the checkpoint's names of a norm's gains and, if it has them, biases; none of gains of 1."""
