@@ -5,6 +5,7 @@ from dataclasses import replace
 import families
 import gguf
 import numpy as np
+from variants.common import longrope
 
 from tinychat.models.architectures import parse_config
 
@@ -34,6 +35,7 @@ ARCHITECTURES = {
     "hunyuan_v1_dense": "hunyuan-dense",
     "hunyuan_v1_moe": "hunyuan-moe",
     "kimi_linear": "kimi-linear",
+    "cohere": "command-r",
 }
 LATENTS = ("deepseek2", "kimi-linear")
 DELTA_NETS = ("qwen35", "qwen35moe", "qwen3next")
@@ -94,6 +96,8 @@ VARIANTS = [
         topk_group=1,
         linear_attn_config=families.BY_NAME["kimi-linear"].config["linear_attn_config"] | {"num_heads": 4},
     ),
+    like("cohere", attention_bias=False),
+    like("cohere2"),
     like("ernie4.5", use_bias=False),
     like("seed-oss"),
     # Heads of values are as wide as those of keys.
@@ -207,6 +211,8 @@ def add_sizes(writer, architecture, raw, config):
         writer.add_head_count_kv(config.num_key_value_heads)
     if config.varied:
         add_varied(writer, config)
+    elif architecture == "minicpm3":
+        writer.add_key_length(config.latents.query_dim)
     elif config.head_dim * config.num_attention_heads != config.hidden_size or "head_dim" in raw:
         writer.add_key_length(config.head_dim)
         writer.add_value_length(config.value_dim)
@@ -252,6 +258,8 @@ def add_particulars(writer, architecture, raw, config):
         writer.add_embedding_scale(config.embedding_multiplier)
         writer.add_residual_scale(config.residual_multiplier)
         writer.add_logit_scale(1 / config.logits_multiplier)
+    if architecture in ("command-r", "cohere2"):
+        writer.add_logit_scale(config.logits_multiplier)
     if architecture in ("granite", "granitemoe"):
         writer.add_attention_scale(config.attention_scale)
     if any(config.sliding_windows) and architecture in ("olmo2", "exaone4"):
@@ -296,10 +304,11 @@ def add_particulars(writer, architecture, raw, config):
         writer.add_expert_feed_forward_length(config.experts.intermediate_size)
     if architecture in ("qwen2moe", "qwen35moe", "qwen3next", "granitemoe", "ernie4_5-moe", "hunyuan-moe"):
         writer.add_expert_shared_feed_forward_length(config.experts.shared_intermediate_size)
+    if config.latents:
+        writer.add_q_lora_rank(config.latents.q_lora_rank)
+        writer.add_kv_lora_rank(config.latents.kv_lora_rank)
     if architecture in LATENTS:
         sizes = config.latents
-        writer.add_q_lora_rank(sizes.q_lora_rank)
-        writer.add_kv_lora_rank(sizes.kv_lora_rank)
         writer.add_key_length_mla(sizes.query_dim)
         writer.add_value_length_mla(sizes.v_head_dim)
         writer.add_leading_dense_block_count(config.experts.layers[0] if config.experts else config.num_hidden_layers)
@@ -330,7 +339,8 @@ def add_rope(writer, raw):
     if kind == "longrope":
         for which in ("short", "long"):
             writer.add_tensor(f"rope_factors_{which}.weight", np.array(scaling[f"{which}_factor"], np.float32))
-        writer.add_rope_scaling_orig_ctx_len(raw["original_max_position_embeddings"])
+        length = "original_max_position_embeddings"
+        writer.add_rope_scaling_orig_ctx_len(raw.get(length) or scaling[length])
         if "attention_factor" in scaling:
             writer.add_rope_scaling_attn_factors(scaling["attention_factor"])
     if kind in ("linear", "yarn"):
@@ -344,6 +354,8 @@ def converted(architecture, config, weights):
     """Return the tensors as llama.cpp's converter changes them, float32, still by their names in the checkpoint."""
     H, G, d = config.num_attention_heads, config.num_key_value_heads, config.head_dim
     found = {}
+    if architecture == "minicpm3":
+        weights = families.with_heads_in_one(weights)
     if architecture == "kimi-linear":
         rows = {name: v.reshape(-1, config.delta_net.taps) for name, v in weights.items() if "conv1d." in name}
         weights = families.with_taps_apart(weights | rows, config.delta_net)

@@ -163,6 +163,8 @@ def test_biases_and_norms_of_each_family():
         "Glm4MoeLiteForCausalLM": (True, True, False, None),
         "Glm4MoeForCausalLM": (True, False, False, None),
         "NanoChatForCausalLM": (True, True, False, "head"),
+        "CohereForCausalLM": (True, True, False, None),
+        "Cohere2ForCausalLM": (True, True, False, None),
         "HunYuanDenseV1ForCausalLM": (True, True, False, "rotated"),
         "HunYuanMoEV1ForCausalLM": (True, True, False, "rotated"),
         "Dots1ForCausalLM": (True, True, False, "head"),
@@ -290,6 +292,7 @@ def test_exaone_rotates_where_it_has_a_window_if_it_has_any():
     [
         ("Gemma3ForCausalLM", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
         ("StableLmForCausalLM", {"qk_layernorm": True}, "qk_layernorm"),
+        ("CohereForCausalLM", {"use_qk_norm": True}, "use_qk_norm"),
         ("PhiForCausalLM", {"tie_word_embeddings": True}, "tie_word_embeddings"),
         ("Gemma2ForCausalLM", {"hidden_activation": "xielu"}, "hidden_activation"),
         ("GraniteForCausalLM", {"logits_scaling": 0}, "logits_scaling"),
@@ -356,6 +359,14 @@ def test_layers_of_dots1():
     config = parse("Dots1ForCausalLM", max_window_layers=2, sliding_window=7, first_k_dense_replace=1)
     assert (config.sliding_windows, config.experts.layers, config.experts.norm_topk_prob) == ((0, 0, 7), (1, 2), False)
     assert parse("Dots1ForCausalLM", max_window_layers=0, sliding_window=None).sliding_windows == (0,) * 3
+
+
+def test_layers_of_cohere2():
+    config = parse("Cohere2ForCausalLM", num_hidden_layers=4, sliding_window=7)
+    assert config.sliding_windows == (7, 7, 7, 0)
+    assert [bool(dim) for dim in config.rotary_dims] == [True, True, True, False]
+    with pytest.raises(CheckpointError, match="layers that have it"):
+        parse("Cohere2ForCausalLM", layer_types=["full_attention"] * 3)
 
 
 def test_base_of_hunyuan():

@@ -276,6 +276,12 @@ def deepseek2(values: GgufValues) -> Config:
     return found
 
 
+def cohere2(values: GgufValues) -> Config:
+    """Return the keys of Command R7B."""
+    window = values.config.get("sliding_window")
+    return {"logit_scale": values.get("logit_scale"), "layer_types": values.layer_types(4), "sliding_window": window}
+
+
 def kimi_linear(values: GgufValues) -> Config:
     """Return the keys of Kimi Linear."""
     found = {

@@ -111,6 +111,8 @@ FAMILIES: Mapping[str, GgufFamily] = {
             "delta_out_proj": ("attn_output",),
         },
     ),
+    "command-r": GgufFamily("CohereForCausalLM", extra=lambda values: {"logit_scale": values.get("logit_scale")}),
+    "cohere2": GgufFamily("Cohere2ForCausalLM", extra=gguf_configs.cohere2),
     "phi3": GgufFamily("Phi3ForCausalLM"),
     "smollm3": GgufFamily("SmolLM3ForCausalLM", True),
     "gemma": GgufFamily("GemmaForCausalLM", done=_GAINS),
