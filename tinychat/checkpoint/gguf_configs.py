@@ -276,6 +276,11 @@ def deepseek2(values: GgufValues) -> Config:
     return found
 
 
+def minicpm3(values: GgufValues) -> Config:
+    """Return the keys of MiniCPM 3, whose multipliers llama.cpp has by the architecture."""
+    return {**deepseek2(values), "scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 256}
+
+
 def cohere2(values: GgufValues) -> Config:
     """Return the keys of Command R7B."""
     window = values.config.get("sliding_window")
