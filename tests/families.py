@@ -22,7 +22,7 @@ SHORT_ROWS, LONG_ROWS = [39], [120, 199]  # the positions whose logits the golde
 NEW_TOKENS = 16
 CONTEXT_SIZE = 256
 DELTA_NETS, TAPS = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid", "kimi_linear"), 4
-BIASED = ("glm4_moe", "dots1", "lfm2_moe", "minimax_m2", "deepseek_v3", "glm4_moe_lite", "ernie4_5_moe")
+BIASED = ("afmoe", "glm4_moe", "dots1", "lfm2_moe", "minimax_m2", "deepseek_v3", "glm4_moe_lite", "ernie4_5_moe")
 LATENTS = ("youtu", "minicpm3", "deepseek_v2", "deepseek_v3", "glm4_moe_lite")
 MAMBAS = ("granitemoehybrid", "bamba", "falcon_h1")
 GEMMAS = ("gemma4_text",)
@@ -47,6 +47,7 @@ def kind_of(variant):
     scores = (config.attention_softcap is None, config.logits_softcap is None, bool(config.alibi_slopes), config.sinks)
     experts = config.experts
     mixture = experts and (
+        "post_mlp_layernorm" in found and not config.varied,
         bool(experts.shared_intermediate_size),
         len(experts.layers) < config.num_hidden_layers,
         experts.biased,

@@ -96,17 +96,16 @@ VARIANTS = [
         topk_group=1,
         linear_attn_config=families.BY_NAME["kimi-linear"].config["linear_attn_config"] | {"num_heads": 4},
     ),
-    # llama.cpp has the multipliers by the architecture, and values as wide as heads would be.
+    # llama.cpp has the multipliers by the architecture.
     like(
         "minicpm3",
-        num_attention_heads=6,
-        num_key_value_heads=6,
-        v_head_dim=16,
+        v_head_dim=24,
         scale_emb=12,
         scale_depth=1.4,
         dim_model_base=256,
         rope_scaling=longrope(6, original_max_position_embeddings=256),
     ),
+    like("afmoe"),
     like("cohere", attention_bias=False),
     like("cohere2"),
     like("ernie4.5", use_bias=False),
@@ -219,8 +218,7 @@ def add_sizes(writer, architecture, raw, config):
         heads = config.num_key_value_heads, config.varied.wide_key_value_heads
         writer.add_head_count_kv([heads[layer in config.varied.wide] for layer in range(config.num_hidden_layers)])
     else:
-        own = raw["num_key_value_heads"] if architecture == "minicpm3" else config.num_key_value_heads
-        writer.add_head_count_kv(own)
+        writer.add_head_count_kv(config.num_key_value_heads)
     if config.varied:
         add_varied(writer, config)
     elif architecture == "minicpm3":
@@ -288,7 +286,7 @@ def add_particulars(writer, architecture, raw, config):
         architecture == "gemma4" and config.experts
     ):
         writer.add_expert_feed_forward_length(config.experts.intermediate_size)
-    if architecture in ("glm4moe", "dots1", "lfm2moe"):
+    if architecture in ("glm4moe", "dots1", "lfm2moe", "afmoe"):
         writer.add_expert_feed_forward_length(config.experts.intermediate_size)
         writer.add_leading_dense_block_count(config.experts.layers[0])
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
@@ -299,6 +297,8 @@ def add_particulars(writer, architecture, raw, config):
         writer.add_expert_shared_count(raw["moe_num_shared_experts"])
         writer.add_leading_dense_block_count(config.experts.layers[0])
         writer.add_interleave_moe_layer_step(1)
+    if architecture == "afmoe":
+        writer.add_expert_shared_count(raw["num_shared_experts"])
     if architecture in ("glm4moe", "dots1"):
         writer.add_expert_shared_count(raw["n_shared_experts"])
     if architecture in DELTA_NETS:
@@ -385,8 +385,9 @@ def converted(architecture, config, weights):
             name = f"blk.{layer}.{theirs}.scale" if name.endswith(f".{ours}.weight") else name
         for gate in ("gate", "moe_statics"):
             name = name.replace(f"{gate}.e_score_correction_bias.weight", f"{gate}.e_score_correction.bias")
-        if architecture == "lfm2moe":
+        if architecture in ("lfm2moe", "afmoe"):
             name = name.replace("expert_bias.weight", "expert_bias.bias")
+        if architecture == "lfm2moe":
             if ".experts." in name:
                 for theirs, ours in (("w1", "gate_proj"), ("w2", "down_proj"), ("w3", "up_proj")):
                     name = name.replace(f".{theirs}.", f".{ours}.").replace("feed_forward", "mlp")

@@ -789,7 +789,7 @@ def _mlp_block(config, parts, layer, before):
     if config.varied and config.experts:
         return _mixed_block(config, parts, layer, before)
     if config.experts and layer in config.experts.layers:
-        return _mixture(config, parts, layer, x)
+        return parts.norm("post_mlp_layernorm", layer, _mixture(config, parts, layer, x))
     if config.gated:
         inner = _gated(config, parts.apply(f"{kind}gate_up_proj", layer, x))
     else:

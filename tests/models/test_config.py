@@ -165,6 +165,8 @@ def test_biases_and_norms_of_each_family():
         "NanoChatForCausalLM": (True, True, False, "head"),
         "CohereForCausalLM": (True, True, False, None),
         "Cohere2ForCausalLM": (True, True, False, None),
+        "AfmoeForCausalLM": (False, False, False, "head"),
+        "FlexOlmoForCausalLM": (True, True, False, "width"),
         "HunYuanDenseV1ForCausalLM": (True, True, False, "rotated"),
         "HunYuanMoEV1ForCausalLM": (True, True, False, "rotated"),
         "Dots1ForCausalLM": (True, True, False, "head"),
@@ -367,6 +369,13 @@ def test_layers_of_cohere2():
     assert [bool(dim) for dim in config.rotary_dims] == [True, True, True, False]
     with pytest.raises(CheckpointError, match="layers that have it"):
         parse("Cohere2ForCausalLM", layer_types=["full_attention"] * 3)
+
+
+def test_layers_of_afmoe():
+    config = parse("AfmoeForCausalLM", num_hidden_layers=4, sliding_window=7, num_dense_layers=2, mup_enabled=True)
+    assert (config.sliding_windows, config.experts.layers) == ((7, 7, 7, 0), (2, 3))
+    assert [bool(dim) for dim in config.rotary_dims] == [True, True, True, False]
+    assert config.embedding_multiplier == config.hidden_size**0.5
 
 
 def test_base_of_hunyuan():

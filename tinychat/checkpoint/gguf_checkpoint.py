@@ -42,7 +42,12 @@ from tinychat.models.varied_layers import LAYER_INPUTS
 LINEARS: Mapping[str, Mapping[int, tuple[str, ...]]] = {
     "embed_tokens": {1: ("token_embd",)},
     # Of latents; queries that have none are called otherwise.
-    "qkv_proj": {1: ("attn_qkv",), 2: ("attn_q_a", "attn_kv_a_mqa"), 3: ("attn_q", "attn_k", "attn_v")},
+    "qkv_proj": {
+        1: ("attn_qkv",),
+        2: ("attn_q_a", "attn_kv_a_mqa"),
+        3: ("attn_q", "attn_k", "attn_v"),
+        4: ("attn_q", "attn_gate", "attn_k", "attn_v"),
+    },
     "q_b_proj": {1: ("attn_q_b",)},
     "k_b_proj": {1: ("attn_k_b",)},
     "v_b_proj": {1: ("attn_v_b",)},

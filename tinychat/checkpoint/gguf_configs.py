@@ -287,6 +287,17 @@ def cohere2(values: GgufValues) -> Config:
     return {"logit_scale": values.get("logit_scale"), "layer_types": values.layer_types(4), "sliding_window": window}
 
 
+def afmoe(values: GgufValues) -> Config:
+    """Return the keys of AFMoE, whose embeddings llama.cpp always multiplies."""
+    window = values.config.get("sliding_window")
+    return {
+        **sigmoid_experts(values),
+        "mup_enabled": True,
+        "layer_types": values.layer_types(4),
+        "sliding_window": window,
+    }
+
+
 def kimi_linear(values: GgufValues) -> Config:
     """Return the keys of Kimi Linear."""
     found = {

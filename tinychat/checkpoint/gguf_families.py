@@ -111,6 +111,7 @@ FAMILIES: Mapping[str, GgufFamily] = {
             "delta_out_proj": ("attn_output",),
         },
     ),
+    "afmoe": GgufFamily("AfmoeForCausalLM", extra=gguf_configs.afmoe, experts=True),
     "minicpm3": GgufFamily("MiniCPM3ForCausalLM", extra=gguf_configs.minicpm3),
     "command-r": GgufFamily("CohereForCausalLM", extra=lambda values: {"logit_scale": values.get("logit_scale")}),
     "cohere2": GgufFamily("Cohere2ForCausalLM", extra=gguf_configs.cohere2),

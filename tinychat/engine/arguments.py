@@ -47,6 +47,13 @@ class ExpertMlp(NamedTuple):
     shared: Any  # `Shared` or `NoShared`
 
 
+class NormedExperts(NamedTuple):
+    """An MLP of experts, whose output is normed."""
+
+    experts: ExpertMlp
+    post_mlp_layernorm: Any  # of its output, before that is added to the residual stream
+
+
 class MixedMlp(NamedTuple):
     """An MLP and experts beside each other, whose normed outputs are added."""
 
@@ -75,7 +82,7 @@ class Attention(NamedTuple):
 
 
 class GatedAttention(NamedTuple):
-    """Attention whose queries come with gates of its output, without norms after it and over all heads."""
+    """Attention whose queries come with gates of its output, without norms over all heads."""
 
     attention: Attention
 

@@ -163,7 +163,7 @@ def _(team, T, w, sizes, kv, s, attention, batch):
     attend(team, batch, s.qkv, sizes, a.window, a.scoring, kv, attention, s.attended)
     gate_attended(team, T, s.states.heads, sizes, s.attended)
     quantize_plain(team, T, s.attended, a.o_proj, s)
-    linear(team, T, a.o_proj, s, s.hidden, ADD)
+    add_branch(team, T, a.o_proj, a.post_self_attn_layernorm, sizes, s)
 
 
 @run_mixer.where(w=arguments.LatentAttention)

@@ -22,6 +22,7 @@ from tinychat.engine.arguments import (
     MambaLayer,
     MixedMlp,
     ModelDims,
+    NormedExperts,
     OthersKeys,
     OwnKeys,
     ParallelMlp,
@@ -307,7 +308,9 @@ def _mlp(config: ModelConfig, tensors: Tensors) -> Any:
         )
     dense = experts.dense_layers(L)
     dense_mlp = _dense_mlp(config, tensors, dense) if dense else None
-    return _per_layer(L, experts.layers, _expert_mlp(config, tensors, experts), dense_mlp)
+    sparse_mlp, after = _expert_mlp(config, tensors, experts), tensors.norm("post_mlp_layernorm", experts.layers)
+    normed = sparse_mlp if isinstance(after, NoNorm) else NormedExperts(sparse_mlp, after)
+    return _per_layer(L, experts.layers, normed, dense_mlp)
 
 
 def _dense_mlp(

@@ -57,7 +57,8 @@ class ExpertNames:
 class TensorNames:
     """Names of a decoder's tensors in the checkpoint, without ``.weight``; ``{}`` is the layer. Llama's by default.
 
-    One name of `qkv` or `gate_up` is a fused tensor; an MLP without gates has `up` alone in `gate_up`. `norms` has the
+    One name of `qkv` or `gate_up` is a fused tensor; four of `qkv` have gates of attention behind queries; an MLP
+    without gates has `up` alone in `gate_up`. `norms` has the
     checkpoint's name by that of the program, in the order of the model folder. `qkv_order` gives `Linear.order`.
     """
 
@@ -86,7 +87,7 @@ def decoder_linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
     keys = config.num_key_value_heads * config.head_dim
     qkv_rows = (queries, keys, keys) if len(names.qkv) == 3 else (queries + 2 * keys,)
     if config.gated_attention:
-        qkv_rows = (2 * queries, keys, keys)
+        qkv_rows = (2 * queries, keys, keys) if len(names.qkv) == 3 else (queries, queries, keys, keys)
     A, attention = len(config.attention_layers), attention_at(config)
     mlp_at = config.experts.dense_layers(L) if config.experts else ()
     mlp_layers = len(mlp_at) if config.experts else L
