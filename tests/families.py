@@ -241,6 +241,15 @@ def stored(variant, weights):
             name.removesuffix(".weight") if name.endswith(("scalar.weight", "scale.weight")) else name: v
             for name, v in weights.items()
         }
+    if variant.config["model_type"] == "apertus":
+        numbers = {name: v for name, v in weights.items() if name.endswith(".alpha_p.weight")}
+        fixed = {"beta": 0.5, "eps": -1e-6}
+        beside = {
+            name.replace("alpha_p.weight", end): np.array(n, v.dtype)
+            for name, v in numbers.items()
+            for end, n in fixed.items()
+        }
+        return {name.removesuffix(".weight") if ".act_fn." in name else name: v for name, v in weights.items()} | beside
     if variant.config["model_type"] in MAMBAS:
         return with_whole_tensors(_with_stacks(weights))
     if variant.config["model_type"] in GRANITES:

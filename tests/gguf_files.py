@@ -106,6 +106,7 @@ VARIANTS = [
         rope_scaling=longrope(6, original_max_position_embeddings=256),
     ),
     like("afmoe"),
+    like("apertus", rope_scaling=None),
     like("cohere", attention_bias=False),
     like("cohere2"),
     like("ernie4.5", use_bias=False),
@@ -186,6 +187,12 @@ def write_variant(variant, path, kind_of=lambda name: "F32", pooling=None, **ten
         writer.add_tensor(f"{name}.weight", values)
     add_rope(writer, raw)
     weights = converted(architecture, config, families.make_weights(variant))
+    if architecture == "apertus":
+        for end in ("p", "n"):
+            listed = [weights.pop(name).item() for name in sorted(weights) if name.endswith(f"alpha_{end}.weight")]
+            getattr(writer, f"add_xielu_alpha_{end}")(listed)
+        writer.add_xielu_beta([0.5] * config.num_hidden_layers)
+        writer.add_xielu_eps([-1e-6] * config.num_hidden_layers)
     names = gguf_names(architecture, weights)
     for name, values in weights.items():
         kind = gguf.GGMLQuantizationType[kind_of(name)]

@@ -793,8 +793,19 @@ def _mlp_block(config, parts, layer, before):
     if config.gated:
         inner = _gated(config, parts.apply(f"{kind}gate_up_proj", layer, x))
     else:
-        inner = ACTIVATIONS[config.hidden_act](parts.apply("up_proj", layer, x))
+        inner = parts.apply("up_proj", layer, x)
+        if config.hidden_act == "xielu":
+            alphas = [float(parts.tensors[f"model.layers.{layer}.mlp.act_fn.alpha_{end}.weight"][0]) for end in "pn"]
+            inner = xielu(inner, np.log1p(np.exp(alphas[0])), 0.5 + np.log1p(np.exp(alphas[1])))
+        else:
+            inner = ACTIVATIONS[config.hidden_act](inner)
     return parts.norm("post_mlp_layernorm", layer, parts.apply(f"{kind}down_proj", layer, inner))
+
+
+def xielu(x, positive, negative):
+    """Return ``p * x**2 + x / 2`` above 0, and ``n * (exp(x) - 1 - x) + x / 2`` below."""
+    x = np.asarray(x, np.float64)
+    return np.where(x > 0, positive * x * x, negative * (np.expm1(np.minimum(x, 0)) - x)) + x / 2
 
 
 def clamped_swiglu(gate, up, alpha, limit):

@@ -71,7 +71,15 @@ NEEDED = {
 }
 # Attention in one of two layers, where a family has it in some.
 SOME_ATTENTION = {"full_attention_interval": 2}
-WITHOUT_ENDING = ".layer_scalar.weight", ".A_log.weight", ".dt_bias.weight", "mamba.D.weight", ".conv1d.bias.weight"
+WITHOUT_ENDING = (
+    ".alpha_p.weight",
+    ".alpha_n.weight",
+    ".layer_scalar.weight",
+    ".A_log.weight",
+    ".dt_bias.weight",
+    "mamba.D.weight",
+    ".conv1d.bias.weight",
+)
 
 
 def raw_config(architecture="LlamaForCausalLM", **changes):
@@ -106,7 +114,8 @@ def test_biases_and_norms_of_each_family():
     found = {
         name: (c.qkv_bias, c.o_bias, c.mlp_bias, c.qk_norm)
         for name in FAMILIES
-        for c in [parse(name, attention_bias=True, mlp_bias=True, **changes)]
+        # Gates of attention have none.
+        for c in [parse(name, attention_bias=name != "AfmoeForCausalLM", mlp_bias=True, **changes)]
     }
     assert found == {
         "BaichuanForCausalLM": (False, False, False, None),
@@ -167,6 +176,7 @@ def test_biases_and_norms_of_each_family():
         "Cohere2ForCausalLM": (True, True, False, None),
         "AfmoeForCausalLM": (False, False, False, "head"),
         "FlexOlmoForCausalLM": (True, True, False, "width"),
+        "ApertusForCausalLM": (True, True, False, "head"),
         "HunYuanDenseV1ForCausalLM": (True, True, False, "rotated"),
         "HunYuanMoEV1ForCausalLM": (True, True, False, "rotated"),
         "Dots1ForCausalLM": (True, True, False, "head"),
@@ -295,6 +305,7 @@ def test_exaone_rotates_where_it_has_a_window_if_it_has_any():
         ("Gemma3ForCausalLM", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
         ("StableLmForCausalLM", {"qk_layernorm": True}, "qk_layernorm"),
         ("CohereForCausalLM", {"use_qk_norm": True}, "use_qk_norm"),
+        ("ApertusForCausalLM", {"hidden_act": "silu"}, "hidden_act"),
         ("PhiForCausalLM", {"tie_word_embeddings": True}, "tie_word_embeddings"),
         ("Gemma2ForCausalLM", {"hidden_activation": "xielu"}, "hidden_activation"),
         ("GraniteForCausalLM", {"logits_scaling": 0}, "logits_scaling"),

@@ -1,6 +1,6 @@
 """Variants of the families with RMS norms that go further from Llama."""
 
-from variants.common import COMMON, DELTA_NET, MAMBA, YARN, Variant
+from variants.common import COMMON, DELTA_NET, LLAMA3_ROPE, MAMBA, YARN, Variant
 from variants.llama import LLAMA
 
 GEMMA = COMMON | {
@@ -204,6 +204,15 @@ NANOCHAT = COMMON | {
     "pad_token_id": 0,
 }
 
+APERTUS = COMMON | {
+    "architectures": ["ApertusForCausalLM"],
+    "model_type": "apertus",
+    "num_key_value_heads": 2,
+    "hidden_act": "xielu",
+    "pad_token_id": 0,
+    "rope_scaling": LLAMA3_ROPE,
+}
+
 VARIANTS = [
     Variant("gemma", GEMMA, "bfloat16"),
     # Scores beyond the cap, and layers with and without a window.
@@ -284,4 +293,5 @@ VARIANTS = [
     # Norms of queries and keys behind the rotation, whose base is stretched.
     Variant("nanochat", NANOCHAT | {"final_logit_softcapping": 3.0}, "bfloat16"),
     Variant("hunyuan", HUNYUAN, "bfloat16"),
+    Variant("apertus", APERTUS),
 ]

@@ -27,7 +27,7 @@ from tinychat.checkpoint.gguf_file import GgufFile, GgufTensor, open_gguf
 from tinychat.checkpoint.gguf_tokenizer import tokenizer_files
 from tinychat.checkpoint.gguf_values import GgufValues, positive
 from tinychat.checkpoint.stacked import unstacked
-from tinychat.checkpoint.tensor_part import JoinedTensor, TensorPart
+from tinychat.checkpoint.tensor_part import JoinedTensor, Numbers, TensorPart
 from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.errors import CheckpointError
 from tinychat.json_file import one_line
@@ -248,7 +248,7 @@ def tensor_names(config: ModelConfig, family: GgufFamily) -> dict[str, str]:
                     # Keys that are values too have the first one's name.
                     names.setdefault(f"{name}.{part}", f"{prefix}{theirs}.{part}")
     known = {**NORMS, **family.norms, **(family.parallel_norms if config.separate_mlp_norm else {})}
-    for norm in norms(config):
+    for norm in (each for each in norms(config) if each.name not in family.numbers):
         for layer, source in zip(norm.at or range(norm.layers or 1), norm.sources):
             prefix = "" if norm.layers is None else f"blk.{layer}."
             for part in parts_of(norm.bias):
@@ -285,6 +285,18 @@ def join_halves(found: dict[str, Tensor], config: ModelConfig) -> None:
                 halves = [f"{name}.{half}.{part}" for half in HALVES]
                 if found.keys() >= {*halves}:
                     found[f"{name}.{part}"] = JoinedTensor(f"{name}.{part}", [found[half] for half in halves])
+
+
+def listed_numbers(file: GgufFile, config: ModelConfig, family: GgufFamily) -> dict[str, Tensor]:
+    """Return as tensors the numbers of layers that a file lists in its metadata."""
+    found: dict[str, Tensor] = {}
+    for norm in (each for each in norms(config) if each.name in family.numbers):
+        key = family.numbers[norm.name]
+        listed = np.asarray(file.metadata.get(key))
+        if listed.dtype.kind != "f" or listed.shape != (len(norm.sources),):
+            raise CheckpointError(f"{file.path}: {key} does not list a number for each layer: download the file again")
+        found |= {f"{source}.weight": Numbers(file.path, listed[i : i + 1]) for i, source in enumerate(norm.sources)}
+    return found
 
 
 def fused_rows(config: ModelConfig) -> dict[str, slice]:
@@ -356,6 +368,7 @@ def open_gguf_tensors(folder: Path, file: Path, config: ModelConfig) -> Tensors:
             else:
                 found[name] = restored(tensor, theirs, config.delta_net, not has_both_gates)
     join_halves(found, config)
+    found |= listed_numbers(files[0], config, family)
     for layer in range(config.num_hidden_layers if config.latents else 0):
         # Older files have one tensor for the matrices of heads, as checkpoints have.
         if (whole := f"blk.{layer}.attn_kv_b.weight") in stored:

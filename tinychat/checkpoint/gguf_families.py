@@ -50,6 +50,8 @@ class GgufFamily:
     # The same of linears: the names of their parts.
     linears: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     parallel_norms: Mapping[str, str] = field(default_factory=dict)
+    # Keys of metadata that list what a checkpoint has as tensors of one number, by the names of norms.
+    numbers: Mapping[str, str] = field(default_factory=dict)
 
 
 _AFTER_ATTENTION = {"post_attention_layernorm": "post_attention_norm"}
@@ -110,6 +112,9 @@ FAMILIES: Mapping[str, GgufFamily] = {
             "delta_gate_proj": ("ssm_g_b",),
             "delta_out_proj": ("attn_output",),
         },
+    ),
+    "apertus": GgufFamily(
+        "ApertusForCausalLM", numbers={"xielu_positive": "xielu.alpha_p", "xielu_negative": "xielu.alpha_n"}
     ),
     "afmoe": GgufFamily("AfmoeForCausalLM", extra=gguf_configs.afmoe, experts=True),
     "minicpm3": GgufFamily("MiniCPM3ForCausalLM", extra=gguf_configs.minicpm3),

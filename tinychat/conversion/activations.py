@@ -1,7 +1,7 @@
 """The activations of MLPs in NumPy, float32: see `kernels.activations`."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -13,18 +13,21 @@ from tinychat.models.config import ModelConfig
 ACTIVATED_ROWS = 64
 
 
-def activated(config: ModelConfig, inner: Floats) -> Floats:
+def activated(config: ModelConfig, inner: Floats, numbers: Sequence[Floats] = ()) -> Floats:
     """Apply the activation of a first linear's outputs, some tokens at a time: see `_activated`."""
     blocks = [inner[start : start + ACTIVATED_ROWS] for start in range(0, len(inner), ACTIVATED_ROWS)]
-    return np.concatenate(on_each(functools.partial(_activated, config), blocks))
+    return np.concatenate(on_each(functools.partial(_activated, config, numbers), blocks))
 
 
 @np.errstate(over="ignore")  # of a power whose inverse is then zero
-def _activated(config: ModelConfig, inner: Floats) -> Floats:
-    """Return ``activation(gate) * up`` [T, F] of [T, 2 F], or of an MLP without gates ``activation(up)`` of [T, F]."""
+def _activated(config: ModelConfig, numbers: Sequence[Floats], inner: Floats) -> Floats:
+    """Return ``activation(gate) * up`` [T, F] of [T, 2 F], or of an MLP without gates ``activation(up)`` of [T, F].
+
+    numbers : those of an activation that has some.
+    """
     activation = ACTIVATIONS[config.hidden_act]
     if not config.gated:
-        return np.asarray(activation(inner), np.float32)
+        return np.asarray(activation(inner, *numbers), np.float32)
     gate, up = np.split(inner, 2, axis=1)
     if config.swiglu_limit is not None:
         gate, up = np.minimum(gate, config.swiglu_limit), np.clip(up, -config.swiglu_limit, config.swiglu_limit)
@@ -40,10 +43,11 @@ def _gelu(v: Floats) -> Floats:
     return np.asarray(np.maximum(v, 0) - np.abs(v) / 2 * tail * np.exp(-np.square(v) / 2), np.float32)
 
 
-ACTIVATIONS: dict[str, Callable[[Floats], Floats]] = {
+ACTIVATIONS: dict[str, Callable[..., Floats]] = {
     "silu": lambda v: v / (1 + np.exp(-v)),
     "gelu": _gelu,
     "gelu_tanh": lambda v: v / (1 + np.exp(np.float32(-2 * (2 / np.pi) ** 0.5) * (v + np.float32(0.044715) * v**3))),
     "relu": lambda v: np.maximum(v, 0),
+    "xielu": lambda v, p, n: np.where(v > 0, p * v * v, n * (np.exp(np.minimum(v, 0)) - 1 - v)) + v / 2,
     "relu2": lambda v: np.square(np.maximum(v, 0)),
 }

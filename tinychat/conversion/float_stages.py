@@ -78,7 +78,7 @@ class FloatStages:
         s.x.value = activated(self._config, gate_up.take())
 
     def quantize_activated(self, T, up, activation, sizes, weight, s):
-        s.x.value = activated(self._config, up.take())
+        s.x.value = activated(self._config, up.take(), [self._source.vector(each) for each in activation])
 
     def linear(self, T, weight, s, out, add):
         residual = out.value if add else None

@@ -56,6 +56,7 @@ from tinychat.kernels.variants import (
     SoftmaxRouter,
     Unchanged,
     WidthNorm,
+    Xielu,
 )
 from tinychat.kernels.weights import PerLayer
 from tinychat.models.config import ModelConfig
@@ -124,7 +125,7 @@ def _layer_end(config: ModelConfig, tensors: Tensors) -> LayerEnd | NoEnd:
     found = (
         LayerInput(
             tensors.weight("input_gate"),
-            _activation(config, layers),
+            _activation(config, tensors, layers),
             np.array(layers, np.int64),
             tensors.weight("input_proj"),
             tensors.norm("input_norm", layers),
@@ -319,7 +320,7 @@ def _dense_mlp(
     first = (
         tensors.norm("post_attention_layernorm", layers),
         tensors.weight(f"{kind}gate_up_proj" if config.gated else "up_proj"),
-        _activation(config, layers),
+        _activation(config, tensors, layers),
     )
     last = tensors.weight(f"{kind}down_proj"), tensors.norm("post_mlp_layernorm", layers)
     sizes = np.full(len(layers), width * config.intermediate_size, np.int64)
@@ -336,7 +337,7 @@ def _expert_mlp(config: ModelConfig, tensors: Tensors, experts: Experts) -> Expe
         tensors.weight(ROUTER),
         _routing(tensors, experts),
         tensors.weight("expert_gate_up_proj"),
-        _activation(config, experts.layers),
+        _activation(config, tensors, experts.layers),
         tensors.weight("expert_down_proj"),
         shared,
     )
@@ -348,7 +349,9 @@ def _routing(tensors: Tensors, experts: Experts) -> SigmoidRouter | BiasedRouter
     return (SigmoidRouter if experts.sigmoid else BiasedRouter)(tensors.vectors("router_bias"))
 
 
-def _activation(config: ModelConfig, layers: Sequence[int]) -> Any:
+def _activation(config: ModelConfig, tensors: Tensors, layers: Sequence[int]) -> Any:
+    if config.hidden_act == "xielu":
+        return Xielu(tensors.vectors("xielu_positive"), tensors.vectors("xielu_negative"))
     if config.swiglu_limit is None:
         return ACTIVATIONS[config.hidden_act]
     numbers = (config.swiglu_alpha, config.swiglu_limit)

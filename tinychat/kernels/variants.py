@@ -58,6 +58,13 @@ class ClampedSwiglu(NamedTuple):
     limit: Any  # float32
 
 
+class Xielu(NamedTuple):
+    """The activation of Apertus (`kernels.activations`)."""
+
+    positive: np.ndarray  # float32 [1]
+    negative: np.ndarray  # float32 [1]
+
+
 class SigmoidRouter(NamedTuple):
     """A router whose probabilities are sigmoids; biases are added for the choice alone."""
 

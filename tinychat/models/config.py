@@ -56,7 +56,7 @@ class ModelConfig:
     rotary_dims: tuple[int, ...]  # by layer, the channels of each head that are rotated, the first ones
     sliding_windows: tuple[int, ...]  # by layer, the positions that a query sees, its own included; 0 is all of them
     attention_scale: float  # multiplies scores before the softmax
-    hidden_act: str = "silu"  # activation of the MLP, one of the values of `ACTIVATIONS`
+    hidden_act: str = "silu"  # activation of the MLP, one of the values of `ACTIVATIONS`, or "xielu"
     sliding_rope_theta: float | None = None  # base in layers with a window, which have no scaling; None: the same
     temperature_beta: float = 0.0  # queries at position p are times 1 + beta * ln(1 + floor(p / temperature_length))
     temperature_length: int = 1

@@ -75,6 +75,8 @@ class Linear:
 class Norm:
     """Gains of the norms of one kind: ``scale * (offset + the checkpoint's weights)``, and biases times the scale.
 
+    softplus : the checkpoint has numbers whose ``log(1 + exp(w))`` are the weights.
+
     They are padded like the columns of the linear that follows; those of heads, not at all. Attention's sinks, a number
     for each head, are stored like one, and so are the taps of convolutions, which checkpoints have with more axes.
     `at` lists the layers that have it; empty if all do.
@@ -90,6 +92,7 @@ class Norm:
     scale: float = 1.0
     at: tuple[int, ...] = ()
     flattened: bool = False
+    softplus: bool = False
 
     def is_in(self, layer: int) -> bool:
         """Return whether a layer has it."""
