@@ -53,7 +53,7 @@ def kind_of(variant):
         experts.biased,
         experts.sigmoid,
     )
-    flags += (bool(config.normed_after), config.qk_norm == "rotated")
+    flags += (bool(config.normed_after), config.qk_norm == "rotated", config.qk_norm == "heads")
     varied = config.varied and (
         bool(config.varied.input_size),
         config.varied.sources != (*range(len(config.varied.sources)),),
@@ -241,6 +241,8 @@ def stored(variant, weights):
             name.removesuffix(".weight") if name.endswith(("scalar.weight", "scale.weight")) else name: v
             for name, v in weights.items()
         }
+    if variant.config.get("qk_layernorm"):
+        return _with_heads_apart(weights)
     if variant.config["model_type"] == "apertus":
         numbers = {name: v for name, v in weights.items() if name.endswith(".alpha_p.weight")}
         fixed = {"beta": 0.5, "eps": -1e-6}
@@ -292,6 +294,16 @@ def with_taps_apart(weights, net):
         *sources, last = name.removesuffix(".weight").split("+")
         cuts = np.split(values, np.cumsum([net.key_size, net.key_size])) if sources else [values]
         found |= {f"{source}.weight" if sources else name: cut for source, cut in zip([*sources, last], cuts)}
+    return found
+
+
+def _with_heads_apart(weights):
+    """Return weights with the gains of each head in a tensor of its own."""
+    found = {}
+    for name, values in weights.items():
+        sources = name.removesuffix(".weight").split("+")
+        cuts = np.split(values, len(sources)) if len(sources) > 1 else [values]
+        found |= {f"{source}.weight" if len(sources) > 1 else name: cut for source, cut in zip(sources, cuts)}
     return found
 
 

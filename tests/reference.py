@@ -416,6 +416,10 @@ class Weights:
         bias = self.stacked(part, piece, "bias") if part.bias else None
         return linear(x, self.stacked(part, piece, "weight"), bias)
 
+    def gains(self, name, layer):
+        """Return the gains of a layer's norm as the checkpoint has them."""
+        return np.asarray(self.tensors[f"{self.norms[name].source.format(layer)}.weight"], np.float64)
+
     def norm(self, name, layer, x):
         """Return what a norm makes of the last axis; `x` where there is no such norm."""
         if name not in self.norms or not self.norms[name].is_in(layer):
@@ -648,6 +652,11 @@ def _attention_block(config, parts, layer, x):
     if config.qk_norm == "width":
         q, k = parts.norm("q_norm", layer, q), parts.norm("k_norm", layer, k)
     q, k, v = q.reshape(len(x), H, d), k.reshape(len(x), G, d), v.reshape(len(x), G, d)
+    if config.qk_norm == "heads":
+        q, k = (
+            layer_norm(a, parts.gains(name, layer).reshape(a.shape[1:]), 0.0, config.rms_norm_eps)
+            for a, name in ((q, "q_norm"), (k, "k_norm"))
+        )
     if config.qk_norm == "head":
         q, k = parts.norm("q_norm", layer, q), parts.norm("k_norm", layer, k)
     if config.rotary_dims[layer]:

@@ -303,7 +303,6 @@ def test_exaone_rotates_where_it_has_a_window_if_it_has_any():
     ("architecture", "changes", "match"),
     [
         ("Gemma3ForCausalLM", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
-        ("StableLmForCausalLM", {"qk_layernorm": True}, "qk_layernorm"),
         ("CohereForCausalLM", {"use_qk_norm": True}, "use_qk_norm"),
         ("ApertusForCausalLM", {"hidden_act": "silu"}, "hidden_act"),
         ("PhiForCausalLM", {"tie_word_embeddings": True}, "tie_word_embeddings"),
@@ -387,6 +386,12 @@ def test_layers_of_afmoe():
     assert (config.sliding_windows, config.experts.layers) == ((7, 7, 7, 0), (2, 3))
     assert [bool(dim) for dim in config.rotary_dims] == [True, True, True, False]
     assert config.embedding_multiplier == config.hidden_size**0.5
+
+
+def test_norms_of_stablelm():
+    config = parse("StableLmForCausalLM", qk_layernorm=True)
+    sizes = {norm.name: norm.size for norm in norms(config)}
+    assert (config.qk_norm, sizes["q_norm"], sizes["k_norm"]) == ("heads", 64, 32)
 
 
 def test_base_of_hunyuan():

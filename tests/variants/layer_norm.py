@@ -112,6 +112,7 @@ COHERE2 = COHERE | {
 VARIANTS = [
     Variant("stablelm", STABLELM | {"use_qkv_bias": True, "partial_rotary_factor": 0.5}, "float16"),
     Variant("stablelm-parallel", STABLELM | {"use_parallel_residual": True, "partial_rotary_factor": 0.5}),
+    Variant("stablelm-heads", STABLELM | {"qk_layernorm": True, "use_parallel_residual": True}, "bfloat16"),
     Variant("starcoder2", STARCODER2, "bfloat16"),
     Variant("phi", PHI, "float16"),
     Variant("gpt-neox", GPT_NEOX, "float16"),

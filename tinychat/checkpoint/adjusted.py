@@ -125,6 +125,8 @@ def adjusted(tensors: Tensors, config: ModelConfig, done: Collection[str] = ()) 
 
     def find(name: str) -> Tensor | None:
         """Return a tensor under whichever name it has."""
+        if name in tensors.by_name:
+            return tensors.by_name[name]
         stem, _, ending = name.rpartition(".")
         if "+" in stem:
             parts = [find(f"{source}.{ending}") for source in stem.split("+")]

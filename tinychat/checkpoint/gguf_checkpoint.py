@@ -254,7 +254,8 @@ def tensor_names(config: ModelConfig, family: GgufFamily) -> dict[str, str]:
             for part in parts_of(norm.bias):
                 theirs = _VECTORS.get(norm.name) or f"{known[norm.name].replace('+', f'.{part}+')}.{part}"
                 # A norm that attention and MLP share has the first one's name.
-                for one, name in zip(source.split("+"), theirs.split("+")):
+                sources = source.split("+") if "+" in theirs else [source]
+                for one, name in zip(sources, theirs.split("+")):
                     names.setdefault(f"{one}.{part}", f"{prefix}{name}")
     for table in tables(config):
         names[f"{table.source}.weight"] = f"{TABLES[table.name]}.weight"

@@ -94,6 +94,14 @@ class FloatStages:
         q, k = self._source.normed(norm.queries, q), self._source.normed(norm.keys, k)
         qkv.value = np.concatenate([q, k, v], axis=1)
 
+    def norm_heads(self, T, qkv, norm, sizes):
+        H, G, d = self._heads
+        heads, others = np.split(qkv.take(), [(H + G) * d], axis=1)
+        gains = np.concatenate([self._source.vector(norm.queries), self._source.vector(norm.keys)])
+        centred = heads.reshape(T, H + G, d) - heads.reshape(T, H + G, d).mean(axis=-1, keepdims=True)
+        scale = 1 / np.sqrt(np.square(centred).mean(axis=-1, keepdims=True) + np.float32(sizes.rms_norm_eps))
+        qkv.value = np.concatenate([(centred * scale).reshape(T, -1) * gains, others], axis=1)
+
     def scale_queries(self, T, qkv, gains, sizes):
         factors = self._source.vector(gains.queries) * self._source.vector(gains.keys)
         texts = qkv.take()

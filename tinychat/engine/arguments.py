@@ -69,7 +69,7 @@ class Attention(NamedTuple):
 
     input_layernorm: Any  # before it
     qkv_proj: Any
-    width_norm: Any  # of all queries, and of all keys
+    width_norm: Any  # of all queries, and of all keys: `WidthNorm`, or `HeadsNorm`, or `NoNorm`
     q_norm: Any  # of each head: gains float32 [d], or [0] where the model has none
     k_norm: Any
     rotated_gains: Any  # of each head behind the rotation: `RotatedGains` or `NoNorm`

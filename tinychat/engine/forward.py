@@ -35,6 +35,7 @@ from tinychat.engine.stages import (
     narrow_cache,
     norm_gated,
     norm_groups,
+    norm_heads,
     norm_latents,
     norm_rows,
     norm_sigmoid,
@@ -60,6 +61,7 @@ from tinychat.engine.stages import (
 from tinychat.engine.wiring import by_kind, unless
 from tinychat.kernels.buffers import NoLatents
 from tinychat.kernels.variants import (
+    HeadsNorm,
     NoEnd,
     NoInputs,
     NoNorm,
@@ -307,6 +309,11 @@ def _(team, T, keys, w, sizes, kv, s, batch):
 def norm_queries_keys(team, T, qkv, norm, sizes):
     """Norm queries and keys over all heads."""
     norm_width(team, T, qkv, norm, sizes)
+
+
+@norm_queries_keys.where(norm=HeadsNorm)
+def _(team, T, qkv, norm, sizes):
+    norm_heads(team, T, qkv, norm, sizes)
 
 
 @unless(gains=NoNorm)

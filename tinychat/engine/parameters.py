@@ -41,6 +41,7 @@ from tinychat.kernels.variants import (
     ClampedSwiglu,
     Gelu,
     GeluTanh,
+    HeadsNorm,
     NoEnd,
     NoInputs,
     NoNorm,
@@ -186,11 +187,12 @@ def _attention(config: ModelConfig, tensors: Tensors) -> Attention | GatedAttent
     """Return attention, stacked over the layers that have it."""
     layers = config.attention_layers
     no_gains = np.zeros((len(layers), 0), np.float32)
-    by_head, by_width, rotated = (config.qk_norm == kind for kind in ("head", "width", "rotated"))
+    by_head, rotated = (config.qk_norm == kind for kind in ("head", "rotated"))
+    over_all = {"width": WidthNorm, "heads": HeadsNorm}.get(config.qk_norm or "")
     found = Attention(
         input_layernorm=tensors.norm("input_layernorm", layers),
         qkv_proj=tensors.weight("qkv_proj"),
-        width_norm=WidthNorm(tensors.vectors("q_norm"), tensors.vectors("k_norm")) if by_width else NoNorm(),
+        width_norm=over_all(tensors.vectors("q_norm"), tensors.vectors("k_norm")) if over_all else NoNorm(),
         q_norm=tensors.vectors("q_norm") if by_head or rotated else no_gains,
         k_norm=tensors.vectors("k_norm") if by_head or rotated else no_gains,
         rotated_gains=RotatedGains(tensors.vectors("q_gains"), tensors.vectors("k_gains")) if rotated else NoNorm(),

@@ -127,6 +127,13 @@ def norm_width(counter, T, qkv, norm, sizes):
 
 
 @stage("norms")
+def norm_heads(counter, T, qkv, norm, sizes):
+    """Norm each head of queries and keys, with gains of its own."""
+    H, G, d = counter.heads
+    counter.note("norms of queries and keys", T * (H + G) * d * 2 * FLOAT, T * (H + G) * d * 4)
+
+
+@stage("norms")
 def scale_queries(counter, T, qkv, gains, sizes):
     """Multiply queries by the gains of each head of queries and keys."""
     size = sizes.num_attention_heads * sizes.head_dim

@@ -26,6 +26,13 @@ class WidthNorm(NamedTuple):
     keys: np.ndarray  # float32 [G d]
 
 
+class HeadsNorm(NamedTuple):
+    """Gains of a layer norm of each head of the queries, and of each of the keys."""
+
+    queries: np.ndarray  # float32 [H d]
+    keys: np.ndarray  # float32 [G d]
+
+
 class RotatedGains(NamedTuple):
     """Gains of each head of queries and keys behind the rotation."""
 

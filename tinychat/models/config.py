@@ -51,7 +51,7 @@ class ModelConfig:
     o_bias: bool
     mlp_bias: bool
     # RMS norm of queries and keys: of each "head", of the "width" of all heads, "rotated": of each head behind the
-    # rotation; None: they have none.
+    # rotation; or layer norms of the "heads", with gains for each; None: they have none.
     qk_norm: str | None
     rotary_dims: tuple[int, ...]  # by layer, the channels of each head that are rotated, the first ones
     sliding_windows: tuple[int, ...]  # by layer, the positions that a query sees, its own included; 0 is all of them

@@ -141,7 +141,7 @@ def decoder_norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
         if name not in heads:
             found.append(Norm(name, source, config.hidden_size, layers, bias=names.norm_bias))
         elif config.qk_norm is not None:
-            size = config.head_dim * (heads[name] if config.qk_norm == "width" else 1)
+            size = config.head_dim * (heads[name] if config.qk_norm in ("width", "heads") else 1)
             count, at = len(config.attention_layers), attention_at(config)
             if config.qk_norm == "rotated":
                 # A rotation keeps lengths: only the gains have to stand behind it.
