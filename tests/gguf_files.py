@@ -96,10 +96,12 @@ VARIANTS = [
         topk_group=1,
         linear_attn_config=families.BY_NAME["kimi-linear"].config["linear_attn_config"] | {"num_heads": 4},
     ),
-    # llama.cpp has the multipliers by the architecture.
+    # llama.cpp has the multipliers by the architecture, and values as wide as heads would be.
     like(
         "minicpm3",
-        v_head_dim=24,
+        num_attention_heads=6,
+        num_key_value_heads=6,
+        v_head_dim=16,
         scale_emb=12,
         scale_depth=1.4,
         dim_model_base=256,
@@ -225,7 +227,8 @@ def add_sizes(writer, architecture, raw, config):
         heads = config.num_key_value_heads, config.varied.wide_key_value_heads
         writer.add_head_count_kv([heads[layer in config.varied.wide] for layer in range(config.num_hidden_layers)])
     else:
-        writer.add_head_count_kv(config.num_key_value_heads)
+        own = raw["num_key_value_heads"] if architecture == "minicpm3" else config.num_key_value_heads
+        writer.add_head_count_kv(own)
     if config.varied:
         add_varied(writer, config)
     elif architecture == "minicpm3":

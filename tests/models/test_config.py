@@ -7,7 +7,7 @@ import pytest
 
 from tinychat.conversion.convert import expected_shapes
 from tinychat.errors import CheckpointError, UnsupportedModelError
-from tinychat.models.architectures import parse_config, read_config, supported_families
+from tinychat.models.architectures import norms, parse_config, read_config, supported_families
 from tinychat.models.rope import angle_set
 from tinychat.models.tensors import whole_and_part
 

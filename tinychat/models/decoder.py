@@ -85,7 +85,7 @@ def decoder_linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
     D, F, V, L = config.hidden_size, config.intermediate_size, config.vocab_size, config.num_hidden_layers
     queries = config.num_attention_heads * config.head_dim
     keys = config.num_key_value_heads * config.head_dim
-    qkv_rows = (queries, keys, keys) if len(names.qkv) == 3 else (queries + 2 * keys,)
+    qkv_rows: tuple[int, ...] = (queries, keys, keys) if len(names.qkv) == 3 else (queries + 2 * keys,)
     if config.gated_attention:
         qkv_rows = (2 * queries, keys, keys) if len(names.qkv) == 3 else (queries, queries, keys, keys)
     A, attention = len(config.attention_layers), attention_at(config)
