@@ -22,7 +22,7 @@ SHORT_ROWS, LONG_ROWS = [39], [120, 199]  # the positions whose logits the golde
 NEW_TOKENS = 16
 CONTEXT_SIZE = 256
 DELTA_NETS, TAPS = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid", "kimi_linear"), 4
-BIASED = ("glm4_moe", "dots1", "lfm2_moe", "minimax_m2", "deepseek_v3", "glm4_moe_lite", "ernie4_5_moe")
+BIASED = ("afmoe", "glm4_moe", "dots1", "lfm2_moe", "minimax_m2", "deepseek_v3", "glm4_moe_lite", "ernie4_5_moe")
 LATENTS = ("youtu", "minicpm3", "deepseek_v2", "deepseek_v3", "glm4_moe_lite")
 MAMBAS = ("granitemoehybrid", "bamba", "falcon_h1", "nemotron_h")
 GEMMAS = ("gemma4_text",)
@@ -47,6 +47,7 @@ def kind_of(variant):
     scores = (config.attention_softcap is None, config.logits_softcap is None, bool(config.alibi_slopes), config.sinks)
     experts = config.experts
     mixture = experts and (
+        "post_mlp_layernorm" in found and not config.varied,
         bool(experts.shared_intermediate_size),
         bool(config.dense_layers),
         experts.biased,
@@ -54,6 +55,7 @@ def kind_of(variant):
         bool(experts.latent_size),
     )
     flags += bool(config.normed_after), bool(config.mlp_alone)
+    flags += config.qk_norm == "rotated", config.qk_norm == "heads"
     varied = config.varied and (
         bool(config.varied.input_size),
         config.varied.sources != (*range(len(config.varied.sources)),),
@@ -230,7 +232,7 @@ def stored(variant, weights):
             for name, values in (weights | taps).items()
         }
         if variant.config["model_type"] in ("olmo_hybrid", "kimi_linear"):
-            found = _with_taps_apart(found, parse_config(variant.config, variant.name).delta_net)
+            found = with_taps_apart(found, parse_config(variant.config, variant.name).delta_net)
         if variant.config["model_type"] == "kimi_linear":
             axes = {name: v[None, None, :, None] for name, v in found.items() if name.endswith("A_log")}
             return with_heads_in_one(_with_plain_biases(found | axes))
@@ -243,6 +245,17 @@ def stored(variant, weights):
         }
     if variant.config["model_type"] == "nemotron_h":
         return with_whole_tensors(_with_plain_biases(weights))
+    if variant.config.get("qk_layernorm"):
+        return _with_heads_apart(weights)
+    if variant.config["model_type"] == "apertus":
+        numbers = {name: v for name, v in weights.items() if name.endswith(".alpha_p.weight")}
+        fixed = {"beta": 0.5, "eps": -1e-6}
+        beside = {
+            name.replace("alpha_p.weight", end): np.array(n, v.dtype)
+            for name, v in numbers.items()
+            for end, n in fixed.items()
+        }
+        return {name.removesuffix(".weight") if ".act_fn." in name else name: v for name, v in weights.items()} | beside
     if variant.config["model_type"] in MAMBAS:
         return with_whole_tensors(_with_stacks(weights))
     if variant.config["model_type"] in GRANITES:
@@ -278,13 +291,23 @@ def _with_plain_biases(weights):
     return {name.removesuffix(".weight") if name.endswith(ends) else name: v for name, v in weights.items()}
 
 
-def _with_taps_apart(weights, net):
+def with_taps_apart(weights, net):
     """Return weights with the taps of queries, keys and values in tensors of their own, as OLMo Hybrid has them."""
     found = {}
     for name, values in weights.items():
         *sources, last = name.removesuffix(".weight").split("+")
         cuts = np.split(values, np.cumsum([net.key_size, net.key_size])) if sources else [values]
         found |= {f"{source}.weight" if sources else name: cut for source, cut in zip([*sources, last], cuts)}
+    return found
+
+
+def _with_heads_apart(weights):
+    """Return weights with the gains of each head in a tensor of its own."""
+    found = {}
+    for name, values in weights.items():
+        sources = name.removesuffix(".weight").split("+")
+        cuts = np.split(values, len(sources)) if len(sources) > 1 else [values]
+        found |= {f"{source}.weight" if len(sources) > 1 else name: cut for source, cut in zip(sources, cuts)}
     return found
 
 

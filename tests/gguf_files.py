@@ -5,6 +5,7 @@ from dataclasses import replace
 import families
 import gguf
 import numpy as np
+from variants.common import longrope
 
 from tinychat.models.architectures import parse_config
 
@@ -33,8 +34,13 @@ ARCHITECTURES = {
     "qwen3_next": "qwen3next",
     **dict.fromkeys(("granitemoehybrid", "bamba"), "granitehybrid"),
     "falcon_h1": "falcon-h1",
+    "hunyuan_v1_dense": "hunyuan-dense",
+    "hunyuan_v1_moe": "hunyuan-moe",
+    "kimi_linear": "kimi-linear",
+    "cohere": "command-r",
 }
 MAMBAS = ("granitehybrid", "falcon-h1", "nemotron_h", "nemotron_h_moe")
+LATENTS = ("deepseek2", "kimi-linear")
 DELTA_NETS = ("qwen35", "qwen35moe", "qwen3next")
 # Whose queries and keys llama.cpp rotates in neighbouring pairs, and transformers in halves.
 GRANITES = ("granite", "granitemoe", "granitehybrid")
@@ -79,6 +85,7 @@ VARIANTS = [
     like("gpt-oss", swiglu_limit="none"),
     like("lfm2"),
     like("glm4-moe"),
+    *(like(name, attention_bias=False) for name in ("hunyuan", "hunyuan-moe")),
     # llama.cpp knows no window, no groups of experts and no groups of heads of it.
     like("dots1", num_key_value_heads=4, n_group=1, topk_group=1, sliding_window=None),
     like("ernie4.5-moe"),
@@ -90,6 +97,28 @@ VARIANTS = [
     like("deepseek-v2"),
     like("deepseek-v3", n_group=1, topk_group=1),
     like("glm4-moe-lite", mlp_layer_types="none"),
+    # Its states have as many heads as attention.
+    like(
+        "kimi-linear",
+        num_expert_group=1,
+        topk_group=1,
+        linear_attn_config=families.BY_NAME["kimi-linear"].config["linear_attn_config"] | {"num_heads": 4},
+    ),
+    # llama.cpp has the multipliers by the architecture, and values as wide as heads would be.
+    like(
+        "minicpm3",
+        num_attention_heads=6,
+        num_key_value_heads=6,
+        v_head_dim=16,
+        scale_emb=12,
+        scale_depth=1.4,
+        dim_model_base=256,
+        rope_scaling=longrope(6, original_max_position_embeddings=256),
+    ),
+    like("afmoe"),
+    like("apertus", rope_scaling=None),
+    like("cohere", attention_bias=False),
+    like("cohere2"),
     like("ernie4.5", use_bias=False),
     like("seed-oss"),
     # Heads of values are as wide as those of keys.
@@ -162,7 +191,7 @@ def write_variant(variant, path, kind_of=lambda name: "F32", pooling=None, **ten
     if architecture == "nemotron_h" and config.experts:
         architecture = "nemotron_h_moe"
     writer = gguf.GGUFWriter(path, architecture)
-    add_sizes(writer, raw, config)
+    add_sizes(writer, architecture, raw, config)
     add_particulars(writer, architecture, raw, config)
     tokens, kinds = byte_level_tokens(config.vocab_size)
     writer.add_tokenizer_model("gpt2")
@@ -183,6 +212,12 @@ def write_variant(variant, path, kind_of=lambda name: "F32", pooling=None, **ten
     if config.mamba:
         weights = of_mamba(raw, config.mamba, families.with_whole_tensors(weights))
     weights = converted(architecture, config, weights)
+    if architecture == "apertus":
+        for end in ("p", "n"):
+            listed = [weights.pop(name).item() for name in sorted(weights) if name.endswith(f"alpha_{end}.weight")]
+            getattr(writer, f"add_xielu_alpha_{end}")(listed)
+        writer.add_xielu_beta([0.5] * config.num_hidden_layers)
+        writer.add_xielu_eps([-1e-6] * config.num_hidden_layers)
     names = gguf_names(architecture, weights)
     for name, values in weights.items():
         kind = gguf.GGMLQuantizationType[kind_of(name)]
@@ -193,7 +228,7 @@ def write_variant(variant, path, kind_of=lambda name: "F32", pooling=None, **ten
     return path
 
 
-def add_sizes(writer, raw, config):
+def add_sizes(writer, architecture, raw, config):
     """Write what all architectures have."""
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
@@ -214,6 +249,9 @@ def add_sizes(writer, raw, config):
         layers = range(config.num_hidden_layers)
         writer.add_head_count_kv([0 if i in config.conv_layers else config.num_key_value_heads for i in layers])
         writer.add_shortconv_l_cache(config.conv_L_cache)
+    elif architecture == "kimi-linear":
+        layers = range(config.num_hidden_layers)
+        writer.add_head_count_kv([int(layer in config.attention_layers) for layer in layers])
     elif config.varied and config.varied.keys_as_values:
         heads = config.num_key_value_heads, config.varied.wide_key_value_heads
         writer.add_head_count_kv([heads[layer in config.varied.wide] for layer in range(config.num_hidden_layers)])
@@ -221,9 +259,12 @@ def add_sizes(writer, raw, config):
         layers = range(config.num_hidden_layers)
         writer.add_head_count_kv([config.num_key_value_heads * (i in config.attention_layers) for i in layers])
     else:
-        writer.add_head_count_kv(config.num_key_value_heads)
+        own = raw["num_key_value_heads"] if architecture == "minicpm3" else config.num_key_value_heads
+        writer.add_head_count_kv(own)
     if config.varied:
         add_varied(writer, config)
+    elif architecture == "minicpm3":
+        writer.add_key_length(config.latents.query_dim)
     elif config.head_dim * config.num_attention_heads != config.hidden_size or "head_dim" in raw:
         writer.add_key_length(config.head_dim)
         writer.add_value_length(config.value_dim)
@@ -270,6 +311,8 @@ def add_particulars(writer, architecture, raw, config):
         writer.add_embedding_scale(config.embedding_multiplier)
         writer.add_residual_scale(config.residual_multiplier)
         writer.add_logit_scale(1 / config.logits_multiplier)
+    if architecture in ("command-r", "cohere2"):
+        writer.add_logit_scale(config.logits_multiplier)
     if is_granite:
         writer.add_attention_scale(config.attention_scale)
     if any(config.sliding_windows) and architecture in ("olmo2", "exaone4"):
@@ -282,9 +325,11 @@ def add_particulars(writer, architecture, raw, config):
     if config.experts:
         writer.add_expert_count(config.experts.num_experts)
         writer.add_expert_used_count(config.experts.num_experts_per_tok)
-    if architecture in ("qwen2moe", "qwen3moe", "gpt-oss") or (architecture == "gemma4" and config.experts):
+    if architecture in ("qwen2moe", "qwen3moe", "gpt-oss", "hunyuan-moe") or (
+        architecture == "gemma4" and config.experts
+    ):
         writer.add_expert_feed_forward_length(config.experts.intermediate_size)
-    if architecture in ("glm4moe", "dots1", "lfm2moe"):
+    if architecture in ("glm4moe", "dots1", "lfm2moe", "afmoe"):
         writer.add_expert_feed_forward_length(config.experts.intermediate_size)
         writer.add_leading_dense_block_count(config.experts.layers[0])
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
@@ -295,6 +340,8 @@ def add_particulars(writer, architecture, raw, config):
         writer.add_expert_shared_count(raw["moe_num_shared_experts"])
         writer.add_leading_dense_block_count(config.experts.layers[0])
         writer.add_interleave_moe_layer_step(1)
+    if architecture == "afmoe":
+        writer.add_expert_shared_count(raw["num_shared_experts"])
     if architecture in ("glm4moe", "dots1"):
         writer.add_expert_shared_count(raw["n_shared_experts"])
     if architecture in DELTA_NETS:
@@ -326,13 +373,14 @@ def add_particulars(writer, architecture, raw, config):
         writer.add_expert_weights_norm(config.experts.norm_topk_prob)
         if config.experts.latent_size:
             writer.add_moe_latent_size(config.experts.latent_size)
-    with_shared = ("qwen2moe", "qwen35moe", "qwen3next", "granitemoe", "ernie4_5-moe", "nemotron_h_moe")
+    with_shared = ("qwen2moe", "qwen35moe", "qwen3next", "granitemoe", "ernie4_5-moe", "hunyuan-moe", "nemotron_h_moe")
     if architecture in with_shared or (architecture == "granitehybrid" and config.experts):
         writer.add_expert_shared_feed_forward_length(config.experts.shared_intermediate_size)
-    if architecture == "deepseek2":
+    if config.latents:
+        writer.add_q_lora_rank(config.latents.q_lora_rank)
+        writer.add_kv_lora_rank(config.latents.kv_lora_rank)
+    if architecture in LATENTS:
         sizes = config.latents
-        writer.add_q_lora_rank(sizes.q_lora_rank)
-        writer.add_kv_lora_rank(sizes.kv_lora_rank)
         writer.add_key_length_mla(sizes.query_dim)
         writer.add_value_length_mla(sizes.v_head_dim)
         writer.add_leading_dense_block_count(config.experts.layers[0] if config.experts else config.num_hidden_layers)
@@ -341,13 +389,17 @@ def add_particulars(writer, architecture, raw, config):
     if architecture == "deepseek2" and not config.experts:
         writer.add_expert_feed_forward_length(config.intermediate_size)
         writer.add_expert_shared_count(0)
-    if architecture == "deepseek2" and config.experts:
+    if architecture in LATENTS and config.experts:
         sigmoid = gguf.ExpertGatingFuncType.SIGMOID if config.experts.sigmoid else gguf.ExpertGatingFuncType.SOFTMAX
         writer.add_expert_gating_func(sigmoid)
         writer.add_expert_feed_forward_length(config.experts.intermediate_size)
-        writer.add_expert_shared_count(raw["n_shared_experts"])
+        writer.add_expert_shared_count(config.experts.shared_intermediate_size // config.experts.intermediate_size)
         writer.add_expert_weights_scale(config.experts.scale)
         writer.add_expert_weights_norm(config.experts.norm_topk_prob)
+    if architecture == "kimi-linear":
+        writer.add_rope_dimension_count(config.latents.qk_rope_head_dim)
+        writer.add_kda_head_dim(config.delta_net.key_dim)
+        writer.add_ssm_conv_kernel(config.delta_net.taps)
     if architecture == "mpt":
         writer.add_max_alibi_bias(8.0)
 
@@ -359,7 +411,8 @@ def add_rope(writer, raw):
     if kind == "longrope":
         for which in ("short", "long"):
             writer.add_tensor(f"rope_factors_{which}.weight", np.array(scaling[f"{which}_factor"], np.float32))
-        writer.add_rope_scaling_orig_ctx_len(raw["original_max_position_embeddings"])
+        length = "original_max_position_embeddings"
+        writer.add_rope_scaling_orig_ctx_len(raw.get(length) or scaling[length])
         if "attention_factor" in scaling:
             writer.add_rope_scaling_attn_factors(scaling["attention_factor"])
     if kind in ("linear", "yarn"):
@@ -373,6 +426,11 @@ def converted(architecture, config, weights):
     """Return the tensors as llama.cpp's converter changes them, float32, still by their names in the checkpoint."""
     H, G, d = config.num_attention_heads, config.num_key_value_heads, config.head_dim
     found = {}
+    if architecture == "minicpm3":
+        weights = families.with_heads_in_one(weights)
+    if architecture == "kimi-linear":
+        rows = {name: v.reshape(-1, config.delta_net.taps) for name, v in weights.items() if "conv1d." in name}
+        weights = families.with_taps_apart(weights | rows, config.delta_net)
     for name, values in weights.items():
         values, layer = values.astype(np.float32), name.partition("layers.")[2].partition(".")[0]
         if architecture in ("gemma", "gemma2", "gemma3") and name.endswith("norm.weight"):
@@ -381,12 +439,15 @@ def converted(architecture, config, weights):
             values = np.ascontiguousarray(values.T)
         if architecture in DELTA_NETS:
             name, values = of_delta_net(name, values, config.delta_net, architecture != "qwen3next")
+        if architecture == "kimi-linear":
+            name, values = of_channel_delta(name, values, config.delta_net)
         for ours, theirs in (("router.scale", "ffn_gate_inp"), ("router.per_expert_scale", "ffn_down_exps")):
             name = f"blk.{layer}.{theirs}.scale" if name.endswith(f".{ours}.weight") else name
         for gate in ("gate", "moe_statics"):
             name = name.replace(f"{gate}.e_score_correction_bias.weight", f"{gate}.e_score_correction.bias")
-        if architecture == "lfm2moe":
+        if architecture in ("lfm2moe", "afmoe"):
             name = name.replace("expert_bias.weight", "expert_bias.bias")
+        if architecture == "lfm2moe":
             if ".experts." in name:
                 for theirs, ours in (("w1", "gate_proj"), ("w2", "down_proj"), ("w3", "up_proj")):
                     name = name.replace(f".{theirs}.", f".{ours}.").replace("feed_forward", "mlp")
@@ -509,6 +570,15 @@ def of_delta_net(name, values, net, stands_apart):
     if kind.startswith("out_proj."):
         values = np.ascontiguousarray(tiled(values.T, net.value_dim).T)
     return name, values
+
+
+def of_channel_delta(name, values, net):
+    """Return the name and values of a tensor: decays, and taps with axes of length 1."""
+    if name.endswith("A_log.weight"):
+        return name.removesuffix(".weight"), -np.exp(values)[None, None, :, None]
+    if "_conv1d." in name:
+        return name, values.reshape(1, -1, 1, net.taps)
+    return name.replace("dt_bias.weight", "dt_proj.bias"), values
 
 
 def stacked(weights):

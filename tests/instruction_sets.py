@@ -29,12 +29,26 @@ from kernels import (
 from kernels.cache_inputs import KVS, fill_cache
 from kernels.kernel_inputs import decode_floats, on_threads, random_weight
 
+from tinychat.engine.arguments import ModelDims
 from tinychat.kernels.embedding import embed
 from tinychat.kernels.experts import choose_experts, choose_scored
 from tinychat.kernels.inputs import quantize_gated, quantize_normed
+from tinychat.kernels.norms import norm_heads, scale_queries
 from tinychat.kernels.scores import cap_rows
 from tinychat.kernels.setup import ISA
-from tinychat.kernels.variants import BiasedRouter, Gelu, GeluTanh, LayerNorm, RmsNorm, SigmoidRouter, Silu, SoftCap
+from tinychat.kernels.variants import (
+    BiasedRouter,
+    Gelu,
+    GeluTanh,
+    HeadsNorm,
+    LayerNorm,
+    RmsNorm,
+    RotatedGains,
+    SigmoidRouter,
+    Silu,
+    SoftCap,
+    Xielu,
+)
 from tinychat.kernels.weights import SplitWeight
 
 SEED = 11
@@ -56,7 +70,7 @@ def unquantized():
         for norm in (RmsNorm(gain), LayerNorm(gain, bias)):
             x = written(quantize_normed, T, K, hidden, norm, test_inputs.dims_of(size))
             yield f"{norm.__class__.__name__}, {T} tokens", test_linear.apply(weight, x, T, N)
-        for activation in (Silu(), Gelu(), GeluTanh()):
+        for activation in (Silu(), Gelu(), GeluTanh(), Xielu(*np.array([[0.8], [1.3]], np.float32))):
             x = written(quantize_gated, T, K, gate_up, activation, size)
             # How many tokens stand together hangs on the instruction set.
             yield f"{activation.__class__.__name__}, {T} tokens", decode_floats(x, T, K)
@@ -139,6 +153,19 @@ def of_layers():
         yield f"{T} inputs of layers, {method}", inputs
 
 
+def normed_heads():
+    """Yield name and result of what norms each head of queries and keys."""
+    rng = np.random.default_rng(SEED)
+    for T, H, G, d in ((1, 9, 3, 24), (17, 4, 2, 40)):
+        qkv = rng.standard_normal((T, (H + 2 * G) * d + 16)).astype(np.float32)
+        gains = rng.uniform(-2, 2, (H + G) * d).astype(np.float32)
+        kinds = HeadsNorm(gains[: H * d], gains[H * d :]), RotatedGains(gains[:d], gains[d : 2 * d])
+        for stage, kind in zip((norm_heads, scale_queries), kinds):
+            out = qkv.copy()
+            on_threads(stage, 1, T, out, kind, ModelDims(0, H, d, 0, 0, np.float32(1e-6)))
+            yield f"{kind.__class__.__name__}, {T} tokens", out
+
+
 def scanned(kind):
     """Return the results of a kind of layer with a state, and the state behind them."""
     inputs = kind(np.random.default_rng(SEED), 80, 64)
@@ -172,7 +199,7 @@ def results(folders):
     found = of_generic() | {folder.name: engines.fresh_logits(folder) for folder in folders}
     found |= {f"f32: {name}": array for name, array in unquantized()}
     found |= {f"experts: {name}": array for name, array in routed()} | {"short convolution": convolved()}
-    found |= dict(of_layers())
+    found |= dict(of_layers()) | dict(normed_heads())
     found |= {f"latents: {name}": array for name, array in of_latents()}
     kinds = test_recurrence.Inputs, test_recurrence.ChannelInputs, test_recurrence.MambaInputs
     found |= {f"states: {kind.__name__}": scanned(kind) for kind in kinds}

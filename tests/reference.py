@@ -416,12 +416,18 @@ class Weights:
         bias = self.stacked(part, piece, "bias") if part.bias else None
         return linear(x, self.stacked(part, piece, "weight"), bias)
 
+    def gains(self, name, layer):
+        """Return the gains of a layer's norm as the checkpoint has them."""
+        return np.asarray(self.tensors[f"{self.norms[name].source.format(layer)}.weight"], np.float64)
+
     def norm(self, name, layer, x):
         """Return what a norm makes of the last axis; `x` where there is no such norm."""
         if name not in self.norms or not self.norms[name].is_in(layer):
             return np.asarray(x, np.float64)
         norm, eps = self.norms[name], self.config.rms_norm_eps
         source = norm.source.format(layer)
+        if not source:
+            return rms_norm(x, 1.0, eps)
         gain = norm.scale * (norm.offset + np.asarray(self.tensors[f"{source}.weight"], np.float64))
         if not self.config.layer_norm:
             return rms_norm(x, gain, eps)
@@ -647,11 +653,18 @@ def _attention_block(config, parts, layer, x):
     if config.qk_norm == "width":
         q, k = parts.norm("q_norm", layer, q), parts.norm("k_norm", layer, k)
     q, k, v = q.reshape(len(x), H, d), k.reshape(len(x), G, d), v.reshape(len(x), G, d)
+    if config.qk_norm == "heads":
+        q, k = (
+            layer_norm(a, parts.gains(name, layer).reshape(a.shape[1:]), 0.0, config.rms_norm_eps)
+            for a, name in ((q, "q_norm"), (k, "k_norm"))
+        )
     if config.qk_norm == "head":
         q, k = parts.norm("q_norm", layer, q), parts.norm("k_norm", layer, k)
     if config.rotary_dims[layer]:
         angles, factor = layer_angles(config, layer, len(x))
         q, k = (rope(a, angles, factor) for a in (q, k))
+    if config.qk_norm == "rotated":
+        q, k = parts.norm("q_gains", layer, q), parts.norm("k_gains", layer, k)
     if config.temperature_beta:
         steps = np.floor(np.arange(len(x)) / config.temperature_length)
         q = q * (1 + config.temperature_beta * np.log(1 + steps))[:, None, None]
@@ -786,7 +799,7 @@ def _mlp_block(config, parts, layer, before):
     if config.varied and config.experts:
         return _mixed_block(config, parts, layer, before)
     if config.experts and layer in config.experts.layers:
-        return _mixture(config, parts, layer, x)
+        return parts.norm("post_mlp_layernorm", layer, _mixture(config, parts, layer, x))
     inner = _inner(config, parts, kind, layer, x)
     return parts.norm("post_mlp_layernorm", layer, parts.apply(f"{kind}down_proj", layer, inner))
 
@@ -794,7 +807,17 @@ def _mlp_block(config, parts, layer, before):
 def _inner(config, parts, kind, layer, x, expert=0):
     if config.gated:
         return _gated(config, parts.apply(f"{kind}gate_up_proj", layer, x, expert))
-    return ACTIVATIONS[config.hidden_act](parts.apply(f"{kind}up_proj", layer, x, expert))
+    inner = parts.apply(f"{kind}up_proj", layer, x, expert)
+    if config.hidden_act == "xielu":
+        alphas = [float(parts.tensors[f"model.layers.{layer}.mlp.act_fn.alpha_{end}.weight"][0]) for end in "pn"]
+        return xielu(inner, np.log1p(np.exp(alphas[0])), 0.5 + np.log1p(np.exp(alphas[1])))
+    return ACTIVATIONS[config.hidden_act](inner)
+
+
+def xielu(x, positive, negative):
+    """Return ``p * x**2 + x / 2`` above 0, and ``n * (exp(x) - 1 - x) + x / 2`` below."""
+    x = np.asarray(x, np.float64)
+    return np.where(x > 0, positive * x * x, negative * (np.expm1(np.minimum(x, 0)) - x)) + x / 2
 
 
 def clamped_swiglu(gate, up, alpha, limit):

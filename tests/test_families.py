@@ -16,7 +16,8 @@ from tinychat.generate.sequence import logits_of_all
 # whose parts are in these, run where transformers is. Normed before and after, capped; the same, and queries; normed
 # after only, all heads together; layer norms, side by side, with gates and without; learned positions; slopes; experts,
 # one of them shared; short convolutions; states; layers of one part each; latents; states and latents. Gemma 4 has
-# heads and MLPs of two sizes, and keys of other layers.
+# heads and MLPs of two sizes, and keys of other layers; Hunyuan norms queries and keys behind the rotation; Apertus has
+# numbers in its activations; AFMoE gates of attention, and norms behind experts.
 KINDS = (
     "llama3",
     "gemma2",
@@ -36,6 +37,9 @@ KINDS = (
     "deepseek-v2",
     "deepseek-v3",
     "kimi-linear",
+    "hunyuan",
+    "apertus",
+    "afmoe",
 )
 # What writes codes for a linear runs for each norm and activation in kernels/test_inputs.py, experts of codes in
 # kernels/test_experts.py, and what does not know how weights are quantized in f32 for every family. These put them

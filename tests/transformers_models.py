@@ -25,7 +25,7 @@ def build(variant):
         return _read(variant)
     weights = families.make_weights(variant)
     renamed = (*families.DELTA_NETS, *families.MAMBAS, *families.GEMMAS, *families.LATENTS)
-    if variant.config["model_type"] in ("lfm2", *renamed):
+    if variant.config["model_type"] in ("lfm2", "apertus", "stablelm", *renamed):
         weights = families.stored(variant, weights)
     state = {name: torch.from_numpy(w.astype(np.float32)) for name, w in weights.items()}
     if variant.config["model_type"] in remote_models.MODELS:

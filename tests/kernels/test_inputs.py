@@ -19,7 +19,7 @@ from tinychat.engine.arguments import ModelDims
 from tinychat.engine.parameters import ACTIVATIONS
 from tinychat.kernels.dot import DOT_ZERO
 from tinychat.kernels.inputs import quantize_activated, quantize_gated, quantize_normed, quantize_plain
-from tinychat.kernels.variants import ClampedSwiglu, GeluTanh, LayerNorm, NoNorm, RmsNorm, Silu
+from tinychat.kernels.variants import ClampedSwiglu, GeluTanh, LayerNorm, NoNorm, RmsNorm, Silu, Xielu
 
 LENGTHS = (1, 2, 3, 17, 200)
 # (size, padded size, group size): 172 is padded to a group, to a line of floats for f32.
@@ -127,6 +127,15 @@ def test_swiglu_survives_extreme_gates(method):
     assert_within(decode_floats(x, 1, 16), expected, 100 * EPS * np.abs(expected) + np.abs(gate) * 2.0**-127)
 
 
+def test_numbers_of_xielu():
+    up = np.array([-1e30, -200, -88, -5, -1, -0.5, -1e-3, -1e-30, 0, 1e-30, 1e-3, 0.5, 1, 5, 88, 200], np.float32)
+    rows, numbers = np.concatenate([up, np.zeros(16, np.float32)])[None], np.array([[0.8], [1.3]], np.float32)
+    x = write(quantize_activated, "f32", 1, 16, 32, rows, Xielu(*numbers), dims_of(16))
+    expected = reference.xielu(up[None], *numbers[:, 0])
+    # Near 0 a power of almost 1 is rounded.
+    assert_within(decode_floats(x, 1, 16), expected, 8 * EPS * (np.abs(expected) + 1) + 8 * EPS * np.abs(up))
+
+
 @quantized
 def test_values_on_the_scale_keep_their_codes(method, rng):
     codes = rng.integers(-127, 128, (3, 64))
@@ -193,6 +202,7 @@ def test_threads_share_tokens_and_groups(method, T, rng):
         ("int4", quantize_gated, Silu()),
         ("int4", quantize_gated, GeluTanh()),
         ("int4", quantize_gated, ClampedSwiglu(np.float32(1.702), np.float32(7))),
+        ("int4", quantize_activated, Xielu(*np.array([[0.8], [1.3]], np.float32))),
         *[("int4", quantize_activated, activation) for activation in ACTIVATIONS.values()],
     ],
     ids=lambda value: value if isinstance(value, str) else getattr(value, "__name__", type(value).__name__),

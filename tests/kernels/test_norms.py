@@ -8,8 +8,8 @@ from kernels.test_inputs import NORM_EPS, dims_of, padded_rows, write
 
 from tinychat.engine.arguments import ModelDims
 from tinychat.kernels.inputs import quantize_normed
-from tinychat.kernels.norms import add_normed, norm_width
-from tinychat.kernels.variants import LayerNorm, NoNorm, RmsNorm, WidthNorm
+from tinychat.kernels.norms import add_normed, norm_heads, norm_width, scale_queries
+from tinychat.kernels.variants import HeadsNorm, LayerNorm, NoNorm, RmsNorm, RotatedGains, WidthNorm
 
 WIDTHS = [(1, 16), (40, 48), (173, 192), (192, 192)]
 
@@ -75,3 +75,37 @@ def test_all_heads_of_queries_and_keys_together(H, G, d, T, rng):
     parts = [reference.rms_norm(queries, q, float(NORM_EPS)), reference.rms_norm(keys, k, float(NORM_EPS)), others]
     expected = np.concatenate(parts, axis=1)
     assert_within(out, expected, (H * d / 32 + 8) * EPS * np.abs(expected))
+
+
+@tokens
+@pytest.mark.parametrize(("H", "G", "d"), [(4, 2, 24), (3, 3, 10), (4, 1, 40)])
+def test_each_head_of_queries_and_keys_with_gains_of_its_own(H, G, d, T, rng):
+    qkv = rng.standard_normal((T, (H + 2 * G) * d + 16)).astype(np.float32) + 1
+    gains = rng.uniform(0.5, 1.5, (H + G) * d).astype(np.float32)
+    results = []
+    for threads in (1, 2, 5):
+        out = qkv.copy()
+        norm = HeadsNorm(gains[: H * d], gains[H * d :])
+        on_threads(norm_heads, threads, T, out, norm, ModelDims(0, H, d, 0, 0, NORM_EPS))
+        results.append(out.tobytes())
+    assert len(set(results)) == 1
+    heads, others = np.split(qkv, [(H + G) * d], axis=1)
+    normed = reference.layer_norm(heads.reshape(T, H + G, d), gains.reshape(H + G, d), 0, float(NORM_EPS))
+    expected = np.concatenate([normed.reshape(T, -1), others], axis=1)
+    assert_within(out, expected, (d / 32 + 8) * EPS * (np.abs(expected) + 4))
+
+
+@tokens
+@pytest.mark.parametrize(("H", "d"), [(4, 24), (3, 10), (2, 40)])
+def test_gains_of_queries_and_keys_behind_the_rotation(H, d, T, rng):
+    qkv = rng.standard_normal((T, (H + 2) * d + 16)).astype(np.float32)
+    q, k = rng.uniform(0.5, 1.5, (2, d)).astype(np.float32)
+    results = []
+    for threads in (1, 2, 5):
+        out = qkv.copy()
+        on_threads(scale_queries, threads, T, out, RotatedGains(q, k), ModelDims(0, H, d, 0, 0, NORM_EPS))
+        results.append(out.tobytes())
+    assert len(set(results)) == 1
+    expected = qkv.astype(np.float64)
+    expected[:, : H * d] *= np.tile(q.astype(np.float64) * k, H)
+    assert_within(out, expected, 2 * EPS * np.abs(expected))

@@ -7,7 +7,7 @@ import pytest
 
 from tinychat.conversion.convert import expected_shapes
 from tinychat.errors import CheckpointError, UnsupportedModelError
-from tinychat.models.architectures import parse_config, read_config, supported_families
+from tinychat.models.architectures import norms, parse_config, read_config, supported_families
 from tinychat.models.rope import angle_set
 from tinychat.models.tensors import whole_and_part
 
@@ -72,7 +72,15 @@ NEEDED = {
 }
 # Attention in one of two layers, where a family has it in some.
 SOME_ATTENTION = {"full_attention_interval": 2}
-WITHOUT_ENDING = ".layer_scalar.weight", ".A_log.weight", ".dt_bias.weight", "mamba.D.weight", ".conv1d.bias.weight"
+WITHOUT_ENDING = (
+    ".alpha_p.weight",
+    ".alpha_n.weight",
+    ".layer_scalar.weight",
+    ".A_log.weight",
+    ".dt_bias.weight",
+    "mamba.D.weight",
+    ".conv1d.bias.weight",
+)
 
 
 def raw_config(architecture="LlamaForCausalLM", **changes):
@@ -107,7 +115,8 @@ def test_biases_and_norms_of_each_family():
     found = {
         name: (c.qkv_bias, c.o_bias, c.mlp_bias, c.qk_norm)
         for name in FAMILIES
-        for c in [parse(name, attention_bias=True, mlp_bias=True, **changes)]
+        # Gates of attention have none.
+        for c in [parse(name, attention_bias=name != "AfmoeForCausalLM", mlp_bias=True, **changes)]
     }
     assert found == {
         "BaichuanForCausalLM": (False, False, False, None),
@@ -164,6 +173,14 @@ def test_biases_and_norms_of_each_family():
         "DeepseekV3ForCausalLM": (True, True, False, None),
         "Glm4MoeLiteForCausalLM": (True, True, False, None),
         "Glm4MoeForCausalLM": (True, False, False, None),
+        "NanoChatForCausalLM": (True, True, False, "head"),
+        "CohereForCausalLM": (True, True, False, None),
+        "Cohere2ForCausalLM": (True, True, False, None),
+        "AfmoeForCausalLM": (False, False, False, "head"),
+        "FlexOlmoForCausalLM": (True, True, False, "width"),
+        "ApertusForCausalLM": (True, True, False, "head"),
+        "HunYuanDenseV1ForCausalLM": (True, True, False, "rotated"),
+        "HunYuanMoEV1ForCausalLM": (True, True, False, "rotated"),
         "Dots1ForCausalLM": (True, True, False, "head"),
         "Lfm2MoeForCausalLM": (False, False, False, "head"),
         "MiniMaxM2ForCausalLM": (False, False, False, "width"),
@@ -288,7 +305,8 @@ def test_exaone_rotates_where_it_has_a_window_if_it_has_any():
     ("architecture", "changes", "match"),
     [
         ("Gemma3ForCausalLM", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
-        ("StableLmForCausalLM", {"qk_layernorm": True}, "qk_layernorm"),
+        ("CohereForCausalLM", {"use_qk_norm": True}, "use_qk_norm"),
+        ("ApertusForCausalLM", {"hidden_act": "silu"}, "hidden_act"),
         ("PhiForCausalLM", {"tie_word_embeddings": True}, "tie_word_embeddings"),
         ("Gemma2ForCausalLM", {"hidden_activation": "xielu"}, "hidden_activation"),
         ("GraniteForCausalLM", {"logits_scaling": 0}, "logits_scaling"),
@@ -355,6 +373,44 @@ def test_layers_of_dots1():
     config = parse("Dots1ForCausalLM", max_window_layers=2, sliding_window=7, first_k_dense_replace=1)
     assert (config.sliding_windows, config.experts.layers, config.experts.norm_topk_prob) == ((0, 0, 7), (1, 2), False)
     assert parse("Dots1ForCausalLM", max_window_layers=0, sliding_window=None).sliding_windows == (0,) * 3
+
+
+def test_layers_of_cohere2():
+    config = parse("Cohere2ForCausalLM", num_hidden_layers=4, sliding_window=7)
+    assert config.sliding_windows == (7, 7, 7, 0)
+    assert [bool(dim) for dim in config.rotary_dims] == [True, True, True, False]
+    with pytest.raises(CheckpointError, match="layers that have it"):
+        parse("Cohere2ForCausalLM", layer_types=["full_attention"] * 3)
+
+
+def test_layers_of_afmoe():
+    config = parse("AfmoeForCausalLM", num_hidden_layers=4, sliding_window=7, num_dense_layers=2, mup_enabled=True)
+    assert (config.sliding_windows, config.experts.layers) == ((7, 7, 7, 0), (2, 3))
+    assert [bool(dim) for dim in config.rotary_dims] == [True, True, True, False]
+    assert config.embedding_multiplier == config.hidden_size**0.5
+
+
+def test_norms_of_stablelm():
+    config = parse("StableLmForCausalLM", qk_layernorm=True)
+    sizes = {norm.name: norm.size for norm in norms(config)}
+    assert (config.qk_norm, sizes["q_norm"], sizes["k_norm"]) == ("heads", 64, 32)
+
+
+def test_base_of_hunyuan():
+    scaling = {"type": "dynamic", "alpha": 50.0, "factor": 1.0}
+    config = parse("HunYuanDenseV1ForCausalLM", head_dim=16, rope_scaling=scaling)
+    assert config.rope_theta == pytest.approx(1e4 * 50 ** (16 / 14))
+    assert config.rope_scaling is None
+    assert (
+        parse("HunYuanDenseV1ForCausalLM", rope_scaling=scaling | {"alpha": None}).rope_scaling.rope_type == "dynamic"
+    )
+
+
+def test_numbers_of_layers_of_hunyuan():
+    config = parse("HunYuanMoEV1ForCausalLM", num_experts=4, moe_topk=[2, 2, 2], moe_intermediate_size=[8, 8, 8])
+    assert (config.experts.num_experts_per_tok, config.experts.intermediate_size) == (2, 8)
+    with pytest.raises(CheckpointError, match="moe_topk"):
+        parse("HunYuanMoEV1ForCausalLM", num_experts=4, moe_topk=[2, 1, 2])
 
 
 def test_layers_of_lfm2():

@@ -1,7 +1,7 @@
 """Variants of the families whose MLPs are mixtures of experts."""
 
 from variants.common import COMMON, DELTA_NET, YARN, Variant
-from variants.rms_norm import GEMMA4, GRANITE_HYBRID
+from variants.rms_norm import GEMMA4, GRANITE_HYBRID, HUNYUAN
 
 MIXTRAL = COMMON | {
     "architectures": ["MixtralForCausalLM"],
@@ -195,6 +195,32 @@ NEMOTRON_H = {
     "routed_scaling_factor": 2.5,
 }
 
+HUNYUAN_MOE = HUNYUAN | {
+    "architectures": ["HunYuanMoEV1ForCausalLM"],
+    "model_type": "hunyuan_v1_moe",
+    "intermediate_size": 52,
+    "num_experts": 7,
+    "moe_topk": 3,
+}
+
+AFMOE = COMMON | {
+    "architectures": ["AfmoeForCausalLM"],
+    "model_type": "afmoe",
+    "num_hidden_layers": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "sliding_window": 24,
+    "num_dense_layers": 1,
+    "moe_intermediate_size": 52,
+    "num_experts": 12,
+    "num_experts_per_tok": 3,
+    "num_shared_experts": 2,
+    "route_scale": 1.7,
+    "mup_enabled": True,
+    "pad_token_id": 0,
+}
+FLEX_OLMO = OLMOE | {"architectures": ["FlexOlmoForCausalLM"], "model_type": "flex_olmo", "pad_token_id": 0}
+
 VARIANTS = [
     Variant("mixtral", MIXTRAL | {"sliding_window": 27}, "bfloat16", "safetensors-sharded"),
     Variant("qwen2-moe", QWEN2_MOE | {"use_sliding_window": True, "sliding_window": 22}, "bfloat16"),
@@ -237,4 +263,8 @@ VARIANTS = [
         "bfloat16",
         "safetensors-sharded",
     ),
+    Variant("hunyuan-moe", HUNYUAN_MOE | {"tie_word_embeddings": True, "attention_bias": True}, "bfloat16"),
+    # Experts in layers that norm what they give.
+    Variant("afmoe", AFMOE, "bfloat16"),
+    Variant("flex-olmo", FLEX_OLMO | {"norm_topk_prob": True}, "bfloat16"),
 ]

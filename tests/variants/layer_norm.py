@@ -95,9 +95,24 @@ FALCON = COMMON | {
 }
 FALCON_NEW = FALCON | {"new_decoder_architecture": True, "num_kv_heads": 2, "bias": True, "ffn_hidden_size": 172}
 
+COHERE = COMMON | {
+    "architectures": ["CohereForCausalLM"],
+    "model_type": "cohere",
+    "num_key_value_heads": 2,
+    "logit_scale": 0.5,
+    "pad_token_id": 0,
+}
+COHERE2 = COHERE | {
+    "architectures": ["Cohere2ForCausalLM"],
+    "model_type": "cohere2",
+    "num_hidden_layers": 4,
+    "sliding_window": 24,
+}
+
 VARIANTS = [
     Variant("stablelm", STABLELM | {"use_qkv_bias": True, "partial_rotary_factor": 0.5}, "float16"),
     Variant("stablelm-parallel", STABLELM | {"use_parallel_residual": True, "partial_rotary_factor": 0.5}),
+    Variant("stablelm-heads", STABLELM | {"qk_layernorm": True, "use_parallel_residual": True}, "bfloat16"),
     Variant("starcoder2", STARCODER2, "bfloat16"),
     Variant("phi", PHI, "float16"),
     Variant("gpt-neox", GPT_NEOX, "float16"),
@@ -113,4 +128,6 @@ VARIANTS = [
     Variant("falcon-7b", FALCON, "bfloat16"),
     Variant("falcon-40b", FALCON_NEW | {"tie_word_embeddings": False}, "bfloat16"),
     Variant("falcon-11b", FALCON_NEW | {"num_ln_in_parallel_attn": 1}),
+    Variant("cohere", COHERE | {"attention_bias": True}, "bfloat16"),
+    Variant("cohere2", COHERE2, "bfloat16"),
 ]

@@ -1,6 +1,6 @@
 """Variants of the families with RMS norms that go further from Llama."""
 
-from variants.common import COMMON, DELTA_NET, MAMBA, YARN, Variant
+from variants.common import COMMON, DELTA_NET, LLAMA3_ROPE, MAMBA, YARN, Variant
 from variants.llama import LLAMA
 
 GEMMA = COMMON | {
@@ -187,6 +187,32 @@ FALCON_H1 = (
     }
 )
 
+HUNYUAN = COMMON | {
+    "architectures": ["HunYuanDenseV1ForCausalLM"],
+    "model_type": "hunyuan_v1_dense",
+    "num_key_value_heads": 2,
+    "head_dim": 40,
+    "pad_token_id": 0,
+    "rope_scaling": {"type": "dynamic", "alpha": 50.0, "factor": 1.0},
+}
+
+NANOCHAT = COMMON | {
+    "architectures": ["NanoChatForCausalLM"],
+    "model_type": "nanochat",
+    "num_key_value_heads": 2,
+    "hidden_act": "relu2",
+    "pad_token_id": 0,
+}
+
+APERTUS = COMMON | {
+    "architectures": ["ApertusForCausalLM"],
+    "model_type": "apertus",
+    "num_key_value_heads": 2,
+    "hidden_act": "xielu",
+    "pad_token_id": 0,
+    "rope_scaling": LLAMA3_ROPE,
+}
+
 VARIANTS = [
     Variant("gemma", GEMMA, "bfloat16"),
     # Scores beyond the cap, and layers with and without a window.
@@ -264,4 +290,8 @@ VARIANTS = [
         {key: value for key, value in FALCON_H1.items() if key[-11:] != "multipliers"}
         | {"mamba_rms_norm": True, "mamba_norm_before_gate": False},
     ),
+    # Norms of queries and keys behind the rotation, whose base is stretched.
+    Variant("nanochat", NANOCHAT | {"final_logit_softcapping": 3.0}, "bfloat16"),
+    Variant("hunyuan", HUNYUAN, "bfloat16"),
+    Variant("apertus", APERTUS),
 ]

@@ -25,7 +25,10 @@ SHORTEST = 1e-12
 
 
 class AdjustedTensor(Tensor):
-    """A tensor as ``scale * (offset + tensor[order])``; `unit_rows` are divided by their lengths, or rows cut."""
+    """A tensor as ``scale * (offset + tensor[order])``; `unit_rows` are divided by their lengths, or rows cut.
+
+    softplus : ``log(1 + exp(v))`` stands for each number of the tensor.
+    """
 
     def __init__(
         self,
@@ -38,9 +41,11 @@ class AdjustedTensor(Tensor):
         unit_rows: bool = False,
         flattened: bool = False,
         cut: int = 1,
+        softplus: bool = False,
     ) -> None:
         self.path, self._tensor = tensor.path, tensor
         self._order, self._offset, self._scale = order, offset, scale
+        self._softplus = softplus
         self._transposed, self._unit_rows, self._flattened, self._cut = transposed, unit_rows, flattened, cut
 
     @property
@@ -56,6 +61,8 @@ class AdjustedTensor(Tensor):
     def read(self, start: int, stop: int) -> FloatArray:
         """Return rows ``start..stop-1``; float32 where they are computed."""
         rows = self._rows(start, stop)
+        if self._softplus:
+            rows = np.logaddexp(np.float32(0), rows.astype(np.float32))
         if self._unit_rows:
             wide = rows.astype(np.float32)
             lengths = np.sqrt(np.square(wide, dtype=np.float64).sum(axis=1, keepdims=True))
@@ -118,6 +125,8 @@ def adjusted(tensors: Tensors, config: ModelConfig, done: Collection[str] = ()) 
 
     def find(name: str) -> Tensor | None:
         """Return a tensor under whichever name it has."""
+        if name in tensors.by_name:
+            return tensors.by_name[name]
         stem, _, ending = name.rpartition(".")
         if "+" in stem:
             parts = [find(f"{source}.{ending}") for source in stem.split("+")]
@@ -149,7 +158,7 @@ def adjusted(tensors: Tensors, config: ModelConfig, done: Collection[str] = ()) 
     for norm in norms(config):
         scaled = {"scale": norm.scale} if norm.scale != 1 else {}
         offset = {"offset": norm.offset} if norm.offset and "offset" not in done else {}
-        flattened = {"flattened": True} if norm.flattened else {}
+        flattened = {key: True for key in ("flattened", "softplus") if getattr(norm, key)}
         for source in norm.sources:
             adjust(f"{source}.weight", **scaled, **offset, **flattened)
             adjust(f"{source}.bias", **scaled)

@@ -29,7 +29,7 @@ from tinychat.checkpoint.gguf_mamba import restored as restored_scan
 from tinychat.checkpoint.gguf_tokenizer import tokenizer_files
 from tinychat.checkpoint.gguf_values import GgufValues, positive
 from tinychat.checkpoint.stacked import unstacked
-from tinychat.checkpoint.tensor_part import JoinedTensor, TensorPart
+from tinychat.checkpoint.tensor_part import JoinedTensor, Numbers, TensorPart
 from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.errors import CheckpointError
 from tinychat.json_file import one_line
@@ -45,7 +45,12 @@ from tinychat.models.varied_layers import LAYER_INPUTS
 LINEARS: Mapping[str, Mapping[int, tuple[str, ...]]] = {
     "embed_tokens": {1: ("token_embd",)},
     # Of latents; queries that have none are called otherwise.
-    "qkv_proj": {1: ("attn_qkv",), 2: ("attn_q_a", "attn_kv_a_mqa"), 3: ("attn_q", "attn_k", "attn_v")},
+    "qkv_proj": {
+        1: ("attn_qkv",),
+        2: ("attn_q_a", "attn_kv_a_mqa"),
+        3: ("attn_q", "attn_k", "attn_v"),
+        4: ("attn_q", "attn_gate", "attn_k", "attn_v"),
+    },
     "q_b_proj": {1: ("attn_q_b",)},
     "k_b_proj": {1: ("attn_k_b",)},
     "v_b_proj": {1: ("attn_v_b",)},
@@ -248,18 +253,21 @@ def tensor_names(config: ModelConfig, family: GgufFamily) -> dict[str, str]:
     for linear in linears_of_file(config):
         for shard in range(linear.shards):
             prefix = "" if linear.layers is None else f"blk.{linear.layer_of(shard)}."
-            for name, theirs in zip(linear.names(shard), LINEARS[linear.name][len(linear.sources)]):
+            own = family.linears.get(linear.name) or LINEARS[linear.name][len(linear.sources)]
+            for name, theirs in zip(linear.names(shard), own):
                 for part in parts_of(linear.bias):
                     # Keys that are values too have the first one's name, and so have the parts of a tensor.
                     names.setdefault(whole_and_part(f"{name}.{part}")[0], f"{prefix}{theirs}.{part}")
     known = {**NORMS, **family.norms, **(family.parallel_norms if config.separate_mlp_norm else {})}
-    for norm in norms(config):
-        for layer, source in zip(norm.at or range(norm.layers or 1), norm.sources, strict=True):
+    for norm in (each for each in norms(config) if each.name not in family.numbers):
+        for layer, source in zip(norm.at or range(norm.layers or 1), norm.sources):
             prefix = "" if norm.layers is None else f"blk.{layer}."
             for part in parts_of(norm.bias):
-                theirs = _VECTORS.get(norm.name) or f"{known[norm.name]}.{part}"
+                theirs = _VECTORS.get(norm.name) or f"{known[norm.name].replace('+', f'.{part}+')}.{part}"
                 # A norm that attention and MLP share has the first one's name.
-                names.setdefault(f"{source}.{part}", f"{prefix}{theirs}")
+                sources = source.split("+") if "+" in theirs else [source]
+                for one, name in zip(sources, theirs.split("+")):
+                    names.setdefault(f"{one}.{part}", f"{prefix}{name}")
     for table in tables(config):
         names[f"{table.source}.weight"] = f"{TABLES[table.name]}.weight"
     return names
@@ -290,6 +298,18 @@ def join_halves(found: dict[str, Tensor], config: ModelConfig) -> None:
                 halves = [f"{name}.{half}.{part}" for half in HALVES]
                 if found.keys() >= {*halves}:
                     found[f"{name}.{part}"] = JoinedTensor(f"{name}.{part}", [found[half] for half in halves])
+
+
+def listed_numbers(file: GgufFile, config: ModelConfig, family: GgufFamily) -> dict[str, Tensor]:
+    """Return as tensors the numbers of layers that a file lists in its metadata."""
+    found: dict[str, Tensor] = {}
+    for norm in (each for each in norms(config) if each.name in family.numbers):
+        key = family.numbers[norm.name]
+        listed = np.asarray(file.metadata.get(key))
+        if listed.dtype.kind != "f" or listed.shape != (len(norm.sources),):
+            raise CheckpointError(f"{file.path}: {key} does not list a number for each layer: download the file again")
+        found |= {f"{source}.weight": Numbers(file.path, listed[i : i + 1]) for i, source in enumerate(norm.sources)}
+    return found
 
 
 def fused_rows(config: ModelConfig) -> dict[str, slice]:
@@ -366,6 +386,7 @@ def open_gguf_tensors(folder: Path, file: Path, config: ModelConfig) -> Tensors:
         elif config.mamba is not None:
             found[name] = restored_scan(tensor, theirs)
     join_halves(found, config)
+    found |= listed_numbers(files[0], config, family)
     for layer in range(config.num_hidden_layers if config.latents else 0):
         # Older files have one tensor for the matrices of heads, as checkpoints have.
         if (whole := f"blk.{layer}.attn_kv_b.weight") in stored:

@@ -5,11 +5,12 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from tinychat.checkpoint.gguf_mamba import falcon_h1, hybrid_layers, nemotron_h, read_bamba
-from tinychat.checkpoint.gguf_values import GgufValues, positive
-from tinychat.errors import UnsupportedModelError
+from tinychat.checkpoint import gguf_configs
+from tinychat.checkpoint.gguf_configs import Extra
+from tinychat.checkpoint.gguf_mamba import falcon_h1, nemotron_h
+from tinychat.checkpoint.gguf_values import GgufValues
+from tinychat.models.delta_net import DECAYS, GATES
 
 # Most architectures' names of norms, and of what else has one number for each channel.
 NORMS = {
@@ -17,6 +18,8 @@ NORMS = {
     "input_layernorm": "attn_norm",
     "q_norm": "attn_q_norm",
     "k_norm": "attn_k_norm",
+    "q_gains": "attn_q_norm",
+    "k_gains": "attn_k_norm",
     "q_a_norm": "attn_q_a_norm",
     "kv_a_norm": "attn_kv_a_norm",
     "sinks": "attn_sinks",
@@ -30,11 +33,6 @@ NORMS = {
     "post_mlp_layernorm": "post_ffw_norm",
     "norm": "output_norm",
 }
-_ENDLESS = 1e29
-
-Config = Mapping[str, Any]
-Extra = Callable[[GgufValues], Config]
-"""Called with a file's values; returns more keys of ``config.json``."""
 
 
 @dataclass(frozen=True)
@@ -52,272 +50,11 @@ class GgufFamily:
     experts: bool = False
     # Names of norms that differ from `NORMS`; where an MLP beside attention has a norm of its own, both.
     norms: Mapping[str, str] = field(default_factory=dict)
+    # The same of linears: the names of their parts.
+    linears: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     parallel_norms: Mapping[str, str] = field(default_factory=dict)
-
-
-def _gemma2(values: GgufValues) -> Config:
-    # The largest sizes divide scores by another number than the size of a head, which no key has.
-    is_largest = values.config.get("num_hidden_layers") in (46, 62)
-    width, heads = (positive(values.config.get(key), 1) for key in ("hidden_size", "num_attention_heads"))
-    found = {
-        "query_pre_attn_scalar": width / heads if is_largest else values.config.get("head_dim"),
-        "attn_logit_softcapping": values.get("attn_logit_softcapping"),
-        "final_logit_softcapping": values.get("final_logit_softcapping"),
-        "sliding_window": values.config.get("sliding_window"),
-    }
-    return found | {"layer_types": values.layer_types(2)} if found["sliding_window"] else found
-
-
-def _gemma3(values: GgufValues) -> Config:
-    found = {**_gemma2(values), "rope_local_base_freq": values.get("rope.freq_base_swa", 1e4)}
-    return found | {"layer_types": values.layer_types(6)} if found["sliding_window"] else found
-
-
-def _gemma4(values: GgufValues) -> Config:
-    types, theta = values.layer_types(6), values.config.get("rope_theta")
-    # Divisors of the angles of layers without a window: those of channels that stay are endless.
-    divisors = (values.config.get("rope_scaling") or {}).get("short_factor") or [1.0]
-    rotated = sum(divisor < _ENDLESS for divisor in divisors) / len(divisors)
-    found: dict[str, Any] = {
-        "head_dim": values.get("attention.key_length_swa"),
-        "global_head_dim": values.get("attention.key_length"),
-        "num_kv_shared_layers": values.get("attention.shared_kv_layers", 0),
-        "hidden_size_per_layer_input": values.get("embedding_length_per_layer_input", 0),
-        "final_logit_softcapping": values.get("final_logit_softcapping"),
-        "sliding_window": values.config.get("sliding_window"),
-        "layer_types": types,
-        "attention_k_eq_v": any(
-            f"blk.{layer}.attn_k.weight" in values.tensors and f"blk.{layer}.attn_v.weight" not in values.tensors
-            for layer in range(len(types))
-        ),
-        "rope_scaling": None,
-        "rope_parameters": {
-            "full_attention": {"rope_type": "proportional", "rope_theta": theta, "partial_rotary_factor": rotated},
-            "sliding_attention": {"rope_type": "default", "rope_theta": values.get("rope.freq_base_swa", 1e4)},
-        },
-    }
-    heads, widths = (values.config.get(key) for key in ("num_key_value_heads", "intermediate_size"))
-    if isinstance(heads, list):
-        by_kind = dict(zip(types, heads))
-        found["num_key_value_heads"] = by_kind.get("sliding_attention")
-        found["num_global_key_value_heads"] = by_kind.get("full_attention")
-    if isinstance(widths, list) and widths and all(type(width) is int for width in widths):
-        found |= {"intermediate_size": min(widths), "use_double_wide_mlp": True}
-    if values.get("expert_count"):
-        size = values.get("expert_feed_forward_length")
-        found |= {**_experts(values), "moe_intermediate_size": size, "enable_moe_block": True}
-    return found
-
-
-def _minicpm(values: GgufValues) -> Config:
-    # Older files have none of the keys: they are of the first model.
-    layers = positive(values.config.get("num_hidden_layers"), 40)
-    return _multipliers(values, 12.0, 1.4 / layers**0.5, positive(values.config.get("hidden_size"), 256) / 256)
-
-
-def _multipliers(values: GgufValues, embedding: float, residual: float, logits: float) -> Config:
-    return {
-        "embedding_multiplier": values.get("embedding_scale", embedding),
-        "residual_multiplier": values.get("residual_scale", residual),
-        "logits_scaling": values.get("logit_scale", logits),
-        "attention_multiplier": values.number("attention.scale", positive(values.config.get("head_dim"), 64) ** -0.5),
-    }
-
-
-def _granite_moe(values: GgufValues) -> Config:
-    shared = values.get("expert_shared_feed_forward_length", 0)
-    return {**_multipliers(values, 1.0, 1.0, 1.0), **_experts(values), "shared_intermediate_size": shared}
-
-
-def _granite_hybrid(values: GgufValues) -> Config:
-    found = {**_granite_moe(values), **read_bamba(values), **hybrid_layers(values)}
-    if not values.get("expert_count"):
-        found |= {"num_experts": 0, "shared_intermediate_size": values.config.get("intermediate_size")}
-    return found
-
-
-def _exaone4(values: GgufValues) -> Config:
-    window = values.config.get("sliding_window")
-    return {"sliding_window": window} | ({"layer_types": values.layer_types(4)} if window else {})
-
-
-def _ministral3(values: GgufValues) -> Config:
-    magnitude = values.get("rope.scaling.yarn_log_multiplier", 1.0)
-    rope = {
-        "rope_type": "yarn",
-        "rope_theta": values.config.get("rope_theta"),
-        "factor": values.get("rope.scaling.factor"),
-        "original_max_position_embeddings": values.get("rope.scaling.original_context_length"),
-        "beta_fast": values.get("rope.scaling.yarn_beta_fast", 32.0),
-        "beta_slow": values.get("rope.scaling.yarn_beta_slow", 1.0),
-        "mscale": magnitude,
-        "mscale_all_dim": magnitude,
-        "llama_4_scaling_beta": values.get("attention.temperature_scale", 0.0),
-    }
-    return {"rope_parameters": rope, "rope_scaling": None}
-
-
-def _stablelm(values: GgufValues) -> Config:
-    return {
-        "use_qkv_bias": values.config["attention_bias"],
-        "use_parallel_residual": bool(values.get("use_parallel_residual", False)),
-        "qk_layernorm": values.has("attn_q_norm.weight"),
-    }
-
-
-def _falcon(values: GgufValues) -> Config:
-    is_new = values.config.get("num_key_value_heads", 1) != 1
-    norms = {"num_ln_in_parallel_attn": 2 if values.has("attn_norm_2.weight") else 1} if is_new else {}
-    return {"new_decoder_architecture": is_new, "bias": values.config["attention_bias"], **norms}
-
-
-def _mpt(values: GgufValues) -> Config:
-    largest = values.number("attention.max_alibi_bias", 0)
-    attention = {
-        "alibi": bool(largest),
-        "alibi_bias_max": round(largest) or 8,
-        "clip_qkv": values.get("attention.clamp_kqv"),
-        "qk_ln": values.has("attn_q_norm.weight"),
-    }
-    return {"attn_config": attention, "no_bias": not (values.config["attention_bias"] or values.config["mlp_bias"])}
-
-
-def _chatglm(values: GgufValues) -> Config:
-    return {
-        "multi_query_attention": True,
-        "add_qkv_bias": values.config["attention_bias"],
-        "rope_ratio": positive(values.config.get("rope_theta"), 1e4) / 1e4,
-    }
-
-
-def _baichuan(values: GgufValues) -> Config:
-    if values.config.get("num_hidden_layers") == 40:
-        what = "Baichuan of 13B is not read from GGUF files; use the checkpoint that it was made of"
-        raise UnsupportedModelError(f"{values.source}: {what}")
-    return {}
-
-
-def _experts(values: GgufValues) -> Config:
-    if not values.get("expert_count"):
-        return {}
-    return {"num_experts": values.get("expert_count"), "num_experts_per_tok": values.get("expert_used_count")}
-
-
-def _qwen_moe(values: GgufValues) -> Config:
-    found = {
-        "moe_intermediate_size": values.get("expert_feed_forward_length"),
-        "shared_expert_intermediate_size": values.get("expert_shared_feed_forward_length"),
-        # No key has it: llama.cpp has it by the architecture.
-        "norm_topk_prob": not values.has("ffn_gate_inp_shexp.weight"),
-    }
-    known = {key: value for key, value in found.items() if value is not None}
-    return {**_experts(values), **known, "qkv_bias": values.config["attention_bias"]}
-
-
-def _qwen3_5(values: GgufValues) -> Config:
-    heads = values.get("ssm.time_step_rank")
-    inner = values.number("ssm.inner_size", 0)
-    found = {
-        # Blocks of multi-token prediction are counted as layers.
-        "num_hidden_layers": values.number("block_count", 0) - values.number("nextn_predict_layers", 0),
-        "full_attention_interval": values.get("full_attention_interval", 4),
-        "linear_conv_kernel_dim": values.get("ssm.conv_kernel"),
-        "linear_key_head_dim": values.get("ssm.state_size"),
-        "linear_num_key_heads": values.get("ssm.group_count"),
-        "linear_num_value_heads": heads,
-        "linear_value_head_dim": int(inner / positive(heads, 1)),
-    }
-    return {key: value for key, value in found.items() if value is not None}
-
-
-def _qwen3_5_moe(values: GgufValues) -> Config:
-    return {**_qwen3_5(values), **_qwen_moe(values)}
-
-
-def _sigmoid_experts(values: GgufValues) -> Config:
-    dense = int(values.number("leading_dense_block_count", 0))
-    found = {
-        **_experts(values),
-        "n_routed_experts": values.get("expert_count"),
-        "n_shared_experts": values.get("expert_shared_count"),
-        "moe_intermediate_size": values.get("expert_feed_forward_length"),
-        "first_k_dense_replace": dense,
-        "num_dense_layers": dense,
-        "norm_topk_prob": bool(values.get("expert_weights_norm", True)),
-        "routed_scaling_factor": values.number("expert_weights_scale", 1.0),
-        "n_group": values.get("expert_group_count"),
-        "topk_group": values.get("expert_group_used_count"),
-    }
-    return {key: value for key, value in found.items() if value is not None}
-
-
-def _ernie4_5_moe(values: GgufValues) -> Config:
-    found = {
-        "moe_intermediate_size": values.get("expert_feed_forward_length"),
-        "moe_num_shared_experts": values.get("expert_shared_count", 0),
-        "moe_layer_start_index": values.get("leading_dense_block_count"),
-        "moe_layer_interval": values.get("interleave_moe_layer_step"),
-    }
-    return {**_experts(values), **{key: value for key, value in found.items() if value is not None}}
-
-
-def _glm4_moe(values: GgufValues) -> Config:
-    layers = int(values.number("block_count", 0) - values.number("nextn_predict_layers", 0))
-    return {
-        **_sigmoid_experts(values),
-        "use_qk_norm": values.has("attn_q_norm.weight"),
-        # Blocks of multi-token prediction are counted as layers.
-        "num_hidden_layers": layers,
-    }
-
-
-def _deepseek2_architecture(values: GgufValues) -> str:
-    if not values.get("expert_count"):
-        return "YoutuForCausalLM"
-    # Not every file says how experts are chosen.
-    is_v3 = any(name.endswith(".exp_probs_b.bias") for name in values.tensors)
-    return "DeepseekV3ForCausalLM" if is_v3 else "DeepseekV2ForCausalLM"
-
-
-def _deepseek2(values: GgufValues) -> Config:
-    rotated, scaling = values.get("rope.dimension_count"), values.config.get("rope_scaling")
-    found = {
-        **(_sigmoid_experts(values) if values.get("expert_count") else {}),
-        "num_hidden_layers": int(values.number("block_count", 0) - values.number("nextn_predict_layers", 0)),
-        "num_key_value_heads": None,
-        "head_dim": rotated,
-        "partial_rotary_factor": None,
-        "q_lora_rank": values.get("attention.q_lora_rank") or None,
-        "kv_lora_rank": values.get("attention.kv_lora_rank"),
-        # Older files have the sizes of heads without latents under the common keys.
-        "qk_nope_head_dim": int(values.number("attention.key_length_mla", values.number("attention.key_length", 0)))
-        - int(positive(rotated, 0)),
-        "v_head_dim": values.get("attention.value_length_mla") or values.get("attention.value_length"),
-        "norm_topk_prob": bool(values.get("expert_weights_norm", False)),
-        "n_group": values.get("expert_group_count", 1),
-    }
-    if isinstance(scaling, dict):
-        # The converter divides it by 10.
-        magnitude = 10 * values.number("rope.scaling.yarn_log_multiplier", 0.1)
-        found["rope_scaling"] = {**scaling, "mscale": magnitude, "mscale_all_dim": magnitude}
-    return found
-
-
-def _gpt_oss(values: GgufValues) -> Config:
-    found = {**_experts(values), "intermediate_size": values.get("expert_feed_forward_length")}
-    scaling = values.config.get("rope_scaling")
-    # Written nowhere: the checkpoint's bounds are not rounded to whole channels.
-    return found | ({"rope_scaling": {**scaling, "truncate": False}} if isinstance(scaling, dict) else {})
-
-
-def _lfm2(values: GgufValues) -> Config:
-    found: dict[str, Any] = {"block_auto_adjust_ff_dim": False, "conv_L_cache": values.get("shortconv.l_cache")}
-    heads = values.config.get("num_key_value_heads")
-    if isinstance(heads, list) and heads and all(type(count) is int for count in heads):
-        # Layers without keys have convolutions.
-        found["layer_types"] = ["full_attention" if count > 0 else "conv" for count in heads]
-        found["num_key_value_heads"] = max(heads)
-    return found
+    # Keys of metadata that list what a checkpoint has as tensors of one number, by the names of norms.
+    numbers: Mapping[str, str] = field(default_factory=dict)
 
 
 _AFTER_ATTENTION = {"post_attention_layernorm": "post_attention_norm"}
@@ -326,49 +63,74 @@ FAMILIES: Mapping[str, GgufFamily] = {
     "llama": GgufFamily(
         lambda values: "MixtralForCausalLM" if values.get("expert_count") else "LlamaForCausalLM",
         True,
-        extra=_experts,
+        extra=gguf_configs.experts,
         experts=True,
     ),
     "qwen2": GgufFamily("Qwen2ForCausalLM"),
     "qwen3": GgufFamily("Qwen3ForCausalLM"),
-    "qwen2moe": GgufFamily("Qwen2MoeForCausalLM", extra=_qwen_moe, experts=True),
-    "qwen3moe": GgufFamily("Qwen3MoeForCausalLM", extra=_qwen_moe, experts=True),
-    "qwen35": GgufFamily("Qwen3_5ForCausalLM", done=_GAINS, extra=_qwen3_5, norms=_AFTER_ATTENTION),
+    "qwen2moe": GgufFamily("Qwen2MoeForCausalLM", extra=gguf_configs.qwen_moe, experts=True),
+    "qwen3moe": GgufFamily("Qwen3MoeForCausalLM", extra=gguf_configs.qwen_moe, experts=True),
+    "qwen35": GgufFamily("Qwen3_5ForCausalLM", done=_GAINS, extra=gguf_configs.qwen3_5, norms=_AFTER_ATTENTION),
     "qwen35moe": GgufFamily(
-        "Qwen3_5MoeForCausalLM", done=_GAINS, extra=_qwen3_5_moe, experts=True, norms=_AFTER_ATTENTION
+        "Qwen3_5MoeForCausalLM", done=_GAINS, extra=gguf_configs.qwen3_5_moe, experts=True, norms=_AFTER_ATTENTION
     ),
     # Its tensors are those of Qwen3.5.
     "qwen3next": GgufFamily(
-        "Qwen3_5MoeForCausalLM", done=_GAINS, extra=_qwen3_5_moe, experts=True, norms=_AFTER_ATTENTION
+        "Qwen3_5MoeForCausalLM", done=_GAINS, extra=gguf_configs.qwen3_5_moe, experts=True, norms=_AFTER_ATTENTION
     ),
-    "olmoe": GgufFamily("OlmoeForCausalLM", extra=_experts, experts=True),
+    "olmoe": GgufFamily("OlmoeForCausalLM", extra=gguf_configs.experts, experts=True),
     "gpt-oss": GgufFamily(
         "GptOssForCausalLM",
         done=_ORDERED,
-        extra=_gpt_oss,
+        extra=gguf_configs.gpt_oss,
         experts=True,
         norms=_AFTER_ATTENTION,
     ),
-    "lfm2": GgufFamily("Lfm2ForCausalLM", extra=_lfm2, norms={"norm": "token_embd_norm"}),
+    "lfm2": GgufFamily("Lfm2ForCausalLM", extra=gguf_configs.lfm2, norms={"norm": "token_embd_norm"}),
     "lfm2moe": GgufFamily(
         "Lfm2MoeForCausalLM",
-        extra=lambda values: {**_sigmoid_experts(values), **_lfm2(values)},
+        extra=lambda values: {**gguf_configs.sigmoid_experts(values), **gguf_configs.lfm2(values)},
         experts=True,
         norms={"norm": "token_embd_norm"},
     ),
-    "glm4moe": GgufFamily("Glm4MoeForCausalLM", extra=_glm4_moe, experts=True, norms=_AFTER_ATTENTION),
+    "glm4moe": GgufFamily("Glm4MoeForCausalLM", extra=gguf_configs.glm4_moe, experts=True, norms=_AFTER_ATTENTION),
+    "hunyuan-dense": GgufFamily("HunYuanDenseV1ForCausalLM"),
+    "hunyuan-moe": GgufFamily("HunYuanMoEV1ForCausalLM", extra=gguf_configs.experts, experts=True),
     "dots1": GgufFamily(
-        "Dots1ForCausalLM", extra=lambda values: {**_sigmoid_experts(values), "sliding_window": None}, experts=True
+        "Dots1ForCausalLM",
+        extra=lambda values: {**gguf_configs.sigmoid_experts(values), "sliding_window": None},
+        experts=True,
     ),
-    "deepseek2": GgufFamily(_deepseek2_architecture, extra=_deepseek2, experts=True),
+    "deepseek2": GgufFamily(gguf_configs.deepseek2_architecture, extra=gguf_configs.deepseek2, experts=True),
+    "kimi-linear": GgufFamily(
+        "KimiLinearForCausalLM",
+        extra=gguf_configs.kimi_linear,
+        experts=True,
+        norms={"delta_taps": "ssm_conv1d_q+ssm_conv1d_k+ssm_conv1d_v"},
+        linears={
+            "delta_in_proj": ("attn_q", "attn_k", "attn_v"),
+            GATES: ("ssm_f_a", "ssm_beta"),
+            DECAYS: ("ssm_f_b",),
+            "delta_low_proj": ("ssm_g_a",),
+            "delta_gate_proj": ("ssm_g_b",),
+            "delta_out_proj": ("attn_output",),
+        },
+    ),
+    "apertus": GgufFamily(
+        "ApertusForCausalLM", numbers={"xielu_positive": "xielu.alpha_p", "xielu_negative": "xielu.alpha_n"}
+    ),
+    "afmoe": GgufFamily("AfmoeForCausalLM", extra=gguf_configs.afmoe, experts=True),
+    "minicpm3": GgufFamily("MiniCPM3ForCausalLM", extra=gguf_configs.minicpm3),
+    "command-r": GgufFamily("CohereForCausalLM", extra=lambda values: {"logit_scale": values.get("logit_scale")}),
+    "cohere2": GgufFamily("Cohere2ForCausalLM", extra=gguf_configs.cohere2),
     "phi3": GgufFamily("Phi3ForCausalLM"),
     "smollm3": GgufFamily("SmolLM3ForCausalLM", True),
     "gemma": GgufFamily("GemmaForCausalLM", done=_GAINS),
-    "gemma2": GgufFamily("Gemma2ForCausalLM", done=_GAINS, extra=_gemma2),
-    "gemma3": GgufFamily("Gemma3ForCausalLM", done=_GAINS, extra=_gemma3),
+    "gemma2": GgufFamily("Gemma2ForCausalLM", done=_GAINS, extra=gguf_configs.gemma2),
+    "gemma3": GgufFamily("Gemma3ForCausalLM", done=_GAINS, extra=gguf_configs.gemma3),
     "gemma4": GgufFamily(
         "Gemma4ForCausalLM",
-        extra=_gemma4,
+        extra=gguf_configs.gemma4,
         experts=True,
         norms={
             "wide_q_norm": "attn_q_norm",
@@ -381,17 +143,19 @@ FAMILIES: Mapping[str, GgufFamily] = {
             "experts_norm": "post_ffw_norm_2",
         },
     ),
-    "granite": GgufFamily("GraniteForCausalLM", True, extra=lambda values: _multipliers(values, 1.0, 1.0, 1.0)),
+    "granite": GgufFamily(
+        "GraniteForCausalLM", True, extra=lambda values: gguf_configs.multipliers(values, 1.0, 1.0, 1.0)
+    ),
     "granitemoe": GgufFamily(
         lambda values: f"GraniteMoe{'Shared' if values.has('ffn_gate_shexp.weight') else ''}ForCausalLM",
         True,
-        extra=_granite_moe,
+        extra=gguf_configs.granite_moe,
         experts=True,
     ),
     "granitehybrid": GgufFamily(
         lambda values: "BambaForCausalLM" if values.get("rope.scaling.finetuned") else "GraniteMoeHybridForCausalLM",
         True,
-        extra=_granite_hybrid,
+        extra=gguf_configs.granite_hybrid,
         experts=True,
     ),
     "falcon-h1": GgufFamily("FalconH1ForCausalLM", extra=falcon_h1),
@@ -401,29 +165,30 @@ FAMILIES: Mapping[str, GgufFamily] = {
             "NemotronHForCausalLM", extra=nemotron_h, experts=True, norms={"post_attention_layernorm": "attn_norm"}
         ),
     ),
-    "minicpm": GgufFamily("GraniteForCausalLM", True, extra=_minicpm),
+    "minicpm": GgufFamily("GraniteForCausalLM", True, extra=gguf_configs.minicpm),
     "olmo2": GgufFamily(
-        lambda values: f"Olmo{3 if values.get('attention.sliding_window') else 2}ForCausalLM", extra=_exaone4
+        lambda values: f"Olmo{3 if values.get('attention.sliding_window') else 2}ForCausalLM",
+        extra=gguf_configs.exaone4,
     ),
     "arcee": GgufFamily("ArceeForCausalLM", True),
     "ernie4_5": GgufFamily("Ernie4_5ForCausalLM", extra=lambda values: {"use_bias": values.has("attn_output.bias")}),
-    "ernie4_5-moe": GgufFamily("Ernie4_5_MoeForCausalLM", extra=_ernie4_5_moe, experts=True),
+    "ernie4_5-moe": GgufFamily("Ernie4_5_MoeForCausalLM", extra=gguf_configs.ernie4_5_moe, experts=True),
     "seed_oss": GgufFamily("SeedOssForCausalLM", norms=_AFTER_ATTENTION),
-    "exaone4": GgufFamily("Exaone4ForCausalLM", extra=_exaone4),
+    "exaone4": GgufFamily("Exaone4ForCausalLM", extra=gguf_configs.exaone4),
     "mistral3": GgufFamily(
         lambda values: "Ministral3ForCausalLM" if values.get("attention.temperature_scale") else "LlamaForCausalLM",
         True,
-        extra=lambda values: _ministral3(values) if values.get("attention.temperature_scale") else {},
+        extra=lambda values: gguf_configs.ministral3(values) if values.get("attention.temperature_scale") else {},
     ),
     "chatglm": GgufFamily(
-        lambda values: "ChatGLMModel" if values.has("attn_qkv.weight") else "GlmForCausalLM", extra=_chatglm
+        lambda values: "ChatGLMModel" if values.has("attn_qkv.weight") else "GlmForCausalLM", extra=gguf_configs.chatglm
     ),
     "glm4": GgufFamily("Glm4ForCausalLM"),
     "internlm2": GgufFamily("LlamaForCausalLM", True),
-    "baichuan": GgufFamily("LlamaForCausalLM", True, extra=_baichuan),
+    "baichuan": GgufFamily("LlamaForCausalLM", True, extra=gguf_configs.baichuan),
     # llama.cpp does neither, and no key has the length from which on.
     "qwen": GgufFamily("QWenLMHeadModel", extra=lambda values: {"use_dynamic_ntk": False, "use_logn_attn": False}),
-    "stablelm": GgufFamily("StableLmForCausalLM", extra=_stablelm),
+    "stablelm": GgufFamily("StableLmForCausalLM", extra=gguf_configs.stablelm),
     "starcoder": GgufFamily(
         "GPTBigCodeForCausalLM", extra=lambda values: {"multi_query": values.config.get("num_key_value_heads") == 1}
     ),
@@ -440,9 +205,9 @@ FAMILIES: Mapping[str, GgufFamily] = {
     "falcon": GgufFamily(
         "FalconForCausalLM",
         done=_ORDERED,
-        extra=_falcon,
+        extra=gguf_configs.falcon,
         parallel_norms={"input_layernorm": "attn_norm_2", "post_attention_layernorm": "attn_norm"},
     ),
     "bloom": GgufFamily("BloomForCausalLM", done=_ORDERED),
-    "mpt": GgufFamily("MptForCausalLM", extra=_mpt),
+    "mpt": GgufFamily("MptForCausalLM", extra=gguf_configs.mpt),
 }

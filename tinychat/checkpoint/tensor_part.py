@@ -1,8 +1,10 @@
 """Parts of a tensor as tensors of their own, of one expert or of those that share a tensor; and tensors as one."""
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tinychat.checkpoint.group_codes import GroupCodes, concatenate
 from tinychat.checkpoint.mapping import FloatArray
@@ -10,6 +12,22 @@ from tinychat.checkpoint.tensors import Tensor
 from tinychat.errors import CheckpointError
 from tinychat.models.passthrough import Form
 from tinychat.models.tensors import Part
+
+
+class Numbers(Tensor):
+    """Numbers that a file has elsewhere than in a tensor, float32."""
+
+    def __init__(self, path: Path, numbers: NDArray[np.floating]) -> None:
+        self.path, self._numbers = path, numbers.astype(np.float32)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the numbers."""
+        return self._numbers.shape
+
+    def read(self, start: int, stop: int) -> FloatArray:
+        """Return numbers ``start..stop-1``."""
+        return self._numbers[start:stop]
 
 
 class TensorPart(Tensor):

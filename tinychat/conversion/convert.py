@@ -269,6 +269,8 @@ def read_table(checkpoint: Checkpoint, table: Table, quantization: Quantization)
 def read_norm(tensors: Tensors, norm: Norm, quantization: Quantization) -> dict[str, NDArray[np.float32]]:
     """Return gains and biases of the norms of one kind, by their stored names: float32 [layers, padded size]."""
     size = padded(norm.size, quantization.column_multiple) if norm.padded else norm.size
+    if not norm.source:
+        return {norm.name: np.ones((norm.layers or 1, size), np.float32)}
     found = {}
     for stored, suffix in ((norm.name, "weight"), (f"{norm.name}.bias", "bias"))[: 1 + norm.bias]:
         found[stored] = rows = np.zeros((norm.layers or 1, size), np.float32)

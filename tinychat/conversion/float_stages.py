@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tinychat.conversion.activations import ACTIVATIONS, activated
 from tinychat.conversion.cores import on_each
 from tinychat.conversion.recurrence import delta_outputs, group_norm, head_norm, sigmoid, state_outputs
 from tinychat.conversion.source import Floats, Source
@@ -26,8 +27,6 @@ Linear = Callable[[str, int, Floats, Floats | None], Floats]
 """Called with a linear's name, the shard of its kind (`models.tensors.Linear`), its inputs [T, K], and the residual
 stream [T, D] if its outputs are added to that, else None; returns the outputs [T, N], bias included."""
 
-# Tokens whose activations are computed at a time: their intermediate results stay in the processor's cache.
-ACTIVATED_ROWS = 64
 # Queries whose attention is computed at a time.
 ATTENDING_ROWS = 128
 # An expert that fewer tokens chose gets all tokens: it has to be quantized by some.
@@ -76,10 +75,10 @@ class FloatStages:
         values.value = rest if rest.shape[1] else None
 
     def quantize_gated(self, T, gate_up, activation, size, weight, s):
-        s.x.value = _activated_by_block(self._config, gate_up.take())
+        s.x.value = activated(self._config, gate_up.take())
 
     def quantize_activated(self, T, up, activation, size, weight, s):
-        s.x.value = _activated_by_block(self._config, up.take())
+        s.x.value = activated(self._config, up.take(), [self._source.vector(each) for each in activation])
 
     def linear(self, T, weight, s, out, add):
         residual = out.value if add else None
@@ -94,6 +93,19 @@ class FloatStages:
         q, k, v = np.split(qkv.take(), [H * d, (H + G) * d], axis=1)
         q, k = self._source.normed(norm.queries, q), self._source.normed(norm.keys, k)
         qkv.value = np.concatenate([q, k, v], axis=1)
+
+    def norm_heads(self, T, qkv, norm, sizes):
+        H, G, d = self._heads
+        heads, others = np.split(qkv.take(), [(H + G) * d], axis=1)
+        gains = np.concatenate([self._source.vector(norm.queries), self._source.vector(norm.keys)])
+        centred = heads.reshape(T, H + G, d) - heads.reshape(T, H + G, d).mean(axis=-1, keepdims=True)
+        scale = 1 / np.sqrt(np.square(centred).mean(axis=-1, keepdims=True) + np.float32(sizes.rms_norm_eps))
+        qkv.value = np.concatenate([(centred * scale).reshape(T, -1) * gains, others], axis=1)
+
+    def scale_queries(self, T, qkv, gains, sizes):
+        factors = self._source.vector(gains.queries) * self._source.vector(gains.keys)
+        texts = qkv.take()
+        qkv.value = ((q * factors, k, v) for q, k, v in texts)
 
     def rope_append(self, T, batch, qkv, q_gain, k_gain, angles, rotary_dim, sizes, cache):
         """Leave queries, keys and values of each text, heads first."""
@@ -278,7 +290,7 @@ class FloatStages:
         e.x.value = (inputs_of(expert) for expert in range(self._config.experts.num_experts))
 
     def quantize_routed_gated(self, T, activation, size, weight, rows, e):
-        e.x.value = (_activated_by_block(self._config, gate_up) for gate_up in e.gate_up.take())
+        e.x.value = (activated(self._config, gate_up) for gate_up in e.gate_up.take())
 
     def quantize_routed_activated(self, T, activation, size, weight, rows, e):
         self.quantize_routed_gated(T, activation, size, weight, rows, e)
@@ -340,42 +352,6 @@ def _shares(logits: Floats) -> Floats:
     """Return the probabilities of a softmax over the last axis."""
     powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
-
-
-def _activated_by_block(config: ModelConfig, inner: Floats) -> Floats:
-    """Return the result of `_activated`, computed some tokens at a time."""
-    blocks = [inner[start : start + ACTIVATED_ROWS] for start in range(0, len(inner), ACTIVATED_ROWS)]
-    return np.concatenate(on_each(functools.partial(_activated, config), blocks))
-
-
-@np.errstate(over="ignore")  # of a power whose inverse is then zero
-def _activated(config: ModelConfig, inner: Floats) -> Floats:
-    """Return ``activation(gate) * up`` [T, F] of [T, 2 F], or of an MLP without gates ``activation(up)`` of [T, F]."""
-    activation = ACTIVATIONS[config.hidden_act]
-    if not config.gated:
-        return np.asarray(activation(inner), np.float32)
-    gate, up = np.split(inner, 2, axis=1)
-    if config.swiglu_limit is not None:
-        gate, up = np.minimum(gate, config.swiglu_limit), np.clip(up, -config.swiglu_limit, config.swiglu_limit)
-        return np.asarray(gate / (1 + np.exp(-config.swiglu_alpha * gate)) * (up + 1), np.float32)
-    return np.asarray(activation(gate) * up, np.float32)
-
-
-def _gelu(v: Floats) -> Floats:
-    """Return ``v / 2 * (1 + erf(v / sqrt(2)))``; see `kernels.activations`."""
-    t = 1 / (1 + np.float32(0.3275911 * 0.5**0.5) * np.abs(v))
-    factors = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
-    tail = functools.reduce(lambda p, factor: (p * t + np.float32(factor)).astype(np.float32), factors, 0 * t) * t
-    return np.asarray(np.maximum(v, 0) - np.abs(v) / 2 * tail * np.exp(-np.square(v) / 2), np.float32)
-
-
-ACTIVATIONS: dict[str, Callable[[Floats], Floats]] = {
-    "silu": lambda v: v / (1 + np.exp(-v)),
-    "gelu": _gelu,
-    "gelu_tanh": lambda v: v / (1 + np.exp(np.float32(-2 * (2 / np.pi) ** 0.5) * (v + np.float32(0.044715) * v**3))),
-    "relu": lambda v: np.maximum(v, 0),
-    "relu2": lambda v: np.square(np.maximum(v, 0)),
-}
 
 
 def _soft_capped(x: Floats, cap: float | None) -> Floats:

@@ -65,21 +65,23 @@ class Source:
         return np.concatenate([part.astype(np.float32) for part in parts])
 
     def has_norm(self, name: str, layer: int) -> bool:
-        """Return whether a layer has a norm."""
-        return name in self._norms and self._norms[name].is_in(layer)
+        """Return whether a layer has a norm with gains of its own."""
+        norm = self._norms.get(name)
+        return norm is not None and norm.source != "" and norm.is_in(layer)
 
     def norm_tensors(self, name: str, layer: int = 0) -> list[str]:
-        """Return the checkpoint's names of a norm's gains and, if it has them, biases."""
+        """Return the checkpoint's names of a norm's gains and, if it has them, biases; none of gains of 1."""
         norm = self._norms[name]
+        if not norm.source:
+            return []
         return [f"{norm.source.format(layer)}.{part}" for part in ("weight", "bias")[: 1 + norm.bias]]
 
     def normed(self, norm: NamedVector | NoNorm, x: Floats) -> Floats:
         """Norm the last axis."""
         if isinstance(norm, NoNorm):
             return x
-        gain, *bias = (
-            self._tensors.read(name).astype(np.float32) for name in self.norm_tensors(norm.layout.name, norm.layers[0])
-        )
+        names = self.norm_tensors(norm.layout.name, norm.layers[0])
+        gain, *bias = [self._tensors.read(name).astype(np.float32) for name in names] or [np.ones(1, np.float32)]
         eps = np.float32(self.config.rms_norm_eps)
         if self.config.layer_norm:
             x = x - x.mean(axis=-1, keepdims=True)

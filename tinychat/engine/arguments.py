@@ -74,6 +74,13 @@ class PlainShared(NamedTuple):
     down_proj: Any
 
 
+class NormedExperts(NamedTuple):
+    """An MLP of experts, whose output is normed."""
+
+    experts: ExpertMlp
+    post_mlp_layernorm: Any  # of its output, before that is added to the residual stream
+
+
 class MixedMlp(NamedTuple):
     """An MLP and experts beside each other, whose normed outputs are added."""
 
@@ -89,9 +96,10 @@ class Attention(NamedTuple):
 
     input_layernorm: Any  # before it
     qkv_proj: Any
-    width_norm: Any  # of all queries, and of all keys
+    width_norm: Any  # of all queries, and of all keys: `WidthNorm`, or `HeadsNorm`, or `NoNorm`
     q_norm: Any  # of each head: gains float32 [d], or [0] where the model has none
     k_norm: Any
+    rotated_gains: Any  # of each head behind the rotation: `RotatedGains` or `NoNorm`
     angles: np.ndarray  # int64: which set of rotary angles
     rotary_dim: np.ndarray  # int64: how many channels of a head are rotated
     window: np.ndarray  # int64: positions a query sees, itself included
@@ -101,7 +109,7 @@ class Attention(NamedTuple):
 
 
 class GatedAttention(NamedTuple):
-    """Attention whose queries come with gates of its output, without norms after it and over all heads."""
+    """Attention whose queries come with gates of its output, without norms over all heads."""
 
     attention: Attention
 

@@ -35,6 +35,7 @@ from tinychat.engine.stages import (
     narrow_cache,
     norm_gated,
     norm_groups,
+    norm_heads,
     norm_latents,
     norm_rows,
     norm_sigmoid,
@@ -47,6 +48,7 @@ from tinychat.engine.stages import (
     quantize_plain,
     rope_append,
     rotate_queries,
+    scale_queries,
     scale_rows,
     scan_steps,
     short_convolution,
@@ -59,6 +61,7 @@ from tinychat.engine.stages import (
 from tinychat.engine.wiring import by_kind, unless
 from tinychat.kernels.buffers import NoLatents
 from tinychat.kernels.variants import (
+    HeadsNorm,
     NoEnd,
     NoInputs,
     NoMixer,
@@ -138,6 +141,7 @@ def run_mixer(team, T, w, sizes, kv, s, attention, batch):
     linear(team, T, w.qkv_proj, s, s.qkv, STORE)
     norm_queries_keys(team, T, s.qkv, w.width_norm, sizes)
     rope_append(team, T, batch, s.qkv, w.q_norm, w.k_norm, w.angles, w.rotary_dim, sizes, kv)
+    scale_rotated(team, T, s.qkv, w.rotated_gains, sizes)
     attend(team, batch, s.qkv, sizes, w.window, w.scoring, kv, attention, s.attended)
     quantize_plain(team, T, s.attended, w.o_proj, s)
     add_branch(team, T, w.o_proj, w.post_self_attn_layernorm, sizes, s)
@@ -162,7 +166,7 @@ def _(team, T, w, sizes, kv, s, attention, batch):
     attend(team, batch, s.qkv, sizes, a.window, a.scoring, kv, attention, s.attended)
     gate_attended(team, T, s.states.heads, sizes, s.attended)
     quantize_plain(team, T, s.attended, a.o_proj, s)
-    linear(team, T, a.o_proj, s, s.hidden, ADD)
+    add_branch(team, T, a.o_proj, a.post_self_attn_layernorm, sizes, s)
 
 
 @run_mixer.where(w=arguments.LatentAttention)
@@ -311,6 +315,17 @@ def _(team, T, keys, w, sizes, kv, s, batch):
 def norm_queries_keys(team, T, qkv, norm, sizes):
     """Norm queries and keys over all heads."""
     norm_width(team, T, qkv, norm, sizes)
+
+
+@norm_queries_keys.where(norm=HeadsNorm)
+def _(team, T, qkv, norm, sizes):
+    norm_heads(team, T, qkv, norm, sizes)
+
+
+@unless(gains=NoNorm)
+def scale_rotated(team, T, qkv, gains, sizes):
+    """Multiply queries by the gains of norms that stand behind the rotation."""
+    scale_queries(team, T, qkv, gains, sizes)
 
 
 @unless(end=NoEnd)

@@ -122,6 +122,13 @@ def _(team, T, mlp, sizes, s):
     end_routed(team, T, mlp.latent, s)
 
 
+@run_mlp.where(mlp=arguments.NormedExperts)
+def _(team, T, mlp, sizes, s):
+    clear_rows(team, T, s.hidden, s.last_hidden)
+    run_experts(team, T, mlp.experts, mlp.experts.post_attention_layernorm, s.last_hidden, sizes, s)
+    add_normed(team, T, s.last_hidden, mlp.post_mlp_layernorm, sizes, s.hidden)
+
+
 @run_mlp.where(mlp=arguments.MixedMlp)
 def _(team, T, mlp, sizes, s):
     begin_mlp(team, T, mlp.mlp, sizes, s)

@@ -23,6 +23,7 @@ from tinychat.engine.arguments import (
     MambaLayer,
     MixedMlp,
     ModelDims,
+    NormedExperts,
     OthersKeys,
     OwnKeys,
     ParallelMlp,
@@ -42,6 +43,7 @@ from tinychat.kernels.variants import (
     ClampedSwiglu,
     Gelu,
     GeluTanh,
+    HeadsNorm,
     NoEnd,
     NoInputs,
     NoLatent,
@@ -51,6 +53,7 @@ from tinychat.kernels.variants import (
     NoShared,
     Relu,
     Relu2,
+    RotatedGains,
     ScaledRouter,
     Shared,
     SigmoidRouter,
@@ -59,6 +62,7 @@ from tinychat.kernels.variants import (
     SoftmaxRouter,
     Unchanged,
     WidthNorm,
+    Xielu,
 )
 from tinychat.kernels.weights import PerLayer
 from tinychat.models.config import ModelConfig
@@ -124,7 +128,7 @@ def _layer_end(config: ModelConfig, tensors: Tensors) -> LayerEnd | NoEnd:
     found = (
         LayerInput(
             tensors.weight("input_gate"),
-            _activation(config, layers),
+            _activation(config, tensors, layers),
             np.array(layers, np.int64),
             tensors.weight("input_proj"),
             tensors.norm("input_norm", layers),
@@ -188,13 +192,15 @@ def _attention(config: ModelConfig, tensors: Tensors) -> Attention | GatedAttent
     """Return attention, stacked over the layers that have it."""
     layers = config.attention_layers
     no_gains = np.zeros((len(layers), 0), np.float32)
-    by_head, by_width = (config.qk_norm == kind for kind in ("head", "width"))
+    by_head, rotated = (config.qk_norm == kind for kind in ("head", "rotated"))
+    over_all = {"width": WidthNorm, "heads": HeadsNorm}.get(config.qk_norm or "")
     found = Attention(
         input_layernorm=tensors.norm("input_layernorm", layers),
         qkv_proj=tensors.weight("qkv_proj"),
-        width_norm=WidthNorm(tensors.vectors("q_norm"), tensors.vectors("k_norm")) if by_width else NoNorm(),
-        q_norm=tensors.vectors("q_norm") if by_head else no_gains,
-        k_norm=tensors.vectors("k_norm") if by_head else no_gains,
+        width_norm=over_all(tensors.vectors("q_norm"), tensors.vectors("k_norm")) if over_all else NoNorm(),
+        q_norm=tensors.vectors("q_norm") if by_head or rotated else no_gains,
+        k_norm=tensors.vectors("k_norm") if by_head or rotated else no_gains,
+        rotated_gains=RotatedGains(tensors.vectors("q_gains"), tensors.vectors("k_gains")) if rotated else NoNorm(),
         angles=np.array([config.angle_sets[layer] for layer in layers], np.int64),
         rotary_dim=np.array([config.rotary_dims[layer] for layer in layers], np.int64),
         window=np.array([config.sliding_windows[layer] or NO_WINDOW for layer in layers], np.int64),
@@ -308,7 +314,10 @@ def _mlp(config: ModelConfig, tensors: Tensors) -> Any:
             tensors.norm("experts_norm", range(L)),
             tensors.norm("post_mlp_layernorm", range(L)),
         )
-    of_experts = (_expert_mlp if config.gated else _plain_experts)(config, tensors, experts)
+    of_experts: Any = (_expert_mlp if config.gated else _plain_experts)(config, tensors, experts)
+    after = tensors.norm("post_mlp_layernorm", experts.layers)
+    if not isinstance(after, NoNorm):
+        of_experts = NormedExperts(of_experts, after)
     dense = _dense_mlp(config, tensors, config.dense_layers) if config.dense_layers else None
     layers = config.mlp_alone or range(L)
     mlps = _per_layer(len(layers), [layers.index(layer) for layer in experts.layers], of_experts, dense)
@@ -321,7 +330,7 @@ def _dense_mlp(
     first = (
         tensors.norm("post_attention_layernorm", layers),
         tensors.weight(f"{kind}gate_up_proj" if config.gated else "up_proj"),
-        _activation(config, layers),
+        _activation(config, tensors, layers),
     )
     last = tensors.weight(f"{kind}down_proj"), tensors.norm("post_mlp_layernorm", layers)
     sizes = np.full(len(layers), width * config.intermediate_size, np.int64)
@@ -338,7 +347,7 @@ def _expert_mlp(config: ModelConfig, tensors: Tensors, experts: Experts) -> Expe
         tensors.weight(ROUTER),
         _routing(tensors, experts),
         tensors.weight("expert_gate_up_proj"),
-        _activation(config, experts.layers),
+        _activation(config, tensors, experts.layers),
         tensors.weight("expert_down_proj"),
         shared,
     )
@@ -357,7 +366,7 @@ def _plain_experts(config: ModelConfig, tensors: Tensors, experts: Experts) -> P
         _routing(tensors, experts),
         latent,
         tensors.weight("expert_up_proj"),
-        _activation(config, experts.layers),
+        _activation(config, tensors, experts.layers),
         tensors.weight("expert_down_proj"),
         shared,
     )
@@ -369,7 +378,9 @@ def _routing(tensors: Tensors, experts: Experts) -> SigmoidRouter | BiasedRouter
     return (SigmoidRouter if experts.sigmoid else BiasedRouter)(tensors.vectors("router_bias"))
 
 
-def _activation(config: ModelConfig, layers: Sequence[int]) -> Any:
+def _activation(config: ModelConfig, tensors: Tensors, layers: Sequence[int]) -> Any:
+    if config.hidden_act == "xielu":
+        return Xielu(tensors.vectors("xielu_positive"), tensors.vectors("xielu_negative"))
     if config.swiglu_limit is None:
         return ACTIVATIONS[config.hidden_act]
     numbers = (config.swiglu_alpha, config.swiglu_limit)

@@ -126,6 +126,20 @@ def norm_width(counter, T, qkv, norm, sizes):
     counter.note("norms of queries and keys", T * (H + G) * d * 2 * FLOAT, T * (H + G) * d * 3)
 
 
+@stage("norms")
+def norm_heads(counter, T, qkv, norm, sizes):
+    """Norm each head of queries and keys, with gains of its own."""
+    H, G, d = counter.heads
+    counter.note("norms of queries and keys", T * (H + G) * d * 2 * FLOAT, T * (H + G) * d * 4)
+
+
+@stage("norms")
+def scale_queries(counter, T, qkv, gains, sizes):
+    """Multiply queries by the gains of each head of queries and keys."""
+    size = sizes.num_attention_heads * sizes.head_dim
+    counter.note("norms of queries and keys", T * size * 2 * FLOAT, T * size * 2)
+
+
 @stage("rope")
 def rope_append(counter, T, batch, qkv, q_gain, k_gain, angles, rotary_dim, sizes, cache):
     """Rotate queries and keys, append keys and values to the cache."""

@@ -5,6 +5,8 @@ Gelu      ``v / 2 * (1 + erf(v / sqrt(2)))``                           (Hendryck
 GeluTanh  ``v / 2 * (1 + tanh(sqrt(2 / pi) * (v + 0.044715 v**3)))``
 Relu      ``max(v, 0)``
 Relu2     ``max(v, 0)**2``                                             (So et al., 2021)
+Xielu     ``p v**2 + v / 2`` above 0, ``n (exp(v) - 1 - v) + v / 2`` below; p and n are the layer's
+          (Huang and Schlag, 2024, https://arxiv.org/abs/2411.13010)
 
 ClampedSwiglu needs a gate g and an up projection u: ``g / (1 + exp(-alpha g)) * (u + 1)``, clamped to ``g <= limit``
 and ``-limit <= u <= limit`` (OpenAI, 2025, gpt-oss).
@@ -14,7 +16,7 @@ import numpy as np
 
 from tinychat.kernels.jit import always_inline_by_type, is_kind
 from tinychat.kernels.simd import exp2, fma, maximum, minimum
-from tinychat.kernels.variants import ClampedSwiglu, Gelu, GeluTanh, Relu, Relu2
+from tinychat.kernels.variants import ClampedSwiglu, Gelu, GeluTanh, Relu, Relu2, Xielu
 
 LOG2_E = 1.4426950408889634
 
@@ -62,8 +64,14 @@ def activated(activation, v):
         positive = maximum(v, 0.0)
         return positive * positive
 
+    def xielu(activation, v):
+        # One of the two is 0, and so is what comes of it.
+        above, below = maximum(v, 0.0), minimum(v, np.float32(0))
+        curve = (exp2(below * LOG2_E) - 1.0 - below) * activation.negative[0]
+        return fma(above * above, activation.positive[0], curve + v * 0.5)
+
     def silu(activation, v):
         return v / fma(exp2(v * -LOG2_E), 1.0, 1.0)
 
-    chosen = {Gelu: gelu, GeluTanh: gelu_tanh, Relu: relu, Relu2: relu2}
+    chosen = {Gelu: gelu, GeluTanh: gelu_tanh, Relu: relu, Relu2: relu2, Xielu: xielu}
     return chosen.get(activation.instance_class, silu)

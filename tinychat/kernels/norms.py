@@ -127,6 +127,40 @@ def norm_width(team, T, qkv, norm, sizes):
             norm_run(qkv, start + queries, keys, norm.keys, eps)
 
 
+@stage
+def norm_heads(team, T, qkv, norm, sizes):
+    """Layer-norm each head of queries and keys in place, with gains of its own.
+
+    qkv : float32 [>= T, >= (H + 2 G) d], q then k then v; norm : HeadsNorm.
+    """
+    d, H = sizes.head_dim, sizes.num_attention_heads
+    heads = H + norm.keys.shape[0] // d
+    first, last = share_of(team, T * heads)
+    for item in range(first, last):
+        head = item % heads
+        start = item // heads * qkv.shape[1] + head * d
+        mean = mean_of(qkv, start, d)
+        scale = inverse_deviation(qkv, start, d, mean, sizes.rms_norm_eps)
+        for i in range(d):
+            gain = norm.queries[head * d + i] if head < H else norm.keys[(head - H) * d + i]
+            store_one(qkv, start + i, (load_one(qkv, start + i) - mean) * scale * gain)
+
+
+@stage
+def scale_queries(team, T, qkv, gains, sizes):
+    """Multiply each head of the queries by the gains of queries and of keys.
+
+    Scores have the products of both: the keys of the cache have none, and can be rotated to other positions.
+    qkv : float32 [>= T, >= H d], queries first; gains : RotatedGains.
+    """
+    d, heads = gains.queries.shape[0], sizes.num_attention_heads
+    first, last = share_of(team, T * heads)
+    for item in range(first, last):
+        start = item // heads * qkv.shape[1] + item % heads * d
+        for i in range(d):
+            store_one(qkv, start + i, load_one(qkv, start + i) * gains.queries[i] * gains.keys[i])
+
+
 @always_inline
 def norm_run(x, start, size, gain, eps):
     """RMS-norm `size` numbers in place, from flat element `start` on."""

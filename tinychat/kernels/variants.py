@@ -26,6 +26,20 @@ class WidthNorm(NamedTuple):
     keys: np.ndarray  # float32 [G d]
 
 
+class HeadsNorm(NamedTuple):
+    """Gains of a layer norm of each head of the queries, and of each of the keys."""
+
+    queries: np.ndarray  # float32 [H d]
+    keys: np.ndarray  # float32 [G d]
+
+
+class RotatedGains(NamedTuple):
+    """Gains of each head of queries and keys behind the rotation."""
+
+    queries: np.ndarray  # float32 [d]
+    keys: np.ndarray  # float32 [d]
+
+
 class SoftCap(NamedTuple):
     """Scores or logits capped to -cap..cap; of scores, which are in powers of two, the cap is times log2(e)."""
 
@@ -49,6 +63,13 @@ class ClampedSwiglu(NamedTuple):
 
     alpha: Any  # float32
     limit: Any  # float32
+
+
+class Xielu(NamedTuple):
+    """The activation of Apertus (`kernels.activations`)."""
+
+    positive: np.ndarray  # float32 [1]
+    negative: np.ndarray  # float32 [1]
 
 
 class SigmoidRouter(NamedTuple):

@@ -50,11 +50,13 @@ class ModelConfig:
     qkv_bias: bool  # biases of the projections
     o_bias: bool
     mlp_bias: bool
-    qk_norm: str | None  # RMS norm of queries and keys before the rotation: "head", "width" (all heads) or None
+    # RMS norm of queries and keys: of each "head", of the "width" of all heads, "rotated": of each head behind the
+    # rotation; or layer norms of the "heads", with gains for each; None: they have none.
+    qk_norm: str | None
     rotary_dims: tuple[int, ...]  # by layer, the channels of each head that are rotated, the first ones
     sliding_windows: tuple[int, ...]  # by layer, the positions that a query sees, its own included; 0 is all of them
     attention_scale: float  # multiplies scores before the softmax
-    hidden_act: str = "silu"  # activation of the MLP, one of the values of `ACTIVATIONS`
+    hidden_act: str = "silu"  # activation of the MLP, one of the values of `ACTIVATIONS`, or "xielu"
     sliding_rope_theta: float | None = None  # base in layers with a window, which have no scaling; None: the same
     temperature_beta: float = 0.0  # queries at position p are times 1 + beta * ln(1 + floor(p / temperature_length))
     temperature_length: int = 1

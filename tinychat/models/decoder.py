@@ -16,6 +16,7 @@ LLAMA_NORMS = {
     "q_norm": f"{ATTENTION}q_norm",
     "k_norm": f"{ATTENTION}k_norm",
 }
+ROTATED_GAINS = {"q_norm": "q_gains", "k_norm": "k_gains"}
 
 
 def grouped_rows(config: ModelConfig) -> Order:
@@ -57,7 +58,8 @@ class ExpertNames:
 class TensorNames:
     """Names of a decoder's tensors in the checkpoint, without ``.weight``; ``{}`` is the layer. Llama's by default.
 
-    One name of `qkv` or `gate_up` is a fused tensor; an MLP without gates has `up` alone in `gate_up`. `norms` has the
+    One name of `qkv` or `gate_up` is a fused tensor; four of `qkv` have gates of attention behind queries; an MLP
+    without gates has `up` alone in `gate_up`. `norms` has the
     checkpoint's name by that of the program, in the order of the model folder. `qkv_order` gives `Linear.order`.
     """
 
@@ -84,9 +86,9 @@ def decoder_linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
     D, F, V, L = config.hidden_size, config.intermediate_size, config.vocab_size, config.num_hidden_layers
     queries = config.num_attention_heads * config.head_dim
     keys = config.num_key_value_heads * config.head_dim
-    qkv_rows = (queries, keys, keys) if len(names.qkv) == 3 else (queries + 2 * keys,)
+    qkv_rows: tuple[int, ...] = (queries, keys, keys) if len(names.qkv) == 3 else (queries + 2 * keys,)
     if config.gated_attention:
-        qkv_rows = (2 * queries, keys, keys)
+        qkv_rows = (2 * queries, keys, keys) if len(names.qkv) == 3 else (queries, queries, keys, keys)
     A, attention = len(config.attention_layers), attention_at(config)
     mlp_layers = len(config.dense_layers)
     mlp_at = config.dense_layers if mlp_layers < L else ()
@@ -147,8 +149,12 @@ def decoder_norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
         if name not in heads:
             found.append(Norm(name, source, config.hidden_size, layers, bias=names.norm_bias))
         elif config.qk_norm is not None:
-            size = config.head_dim * (heads[name] if config.qk_norm == "width" else 1)
+            size = config.head_dim * (heads[name] if config.qk_norm in ("width", "heads") else 1)
             count, at = len(config.attention_layers), attention_at(config)
+            if config.qk_norm == "rotated":
+                # A rotation keeps lengths: only the gains have to stand behind it.
+                found.append(Norm(name, "", size, count, padded=False, at=at))
+                name = ROTATED_GAINS[name]
             found.append(Norm(name, source, size, count, padded=False, at=at))
     if (experts := config.experts) and names.experts and experts.biased:
         bias, L = names.experts.bias, len(experts.layers)

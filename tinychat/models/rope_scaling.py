@@ -38,7 +38,7 @@ def read_rope(values: ConfigValues, rotary_dim: int) -> tuple[float, RopeScaling
     Version 4 writes ``rope_theta`` beside ``rope_scaling``, version 5 puts both into ``rope_parameters``. Where a file
     has both, ``rope_scaling`` counts, as in transformers.
     """
-    section = _rope_section(values)
+    section = rope_section(values)
     own_theta = section.optional_number("rope_theta", 1.001, 1e30) if section else None
     shared_theta = values.optional_number("rope_theta", 1.001, 1e30)
     theta = own_theta or shared_theta or DEFAULT_ROPE_THETA
@@ -69,7 +69,7 @@ def read_sliding_theta(values: ConfigValues, default: float) -> float:
 
 def read_rotary_dim(values: ConfigValues, head_dim: int) -> int:
     """Read the rotated channels of each head: ``partial_rotary_factor`` of them, rounded down; an even number."""
-    for holder in (_rope_section(values), values):
+    for holder in (rope_section(values), values):
         factor = None if holder is None else holder.optional_number("partial_rotary_factor", 0.0, 1.0)
         if holder is not None and factor is not None:
             rotary_dim = int(head_dim * factor)
@@ -81,12 +81,13 @@ def read_rotary_dim(values: ConfigValues, head_dim: int) -> int:
 
 def refuse_partial_rotary(values: ConfigValues) -> None:
     """Refuse a ``partial_rotary_factor`` below 1."""
-    for holder in (values, _rope_section(values)):
+    for holder in (values, rope_section(values)):
         if holder and holder.optional_number("partial_rotary_factor", 0.0, 1.0) not in (None, 1.0):
             raise UnsupportedModelError(f"{holder.source}: partial_rotary_factor below 1 is not supported")
 
 
-def _rope_section(values: ConfigValues) -> ConfigValues | None:
+def rope_section(values: ConfigValues) -> ConfigValues | None:
+    """Return the section of the rotary embedding, by either of its names."""
     return values.optional_section("rope_scaling") or values.optional_section("rope_parameters")
 
 

@@ -67,6 +67,15 @@ _DEEPSEEK_V2 = {
         "mscale_all_dim": 0.707,
     },
 }
+_KIMI_LINEAR = {
+    "architectures": ["KimiLinearForCausalLM"],
+    "model_type": "kimi_linear",
+    "moe_intermediate_size": 1024,
+    "num_experts": 256,
+    "num_experts_per_token": 8,
+    "kv_lora_rank": 512,
+    "model_max_length": 1048576,
+}
 _GRANITE_HYBRID = {
     "architectures": ["GraniteMoeHybridForCausalLM"],
     "model_type": "granitemoehybrid",
@@ -90,6 +99,7 @@ _GEMMA4 = {
     "sliding_window": 512,
     "final_logit_softcapping": 30.0,
 }
+_KIMI_LAYERS = ["linear_attention"] * 3 + ["full_attention"]
 
 
 def _shape(*values: object, **others: object) -> dict[str, object]:
@@ -122,6 +132,10 @@ SHAPES = {
     "qwen3-30b-a3b-4-layers": _shape(2048, 6144, 4, 32, 4, 151936, 40960, 1e6, False, **_QWEN3_MOE),
     # Six of its 27 layers: all of them would take 9 GB.
     "deepseek-v2-lite-6-layers": _shape(2048, 10944, 6, 16, 16, 102400, 163840, 1e4, False, **_DEEPSEEK_V2),
+    # Four of its 27 layers: all of them would take 27 GB.
+    "kimi-linear-48b-a3b-4-layers": _shape(
+        2304, 9216, 4, 32, 32, 163840, 1048576, 1e4, False, layer_types=_KIMI_LAYERS, **_KIMI_LINEAR
+    ),
     "llama-2-7b": _shape(4096, 11008, 32, 32, 32, 32000, 4096, 1e4, False),
 }
 

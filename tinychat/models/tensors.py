@@ -75,13 +75,15 @@ class Linear:
 class Norm:
     """Gains of the norms of one kind: ``scale * (offset + the checkpoint's weights)``, and biases times the scale.
 
+    softplus : the checkpoint has numbers whose ``log(1 + exp(w))`` are the weights.
+
     They are padded like the columns of the linear that follows; those of heads, not at all. Attention's sinks, a number
     for each head, are stored like one, and so are the taps of convolutions, which checkpoints have with more axes.
     `at` lists the layers that have it; empty if all do.
     """
 
     name: str
-    source: str
+    source: str  # "" where no tensor has them: gains are 1
     size: int
     layers: int | None
     padded: bool = True
@@ -90,6 +92,7 @@ class Norm:
     scale: float = 1.0
     at: tuple[int, ...] = ()
     flattened: bool = False
+    softplus: bool = False
 
     def is_in(self, layer: int) -> bool:
         """Return whether a layer has it."""
@@ -97,7 +100,9 @@ class Norm:
 
     @property
     def sources(self) -> list[str]:
-        """Names in the checkpoint, without ``.weight``, by layer."""
+        """Names in the checkpoint, without ``.weight``, by layer; none where no tensor has them."""
+        if not self.source:
+            return []
         return [self.source.format(layer) for layer in self.at or range(self.layers or 1)]
 
 

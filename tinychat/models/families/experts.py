@@ -1,10 +1,11 @@
-"""Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE and Mellum: layers of Mistral, Qwen2, Qwen3 and OLMo, with experts as MLPs.
+"""Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE, FlexOlmo and Mellum: layers of dense models, with experts as MLPs.
 
 Mixtral makes the probabilities of the chosen experts sum up to 1, the others as the file sets. Qwen2-MoE adds an expert
-that all tokens pass, behind a gate. OLMoE norms queries and keys over all heads. Mellum 2 is Qwen3-MoE with a window
+that all tokens pass, behind a gate. OLMoE norms queries and keys over all heads; FlexOlmo's norms are those of OLMo 2.
+Mellum 2 is Qwen3-MoE with a window
 and a rotation by layer (Jiang et al., 2024,
 https://arxiv.org/abs/2401.04088; Qwen Team, 2024 and 2025; Muennighoff et al., 2024, https://arxiv.org/abs/2409.02060;
-github.com/huggingface/transformers, models/mixtral, qwen2_moe, qwen3_moe, olmoe and mellum).
+github.com/huggingface/transformers, models/mixtral, qwen2_moe, qwen3_moe, olmoe, flex_olmo and mellum).
 """
 
 from collections.abc import Mapping
@@ -170,6 +171,22 @@ OLMOE = Family(
     _OLMOE,
     read_olmoe,
     TENSORS,
+    prepared=with_num_experts,
+)
+FLEX_OLMO = Family(
+    "FlexOlmoForCausalLM",
+    "flex_olmo",
+    "FlexOlmo",
+    "experts, norms after, q/k norm over all heads",
+    {
+        "rms_norm_eps": 1e-6,
+        "max_position_embeddings": 4096,
+        "rope_theta": 5e5,
+        "num_experts": 7,
+        "num_experts_per_tok": 5,
+    },
+    read_olmoe,
+    replace(TENSORS, norms=olmo2.TENSORS.norms),
     prepared=with_num_experts,
 )
 MELLUM = Family(

@@ -1,0 +1,343 @@
+"""Keys of ``config.json`` that only some architectures of llama.cpp have, from a GGUF file's values."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tinychat.checkpoint.gguf_mamba import hybrid_layers, read_bamba
+from tinychat.checkpoint.gguf_values import GgufValues, positive
+from tinychat.errors import UnsupportedModelError
+
+_ENDLESS = 1e29
+
+Config = Mapping[str, Any]
+Extra = Callable[[GgufValues], Config]
+"""Called with a file's values; returns more keys of ``config.json``."""
+
+
+def gemma2(values: GgufValues) -> Config:
+    """Return the keys of Gemma 2."""
+    # The largest sizes divide scores by another number than the size of a head, which no key has.
+    is_largest = values.config.get("num_hidden_layers") in (46, 62)
+    width, heads = (positive(values.config.get(key), 1) for key in ("hidden_size", "num_attention_heads"))
+    found = {
+        "query_pre_attn_scalar": width / heads if is_largest else values.config.get("head_dim"),
+        "attn_logit_softcapping": values.get("attn_logit_softcapping"),
+        "final_logit_softcapping": values.get("final_logit_softcapping"),
+        "sliding_window": values.config.get("sliding_window"),
+    }
+    return found | {"layer_types": values.layer_types(2)} if found["sliding_window"] else found
+
+
+def gemma3(values: GgufValues) -> Config:
+    """Return the keys of Gemma 3."""
+    found = {**gemma2(values), "rope_local_base_freq": values.get("rope.freq_base_swa", 1e4)}
+    return found | {"layer_types": values.layer_types(6)} if found["sliding_window"] else found
+
+
+def gemma4(values: GgufValues) -> Config:
+    """Return the keys of Gemma 4."""
+    types, theta = values.layer_types(6), values.config.get("rope_theta")
+    # Divisors of the angles of layers without a window: those of channels that stay are endless.
+    divisors = (values.config.get("rope_scaling") or {}).get("short_factor") or [1.0]
+    rotated = sum(divisor < _ENDLESS for divisor in divisors) / len(divisors)
+    found: dict[str, Any] = {
+        "head_dim": values.get("attention.key_length_swa"),
+        "global_head_dim": values.get("attention.key_length"),
+        "num_kv_shared_layers": values.get("attention.shared_kv_layers", 0),
+        "hidden_size_per_layer_input": values.get("embedding_length_per_layer_input", 0),
+        "final_logit_softcapping": values.get("final_logit_softcapping"),
+        "sliding_window": values.config.get("sliding_window"),
+        "layer_types": types,
+        "attention_k_eq_v": any(
+            f"blk.{layer}.attn_k.weight" in values.tensors and f"blk.{layer}.attn_v.weight" not in values.tensors
+            for layer in range(len(types))
+        ),
+        "rope_scaling": None,
+        "rope_parameters": {
+            "full_attention": {"rope_type": "proportional", "rope_theta": theta, "partial_rotary_factor": rotated},
+            "sliding_attention": {"rope_type": "default", "rope_theta": values.get("rope.freq_base_swa", 1e4)},
+        },
+    }
+    heads, widths = (values.config.get(key) for key in ("num_key_value_heads", "intermediate_size"))
+    if isinstance(heads, list):
+        by_kind = dict(zip(types, heads))
+        found["num_key_value_heads"] = by_kind.get("sliding_attention")
+        found["num_global_key_value_heads"] = by_kind.get("full_attention")
+    if isinstance(widths, list) and widths and all(type(width) is int for width in widths):
+        found |= {"intermediate_size": min(widths), "use_double_wide_mlp": True}
+    if values.get("expert_count"):
+        size = values.get("expert_feed_forward_length")
+        found |= {**experts(values), "moe_intermediate_size": size, "enable_moe_block": True}
+    return found
+
+
+def minicpm(values: GgufValues) -> Config:
+    """Return the keys of MiniCPM."""
+    # Older files have none of the keys: they are of the first model.
+    layers = positive(values.config.get("num_hidden_layers"), 40)
+    return multipliers(values, 12.0, 1.4 / layers**0.5, positive(values.config.get("hidden_size"), 256) / 256)
+
+
+def multipliers(values: GgufValues, embedding: float, residual: float, logits: float) -> Config:
+    """Return Granite's multipliers, by default those given."""
+    return {
+        "embedding_multiplier": values.get("embedding_scale", embedding),
+        "residual_multiplier": values.get("residual_scale", residual),
+        "logits_scaling": values.get("logit_scale", logits),
+        "attention_multiplier": values.number("attention.scale", positive(values.config.get("head_dim"), 64) ** -0.5),
+    }
+
+
+def granite_moe(values: GgufValues) -> Config:
+    """Return the keys of Granite's mixtures."""
+    shared = values.get("expert_shared_feed_forward_length", 0)
+    return {**multipliers(values, 1.0, 1.0, 1.0), **experts(values), "shared_intermediate_size": shared}
+
+
+def granite_hybrid(values: GgufValues) -> Config:
+    """Return the keys of Granite 4.0-H and of Bamba."""
+    found = {**granite_moe(values), **read_bamba(values), **hybrid_layers(values)}
+    if not values.get("expert_count"):
+        found |= {"num_experts": 0, "shared_intermediate_size": values.config.get("intermediate_size")}
+    return found
+
+
+def exaone4(values: GgufValues) -> Config:
+    """Return the keys of windows by layer."""
+    window = values.config.get("sliding_window")
+    return {"sliding_window": window} | ({"layer_types": values.layer_types(4)} if window else {})
+
+
+def ministral3(values: GgufValues) -> Config:
+    """Return the keys of Ministral 3."""
+    magnitude = values.get("rope.scaling.yarn_log_multiplier", 1.0)
+    rope = {
+        "rope_type": "yarn",
+        "rope_theta": values.config.get("rope_theta"),
+        "factor": values.get("rope.scaling.factor"),
+        "original_max_position_embeddings": values.get("rope.scaling.original_context_length"),
+        "beta_fast": values.get("rope.scaling.yarn_beta_fast", 32.0),
+        "beta_slow": values.get("rope.scaling.yarn_beta_slow", 1.0),
+        "mscale": magnitude,
+        "mscale_all_dim": magnitude,
+        "llama_4_scaling_beta": values.get("attention.temperature_scale", 0.0),
+    }
+    return {"rope_parameters": rope, "rope_scaling": None}
+
+
+def stablelm(values: GgufValues) -> Config:
+    """Return the keys of StableLM."""
+    return {
+        "use_qkv_bias": values.config["attention_bias"],
+        "use_parallel_residual": bool(values.get("use_parallel_residual", False)),
+        "qk_layernorm": values.has("attn_q_norm.weight"),
+    }
+
+
+def falcon(values: GgufValues) -> Config:
+    """Return the keys of Falcon."""
+    is_new = values.config.get("num_key_value_heads", 1) != 1
+    norms = {"num_ln_in_parallel_attn": 2 if values.has("attn_norm_2.weight") else 1} if is_new else {}
+    return {"new_decoder_architecture": is_new, "bias": values.config["attention_bias"], **norms}
+
+
+def mpt(values: GgufValues) -> Config:
+    """Return the keys of MPT."""
+    largest = values.number("attention.max_alibi_bias", 0)
+    attention = {
+        "alibi": bool(largest),
+        "alibi_bias_max": round(largest) or 8,
+        "clip_qkv": values.get("attention.clamp_kqv"),
+        "qk_ln": values.has("attn_q_norm.weight"),
+    }
+    return {"attn_config": attention, "no_bias": not (values.config["attention_bias"] or values.config["mlp_bias"])}
+
+
+def chatglm(values: GgufValues) -> Config:
+    """Return the keys of ChatGLM."""
+    return {
+        "multi_query_attention": True,
+        "add_qkv_bias": values.config["attention_bias"],
+        "rope_ratio": positive(values.config.get("rope_theta"), 1e4) / 1e4,
+    }
+
+
+def baichuan(values: GgufValues) -> Config:
+    """Refuse Baichuan of 13B."""
+    if values.config.get("num_hidden_layers") == 40:
+        what = "Baichuan of 13B is not read from GGUF files; use the checkpoint that it was made of"
+        raise UnsupportedModelError(f"{values.source}: {what}")
+    return {}
+
+
+def experts(values: GgufValues) -> Config:
+    """Return the numbers of experts; nothing of a model without any."""
+    if not values.get("expert_count"):
+        return {}
+    return {"num_experts": values.get("expert_count"), "num_experts_per_tok": values.get("expert_used_count")}
+
+
+def qwen_moe(values: GgufValues) -> Config:
+    """Return the keys of Qwen's mixtures."""
+    found = {
+        "moe_intermediate_size": values.get("expert_feed_forward_length"),
+        "shared_expert_intermediate_size": values.get("expert_shared_feed_forward_length"),
+        # No key has it: llama.cpp has it by the architecture.
+        "norm_topk_prob": not values.has("ffn_gate_inp_shexp.weight"),
+    }
+    known = {key: value for key, value in found.items() if value is not None}
+    return {**experts(values), **known, "qkv_bias": values.config["attention_bias"]}
+
+
+def qwen3_5(values: GgufValues) -> Config:
+    """Return the keys of Qwen3.5."""
+    heads = values.get("ssm.time_step_rank")
+    inner = values.number("ssm.inner_size", 0)
+    found = {
+        # Blocks of multi-token prediction are counted as layers.
+        "num_hidden_layers": values.number("block_count", 0) - values.number("nextn_predict_layers", 0),
+        "full_attention_interval": values.get("full_attention_interval", 4),
+        "linear_conv_kernel_dim": values.get("ssm.conv_kernel"),
+        "linear_key_head_dim": values.get("ssm.state_size"),
+        "linear_num_key_heads": values.get("ssm.group_count"),
+        "linear_num_value_heads": heads,
+        "linear_value_head_dim": int(inner / positive(heads, 1)),
+    }
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def qwen3_5_moe(values: GgufValues) -> Config:
+    """Return the keys of Qwen3.5's mixtures."""
+    return {**qwen3_5(values), **qwen_moe(values)}
+
+
+def sigmoid_experts(values: GgufValues) -> Config:
+    """Return the keys of experts that sigmoids choose."""
+    dense = int(values.number("leading_dense_block_count", 0))
+    found = {
+        **experts(values),
+        "n_routed_experts": values.get("expert_count"),
+        "n_shared_experts": values.get("expert_shared_count"),
+        "moe_intermediate_size": values.get("expert_feed_forward_length"),
+        "first_k_dense_replace": dense,
+        "num_dense_layers": dense,
+        "norm_topk_prob": bool(values.get("expert_weights_norm", True)),
+        "routed_scaling_factor": values.number("expert_weights_scale", 1.0),
+        "n_group": values.get("expert_group_count"),
+        "topk_group": values.get("expert_group_used_count"),
+    }
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def ernie4_5_moe(values: GgufValues) -> Config:
+    """Return the keys of ERNIE 4.5 with experts."""
+    found = {
+        "moe_intermediate_size": values.get("expert_feed_forward_length"),
+        "moe_num_shared_experts": values.get("expert_shared_count", 0),
+        "moe_layer_start_index": values.get("leading_dense_block_count"),
+        "moe_layer_interval": values.get("interleave_moe_layer_step"),
+    }
+    return {**experts(values), **{key: value for key, value in found.items() if value is not None}}
+
+
+def glm4_moe(values: GgufValues) -> Config:
+    """Return the keys of GLM-4.5."""
+    layers = int(values.number("block_count", 0) - values.number("nextn_predict_layers", 0))
+    return {
+        **sigmoid_experts(values),
+        "use_qk_norm": values.has("attn_q_norm.weight"),
+        # Blocks of multi-token prediction are counted as layers.
+        "num_hidden_layers": layers,
+    }
+
+
+def deepseek2_architecture(values: GgufValues) -> str:
+    """Return the architecture of a file of latent attention."""
+    if not values.get("expert_count"):
+        return "YoutuForCausalLM"
+    # Not every file says how experts are chosen.
+    is_v3 = any(name.endswith(".exp_probs_b.bias") for name in values.tensors)
+    return "DeepseekV3ForCausalLM" if is_v3 else "DeepseekV2ForCausalLM"
+
+
+def deepseek2(values: GgufValues) -> Config:
+    """Return the keys of latent attention."""
+    rotated, scaling = values.get("rope.dimension_count"), values.config.get("rope_scaling")
+    found = {
+        **(sigmoid_experts(values) if values.get("expert_count") else {}),
+        "num_hidden_layers": int(values.number("block_count", 0) - values.number("nextn_predict_layers", 0)),
+        "num_key_value_heads": None,
+        "head_dim": rotated,
+        "partial_rotary_factor": None,
+        "q_lora_rank": values.get("attention.q_lora_rank") or None,
+        "kv_lora_rank": values.get("attention.kv_lora_rank"),
+        # Older files have the sizes of heads without latents under the common keys.
+        "qk_nope_head_dim": int(values.number("attention.key_length_mla", values.number("attention.key_length", 0)))
+        - int(positive(rotated, 0)),
+        "v_head_dim": values.get("attention.value_length_mla") or values.get("attention.value_length"),
+        "norm_topk_prob": bool(values.get("expert_weights_norm", False)),
+        "n_group": values.get("expert_group_count", 1),
+    }
+    if isinstance(scaling, dict):
+        # The converter divides it by 10.
+        magnitude = 10 * values.number("rope.scaling.yarn_log_multiplier", 0.1)
+        found["rope_scaling"] = {**scaling, "mscale": magnitude, "mscale_all_dim": magnitude}
+    return found
+
+
+def minicpm3(values: GgufValues) -> Config:
+    """Return the keys of MiniCPM 3, whose multipliers llama.cpp has by the architecture."""
+    return {**deepseek2(values), "scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 256}
+
+
+def cohere2(values: GgufValues) -> Config:
+    """Return the keys of Command R7B."""
+    window = values.config.get("sliding_window")
+    return {"logit_scale": values.get("logit_scale"), "layer_types": values.layer_types(4), "sliding_window": window}
+
+
+def afmoe(values: GgufValues) -> Config:
+    """Return the keys of AFMoE, whose embeddings llama.cpp always multiplies."""
+    window = values.config.get("sliding_window")
+    return {
+        **sigmoid_experts(values),
+        "mup_enabled": True,
+        "layer_types": values.layer_types(4),
+        "sliding_window": window,
+    }
+
+
+def kimi_linear(values: GgufValues) -> Config:
+    """Return the keys of Kimi Linear."""
+    found = {
+        **deepseek2(values),
+        "linear_num_heads": values.config.get("num_attention_heads"),
+        "linear_head_dim": values.get("kda.head_dim"),
+        "linear_conv_kernel_dim": values.get("ssm.conv_kernel"),
+        # No key has it: llama.cpp has it by the architecture.
+        "norm_topk_prob": True,
+    }
+    heads = values.config.get("num_key_value_heads")
+    if isinstance(heads, list):
+        # Layers without keys have states.
+        found["layer_types"] = ["full_attention" if count else "linear_attention" for count in heads]
+    return found
+
+
+def gpt_oss(values: GgufValues) -> Config:
+    """Return the keys of gpt-oss."""
+    found = {**experts(values), "intermediate_size": values.get("expert_feed_forward_length")}
+    scaling = values.config.get("rope_scaling")
+    # Written nowhere: the checkpoint's bounds are not rounded to whole channels.
+    return found | ({"rope_scaling": {**scaling, "truncate": False}} if isinstance(scaling, dict) else {})
+
+
+def lfm2(values: GgufValues) -> Config:
+    """Return the keys of LFM2."""
+    found: dict[str, Any] = {"block_auto_adjust_ff_dim": False, "conv_L_cache": values.get("shortconv.l_cache")}
+    heads = values.config.get("num_key_value_heads")
+    if isinstance(heads, list) and heads and all(type(count) is int for count in heads):
+        # Layers without keys have convolutions.
+        found["layer_types"] = ["full_attention" if count > 0 else "conv" for count in heads]
+        found["num_key_value_heads"] = max(heads)
+    return found

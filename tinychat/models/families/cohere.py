@@ -1,0 +1,72 @@
+"""Command R, R7B and Aya: attention and a gated MLP beside each other, behind one layer norm without bias.
+
+Neighbouring channels are rotated together; rows of queries and keys are reordered for that. Logits are times a number.
+Command R7B has a window in three of four layers, and rotates in those alone (Cohere, 2024,
+https://arxiv.org/abs/2412.04261; github.com/huggingface/transformers, models/cohere and cohere2).
+"""
+
+from dataclasses import replace
+
+from tinychat.models.config import ModelConfig, read_windows
+from tinychat.models.config_values import ConfigValues
+from tinychat.models.decoder import LAYER, TensorNames, layer_norms, neighbours_rows
+from tinychat.models.families import granite
+from tinychat.models.family import Family
+
+NORM = f"{LAYER}input_layernorm"
+TENSORS = TensorNames(qkv_order=neighbours_rows, norms=layer_norms(NORM, NORM, "model.norm"))
+NAMES = {"rms_norm_eps": "layer_norm_eps"}
+
+
+def read_cohere(values: ConfigValues, config: ModelConfig) -> ModelConfig:
+    """Biases are those of the file; norms of queries and keys, of the largest model, are refused."""
+    values.require(use_qk_norm=False)
+    bias = values.flag("attention_bias", False)
+    return replace(
+        config,
+        layer_norm=True,
+        parallel=True,
+        qkv_bias=bias,
+        o_bias=bias,
+        logits_multiplier=values.number("logit_scale", 1 / granite.MOST, granite.MOST),
+    )
+
+
+def read_cohere2(values: ConfigValues, config: ModelConfig) -> ModelConfig:
+    """Layers without a window do not rotate."""
+    interval = values.optional_integer("sliding_window_pattern", 1, 4096) or 4
+    windows = read_windows(values, config.num_hidden_layers, lambda layer: (layer + 1) % interval != 0)
+    rotary_dims = tuple(config.rotary_dim if window else 0 for window in windows)
+    if not any(rotary_dims):
+        raise values.error("sliding_window", "a window, and layers that have it")
+    return replace(read_cohere(values, config), sliding_windows=windows, rotary_dims=rotary_dims)
+
+
+DEFAULTS = {
+    "layer_norm_eps": 1e-5,
+    "max_position_embeddings": 8192,
+    "tie_word_embeddings": True,
+    "logit_scale": 0.0625,
+}
+COHERE = Family(
+    "CohereForCausalLM",
+    "cohere",
+    "Command R, Aya 23, Aya Expanse",
+    "layer norms, MLP beside attention, rotation by neighbours, multiplier of logits",
+    {**DEFAULTS, "rope_theta": 5e5},
+    read_cohere,
+    TENSORS,
+    norms=granite.norms,
+    names=NAMES,
+)
+COHERE2 = Family(
+    "Cohere2ForCausalLM",
+    "cohere2",
+    "Command R7B, Command A",
+    "the same, sliding window by layer, no rotation in the others",
+    {**DEFAULTS, "sliding_window": 4096},
+    read_cohere2,
+    TENSORS,
+    norms=granite.norms,
+    names=NAMES,
+)
