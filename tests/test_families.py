@@ -16,12 +16,13 @@ from tinychat.generate.sequence import logits_of_all
 # whose parts are in these, run where transformers is. Normed before and after, capped; the same, and queries; normed
 # after only, all heads together; layer norms, side by side, with gates and without; learned positions; slopes; experts,
 # one of them shared; short convolutions; states; latents; states and latents. Gemma 4 has heads and MLPs of two sizes,
-# and keys of other layers.
+# and keys of other layers; Gemma 3n has these, and four residual streams.
 KINDS = (
     "llama3",
     "gemma2",
     "gemma3",
     "gemma4",
+    "gemma3n",
     "olmo2",
     "stablelm-parallel",
     "phi",

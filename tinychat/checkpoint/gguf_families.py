@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tinychat.checkpoint.gguf_values import GgufValues, positive
+from tinychat.checkpoint.gguf_gemma import gemma2, gemma3, gemma3n, gemma4
+from tinychat.checkpoint.gguf_values import Config, GgufValues, experts_of, positive
 from tinychat.errors import UnsupportedModelError
 
 # Most architectures' names of norms, and of what else has one number for each channel.
@@ -27,9 +28,6 @@ NORMS = {
     "post_mlp_layernorm": "post_ffw_norm",
     "norm": "output_norm",
 }
-_ENDLESS = 1e29
-
-Config = Mapping[str, Any]
 Extra = Callable[[GgufValues], Config]
 """Called with a file's values; returns more keys of ``config.json``."""
 
@@ -52,60 +50,6 @@ class GgufFamily:
     parallel_norms: Mapping[str, str] = field(default_factory=dict)
 
 
-def _gemma2(values: GgufValues) -> Config:
-    # The largest sizes divide scores by another number than the size of a head, which no key has.
-    is_largest = values.config.get("num_hidden_layers") in (46, 62)
-    width, heads = (positive(values.config.get(key), 1) for key in ("hidden_size", "num_attention_heads"))
-    found = {
-        "query_pre_attn_scalar": width / heads if is_largest else values.config.get("head_dim"),
-        "attn_logit_softcapping": values.get("attn_logit_softcapping"),
-        "final_logit_softcapping": values.get("final_logit_softcapping"),
-        "sliding_window": values.config.get("sliding_window"),
-    }
-    return found | {"layer_types": values.layer_types(2)} if found["sliding_window"] else found
-
-
-def _gemma3(values: GgufValues) -> Config:
-    found = {**_gemma2(values), "rope_local_base_freq": values.get("rope.freq_base_swa", 1e4)}
-    return found | {"layer_types": values.layer_types(6)} if found["sliding_window"] else found
-
-
-def _gemma4(values: GgufValues) -> Config:
-    types, theta = values.layer_types(6), values.config.get("rope_theta")
-    # Divisors of the angles of layers without a window: those of channels that stay are endless.
-    divisors = (values.config.get("rope_scaling") or {}).get("short_factor") or [1.0]
-    rotated = sum(divisor < _ENDLESS for divisor in divisors) / len(divisors)
-    found: dict[str, Any] = {
-        "head_dim": values.get("attention.key_length_swa"),
-        "global_head_dim": values.get("attention.key_length"),
-        "num_kv_shared_layers": values.get("attention.shared_kv_layers", 0),
-        "hidden_size_per_layer_input": values.get("embedding_length_per_layer_input", 0),
-        "final_logit_softcapping": values.get("final_logit_softcapping"),
-        "sliding_window": values.config.get("sliding_window"),
-        "layer_types": types,
-        "attention_k_eq_v": any(
-            f"blk.{layer}.attn_k.weight" in values.tensors and f"blk.{layer}.attn_v.weight" not in values.tensors
-            for layer in range(len(types))
-        ),
-        "rope_scaling": None,
-        "rope_parameters": {
-            "full_attention": {"rope_type": "proportional", "rope_theta": theta, "partial_rotary_factor": rotated},
-            "sliding_attention": {"rope_type": "default", "rope_theta": values.get("rope.freq_base_swa", 1e4)},
-        },
-    }
-    heads, widths = (values.config.get(key) for key in ("num_key_value_heads", "intermediate_size"))
-    if isinstance(heads, list):
-        by_kind = dict(zip(types, heads))
-        found["num_key_value_heads"] = by_kind.get("sliding_attention")
-        found["num_global_key_value_heads"] = by_kind.get("full_attention")
-    if isinstance(widths, list) and widths and all(type(width) is int for width in widths):
-        found |= {"intermediate_size": min(widths), "use_double_wide_mlp": True}
-    if values.get("expert_count"):
-        size = values.get("expert_feed_forward_length")
-        found |= {**_experts(values), "moe_intermediate_size": size, "enable_moe_block": True}
-    return found
-
-
 def _minicpm(values: GgufValues) -> Config:
     # Older files have none of the keys: they are of the first model.
     layers = positive(values.config.get("num_hidden_layers"), 40)
@@ -123,7 +67,7 @@ def _multipliers(values: GgufValues, embedding: float, residual: float, logits: 
 
 def _granite_moe(values: GgufValues) -> Config:
     shared = values.get("expert_shared_feed_forward_length", 0)
-    return {**_multipliers(values, 1.0, 1.0, 1.0), **_experts(values), "shared_intermediate_size": shared}
+    return {**_multipliers(values, 1.0, 1.0, 1.0), **experts_of(values), "shared_intermediate_size": shared}
 
 
 def _exaone4(values: GgufValues) -> Config:
@@ -187,12 +131,6 @@ def _baichuan(values: GgufValues) -> Config:
     return {}
 
 
-def _experts(values: GgufValues) -> Config:
-    if not values.get("expert_count"):
-        return {}
-    return {"num_experts": values.get("expert_count"), "num_experts_per_tok": values.get("expert_used_count")}
-
-
 def _qwen_moe(values: GgufValues) -> Config:
     found = {
         "moe_intermediate_size": values.get("expert_feed_forward_length"),
@@ -201,7 +139,7 @@ def _qwen_moe(values: GgufValues) -> Config:
         "norm_topk_prob": not values.has("ffn_gate_inp_shexp.weight"),
     }
     known = {key: value for key, value in found.items() if value is not None}
-    return {**_experts(values), **known, "qkv_bias": values.config["attention_bias"]}
+    return {**experts_of(values), **known, "qkv_bias": values.config["attention_bias"]}
 
 
 def _qwen3_5(values: GgufValues) -> Config:
@@ -227,7 +165,7 @@ def _qwen3_5_moe(values: GgufValues) -> Config:
 def _sigmoid_experts(values: GgufValues) -> Config:
     dense = int(values.number("leading_dense_block_count", 0))
     found = {
-        **_experts(values),
+        **experts_of(values),
         "n_routed_experts": values.get("expert_count"),
         "n_shared_experts": values.get("expert_shared_count"),
         "moe_intermediate_size": values.get("expert_feed_forward_length"),
@@ -248,7 +186,7 @@ def _ernie4_5_moe(values: GgufValues) -> Config:
         "moe_layer_start_index": values.get("leading_dense_block_count"),
         "moe_layer_interval": values.get("interleave_moe_layer_step"),
     }
-    return {**_experts(values), **{key: value for key, value in found.items() if value is not None}}
+    return {**experts_of(values), **{key: value for key, value in found.items() if value is not None}}
 
 
 def _glm4_moe(values: GgufValues) -> Config:
@@ -294,7 +232,7 @@ def _deepseek2(values: GgufValues) -> Config:
 
 
 def _gpt_oss(values: GgufValues) -> Config:
-    found = {**_experts(values), "intermediate_size": values.get("expert_feed_forward_length")}
+    found = {**experts_of(values), "intermediate_size": values.get("expert_feed_forward_length")}
     scaling = values.config.get("rope_scaling")
     # Written nowhere: the checkpoint's bounds are not rounded to whole channels.
     return found | ({"rope_scaling": {**scaling, "truncate": False}} if isinstance(scaling, dict) else {})
@@ -316,7 +254,7 @@ FAMILIES: Mapping[str, GgufFamily] = {
     "llama": GgufFamily(
         lambda values: "MixtralForCausalLM" if values.get("expert_count") else "LlamaForCausalLM",
         True,
-        extra=_experts,
+        extra=experts_of,
         experts=True,
     ),
     "qwen2": GgufFamily("Qwen2ForCausalLM"),
@@ -331,7 +269,7 @@ FAMILIES: Mapping[str, GgufFamily] = {
     "qwen3next": GgufFamily(
         "Qwen3_5MoeForCausalLM", done=_GAINS, extra=_qwen3_5_moe, experts=True, norms=_AFTER_ATTENTION
     ),
-    "olmoe": GgufFamily("OlmoeForCausalLM", extra=_experts, experts=True),
+    "olmoe": GgufFamily("OlmoeForCausalLM", extra=experts_of, experts=True),
     "gpt-oss": GgufFamily(
         "GptOssForCausalLM",
         done=_ORDERED,
@@ -354,11 +292,11 @@ FAMILIES: Mapping[str, GgufFamily] = {
     "phi3": GgufFamily("Phi3ForCausalLM"),
     "smollm3": GgufFamily("SmolLM3ForCausalLM", True),
     "gemma": GgufFamily("GemmaForCausalLM", done=_GAINS),
-    "gemma2": GgufFamily("Gemma2ForCausalLM", done=_GAINS, extra=_gemma2),
-    "gemma3": GgufFamily("Gemma3ForCausalLM", done=_GAINS, extra=_gemma3),
+    "gemma2": GgufFamily("Gemma2ForCausalLM", done=_GAINS, extra=gemma2),
+    "gemma3": GgufFamily("Gemma3ForCausalLM", done=_GAINS, extra=gemma3),
     "gemma4": GgufFamily(
         "Gemma4ForCausalLM",
-        extra=_gemma4,
+        extra=gemma4,
         experts=True,
         norms={
             "wide_q_norm": "attn_q_norm",
@@ -369,6 +307,20 @@ FAMILIES: Mapping[str, GgufFamily] = {
             "mlp_norm": "post_ffw_norm_1",
             "before_experts": "pre_ffw_norm_2",
             "experts_norm": "post_ffw_norm_2",
+        },
+    ),
+    "gemma3n": GgufFamily(
+        "Gemma3nForCausalLM",
+        extra=gemma3n,
+        norms={
+            "inputs_norm": "per_layer_proj_norm",
+            "input_norm": "post_norm",
+            "laurel_norm": "laurel_post_norm",
+            "streams_norm": "altup_router_norm",
+            "streams_router": "altup_router",
+            "predictions": "altup_predict_coef",
+            "corrections": "altup_correct_coef",
+            "corrected_scale": "altup_correct_scale",
         },
     ),
     "granite": GgufFamily("GraniteForCausalLM", True, extra=lambda values: _multipliers(values, 1.0, 1.0, 1.0)),

@@ -7,6 +7,7 @@ from tinychat.engine.stages import (
     choose_experts,
     choose_scored,
     clear_rows,
+    cut_gates,
     group_rows,
     linear,
     linear_routed,
@@ -85,6 +86,13 @@ def run_mlp(team, T, mlp, sizes, s):
 
 @run_mlp.where(mlp=arguments.ParallelMlp)
 def _(team, T, mlp, sizes, s):
+    end_mlp(team, T, mlp.mlp, sizes, s)
+
+
+@run_mlp.where(mlp=arguments.SparseMlp)
+def _(team, T, mlp, sizes, s):
+    begin_mlp(team, T, mlp.mlp, sizes, s)
+    cut_gates(team, T, s.gate_up, mlp.cutoff, mlp.mlp.size)
     end_mlp(team, T, mlp.mlp, sizes, s)
 
 

@@ -75,7 +75,7 @@ def named_caches(config: ModelConfig, position_bytes: int = 0) -> list[NamedCach
 
 
 class NamedTensors:
-    """The names of a configuration's tensors; the methods are those of `engine.parameters.FolderTensors`."""
+    """The names of a configuration's tensors; the methods are those of `engine.folder_tensors.FolderTensors`."""
 
     def __init__(self, config: ModelConfig) -> None:
         self._linears = {linear.name: NamedWeight(linear) for linear in linears(config)}

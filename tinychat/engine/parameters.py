@@ -28,11 +28,16 @@ from tinychat.engine.arguments import (
     Parameters,
     PlainMlp,
     ShortConvolution,
+    SparseMlp,
+    StreamEnd,
+    StreamMixer,
+    StreamRouter,
+    Streams,
     VariedAttention,
 )
+from tinychat.engine.folder_tensors import FolderTensors
 from tinychat.engine.named_tensors import NamedTensors
-from tinychat.engine.passthrough_parameters import passthrough_weight
-from tinychat.kernels.buffers import NoLatents
+from tinychat.kernels.buffers import NoLatents, NoStreams
 from tinychat.kernels.variants import (
     Alibi,
     AttentionSink,
@@ -40,15 +45,12 @@ from tinychat.kernels.variants import (
     ClampedSwiglu,
     Gelu,
     GeluTanh,
-    LayerNorm,
     NoEnd,
     NoInputs,
     NoNorm,
-    NoPositions,
     NoShared,
     Relu,
     Relu2,
-    RmsNorm,
     ScaledRouter,
     Shared,
     SigmoidRouter,
@@ -58,16 +60,14 @@ from tinychat.kernels.variants import (
     Unchanged,
     WidthNorm,
 )
-from tinychat.kernels.weights import Float32Weight, Int4Weight, Int8Weight, PerLayer, SplitWeight
-from tinychat.models.architectures import norms
+from tinychat.kernels.weights import PerLayer
+from tinychat.models.altup import LAUREL, STREAM_LINEARS, AltUp
 from tinychat.models.config import ModelConfig
 from tinychat.models.delta_net import DECAYS, GATES, DeltaNet
 from tinychat.models.draft_head import INPUT_NORMS, INPUTS
 from tinychat.models.experts import ROUTER, Experts
 from tinychat.models.folder import ModelFolder
-from tinychat.models.layout import FREQUENT, stored_linears
 from tinychat.models.mamba import STEPS, Mamba
-from tinychat.models.passthrough import NATIVE
 from tinychat.models.varied_layers import LAYER_INPUTS, VariedLayers
 
 NO_WINDOW = 2**31
@@ -79,65 +79,6 @@ ACTIVATIONS: dict[str, Any] = {
     "relu": Relu(),
     "relu2": Relu2(),
 }
-KINDS: dict[str, Any] = {"int4": Int4Weight, "int8": Int8Weight, "f32": Float32Weight}
-
-
-class FolderTensors:
-    """The tensors of a model folder by name, as views of the mapped file; stacked over the layers that have them."""
-
-    def __init__(self, folder: ModelFolder) -> None:
-        self._folder, self._config, self._tensors = folder, folder.config, folder.tensors
-        self._stacks = {linear.name: linear.stack for linear in stored_linears(folder.config, folder.quantization)}
-        self._norms = {norm.name: norm for norm in norms(folder.config)}
-
-    def embedding(self) -> Any:
-        """Return the embedding, whose first rows may be stored apart."""
-        rest = self.weight("embed_tokens")
-        return SplitWeight(self.weight(FREQUENT), rest) if self._folder.quantization.frequent else rest
-
-    def weight(self, name: str) -> Any:
-        """Return a linear."""
-        dtype = self._folder.quantization.dtype_of(name)
-        if dtype == NATIVE:
-            return passthrough_weight(self._folder, name)
-        kind = KINDS[dtype]
-        *parts, _ = kind._fields
-        bias = self._tensors.get(f"{name}.bias", np.zeros((*self._stacks[name], 0), np.float32))
-        return kind(*(self._tensors[f"{name}.{part}"] for part in parts), bias)
-
-    def norm(self, name: str, layers: Sequence[int] | None = None) -> Any:
-        """Return the norms of some layers, or one outside of them; `NoNorm` where the model has none.
-
-        Where only some of the layers have one, the others get any, which is not read.
-        """
-        if name not in self._tensors or not (layers is None or any(map(self._norms[name].is_in, layers))):
-            return NoNorm()
-        gain = self._tensors[name]
-        parts = [gain]
-        if self._config.layer_norm:
-            parts.append(self._tensors.get(f"{name}.bias", np.zeros_like(gain)))
-        if layers is None:
-            parts = [part.reshape(-1) for part in parts]
-        elif at := self._norms[name].at:
-            parts = [part[[at.index(layer) if layer in at else 0 for layer in layers]] for part in parts]
-        elif 0 < len(layers) < len(gain):
-            parts = [part[list(layers)] for part in parts]
-        return LayerNorm(*parts) if self._config.layer_norm else RmsNorm(*parts)
-
-    def vectors(self, name: str, factor: float = 1.0) -> Any:
-        """Return other vectors, stacked over the layers that have them, times a factor."""
-        found = self._tensors[name]
-        return found if factor == 1 else np.float32(factor) * np.asarray(found, np.float32)
-
-    def by_tap(self, name: str, channels: int) -> Any:
-        """Return the taps of convolutions, all channels of the first one before those of the next."""
-        found = self._tensors[name]
-        turned = found.reshape(len(found), channels, -1).transpose(0, 2, 1)
-        return np.ascontiguousarray(turned).reshape(found.shape)
-
-    def positions(self) -> Any:
-        """Return the vectors of positions, or `NoPositions`."""
-        return self._tensors.get("embed_positions", NoPositions())
 
 
 Tensors = FolderTensors | NamedTensors
@@ -156,6 +97,7 @@ def parameters_of(config: ModelConfig, tensors: Tensors) -> Parameters:
         embed_positions=tensors.positions(),
         embed_norm=_draft_input(tensors) if config.is_draft_head else tensors.norm("embed_norm"),
         inputs=_layer_inputs(config, tensors),
+        streams=_streams(tensors) if config.altup else NoStreams(),
         layers=Layer(
             mixer=_mixer(config, tensors),
             cache_layer=np.array([config.cache_layer(layer) for layer in range(L)], np.int64),
@@ -180,7 +122,11 @@ def _layer_inputs(config: ModelConfig, tensors: Tensors) -> LayerInputs | NoInpu
     return LayerInputs(NoNorm(), projection, norm, tensors.weight(LAYER_INPUTS))
 
 
-def _layer_end(config: ModelConfig, tensors: Tensors) -> LayerEnd | NoEnd:
+def _streams(tensors: Tensors) -> Streams:
+    return Streams(NoNorm(), tensors.weight("streams_proj"), *map(tensors.weight, STREAM_LINEARS))
+
+
+def _layer_end(config: ModelConfig, tensors: Tensors) -> LayerEnd | StreamEnd | NoEnd:
     if config.varied is None:
         return NoEnd()
     layers = range(config.num_hidden_layers)
@@ -195,7 +141,15 @@ def _layer_end(config: ModelConfig, tensors: Tensors) -> LayerEnd | NoEnd:
         if config.varied.input_size
         else NoInputs()
     )
+    if config.altup:
+        assert isinstance(found, LayerInput)
+        return StreamEnd(_router(tensors, layers, "corrections"), tensors.vectors("corrected_scale"), found)
     return LayerEnd(found, tensors.vectors("layer_scale"))
+
+
+def _router(tensors: Tensors, layers: Sequence[int], mixing: str) -> StreamRouter:
+    norm = tensors.norm("streams_norm", layers)
+    return StreamRouter(norm, tensors.vectors("streams_router"), tensors.vectors(mixing))
 
 
 def _mixer(config: ModelConfig, tensors: Tensors) -> Any:
@@ -203,15 +157,22 @@ def _mixer(config: ModelConfig, tensors: Tensors) -> Any:
     L = config.num_hidden_layers
     if (varied := config.varied) is not None:
         narrow, wide = (
-            _varied_attention(config, tensors, varied, layers, kind)
+            _varied_attention(config, tensors, varied, layers, kind) if layers else None
             for layers, kind in ((varied.narrow, ""), (varied.wide, "wide_"))
         )
-        return _per_layer(L, varied.narrow, narrow, wide)
+        found = _per_layer(L, varied.narrow, narrow, wide)
+        return _stream_mixer(tensors, range(L), found) if config.altup else found
     if config.mamba and config.mamba.beside_attention:
         attention = _attention(config, tensors)
         assert isinstance(attention, Attention)
         return MambaBeside(attention, _mamba(config.mamba, tensors))
     return _per_layer(L, config.attention_layers, _attention(config, tensors), _other_mixer(config, tensors))
+
+
+def _stream_mixer(tensors: Tensors, layers: Sequence[int], attention: VariedAttention) -> StreamMixer:
+    left, right = map(tensors.weight, LAUREL)
+    router, norm = _router(tensors, layers, "predictions"), tensors.norm("laurel_norm", layers)
+    return StreamMixer(router, attention, left, right, norm)
 
 
 def _varied_attention(
@@ -348,6 +309,9 @@ def _mlp(config: ModelConfig, tensors: Tensors) -> Any:
         return _per_layer(L, config.varied.narrow_mlps, narrow, wide)
     if experts is None:
         mlp = _dense_mlp(config, tensors, range(L))
+        if config.altup:
+            assert isinstance(mlp, GatedMlp)
+            return _sparse_mlp(config.altup, mlp)
         if not config.normed_after:
             return mlp
         assert isinstance(mlp, GatedMlp)
@@ -371,6 +335,16 @@ def _mlp(config: ModelConfig, tensors: Tensors) -> Any:
     dense = experts.dense_layers(L)
     dense_mlp = _dense_mlp(config, tensors, dense) if dense else None
     return _per_layer(L, experts.layers, _expert_mlp(config, tensors, experts), dense_mlp)
+
+
+def _sparse_mlp(altup: AltUp, mlp: GatedMlp) -> GatedMlp | SparseMlp | PerLayer:
+    """Return MLPs of which some or all have closed gates; each layer reads its own of the weights of all."""
+    sparse = SparseMlp(mlp, np.array([cutoff or 0 for cutoff in altup.cutoffs], np.float32))
+    is_open = [cutoff is None for cutoff in altup.cutoffs]
+    if any(is_open) and not all(is_open):
+        indices = np.array([~layer if opened else layer for layer, opened in enumerate(is_open)], np.int64)
+        return PerLayer(indices, sparse, mlp)
+    return mlp if any(is_open) else sparse
 
 
 def _dense_mlp(
@@ -438,5 +412,6 @@ def dims_of(config: ModelConfig) -> ModelDims:
         np.float32(delta.rate_scale if delta else 1.0),
         np.float32(delta.norm_eps if delta else 0.0),
         config.varied.input_size if config.varied else 0,
+        config.varied.input_ids if config.varied else 0,
         *ranks,
     )

@@ -1,0 +1,74 @@
+"""The tensors of a model folder as the forward pass takes them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tinychat.engine.passthrough_parameters import passthrough_weight
+from tinychat.kernels.variants import LayerNorm, NoNorm, NoPositions, RmsNorm
+from tinychat.kernels.weights import Float32Weight, Int4Weight, Int8Weight, SplitWeight
+from tinychat.models.architectures import norms
+from tinychat.models.folder import ModelFolder
+from tinychat.models.layout import FREQUENT, stored_linears
+from tinychat.models.passthrough import NATIVE
+
+KINDS: dict[str, Any] = {"int4": Int4Weight, "int8": Int8Weight, "f32": Float32Weight}
+
+
+class FolderTensors:
+    """The tensors of a model folder by name, as views of the mapped file; stacked over the layers that have them."""
+
+    def __init__(self, folder: ModelFolder) -> None:
+        self._folder, self._config, self._tensors = folder, folder.config, folder.tensors
+        self._stacks = {linear.name: linear.stack for linear in stored_linears(folder.config, folder.quantization)}
+        self._norms = {norm.name: norm for norm in norms(folder.config)}
+
+    def embedding(self) -> Any:
+        """Return the embedding, whose first rows may be stored apart."""
+        rest = self.weight("embed_tokens")
+        return SplitWeight(self.weight(FREQUENT), rest) if self._folder.quantization.frequent else rest
+
+    def weight(self, name: str) -> Any:
+        """Return a linear."""
+        dtype = self._folder.quantization.dtype_of(name)
+        if dtype == NATIVE:
+            return passthrough_weight(self._folder, name)
+        kind = KINDS[dtype]
+        *parts, _ = kind._fields
+        bias = self._tensors.get(f"{name}.bias", np.zeros((*self._stacks[name], 0), np.float32))
+        return kind(*(self._tensors[f"{name}.{part}"] for part in parts), bias)
+
+    def norm(self, name: str, layers: Sequence[int] | None = None) -> Any:
+        """Return the norms of some layers, or one outside of them; `NoNorm` where the model has none.
+
+        Where only some of the layers have one, the others get any, which is not read.
+        """
+        if name not in self._tensors or not (layers is None or any(map(self._norms[name].is_in, layers))):
+            return NoNorm()
+        gain = self._tensors[name]
+        parts = [gain]
+        if self._config.layer_norm:
+            parts.append(self._tensors.get(f"{name}.bias", np.zeros_like(gain)))
+        if layers is None:
+            parts = [part.reshape(-1) for part in parts]
+        elif at := self._norms[name].at:
+            parts = [part[[at.index(layer) if layer in at else 0 for layer in layers]] for part in parts]
+        elif 0 < len(layers) < len(gain):
+            parts = [part[list(layers)] for part in parts]
+        return LayerNorm(*parts) if self._config.layer_norm else RmsNorm(*parts)
+
+    def vectors(self, name: str, factor: float = 1.0) -> Any:
+        """Return other vectors, stacked over the layers that have them, times a factor."""
+        found = self._tensors[name]
+        return found if factor == 1 else np.float32(factor) * np.asarray(found, np.float32)
+
+    def by_tap(self, name: str, channels: int) -> Any:
+        """Return the taps of convolutions, all channels of the first one before those of the next."""
+        found = self._tensors[name]
+        turned = found.reshape(len(found), channels, -1).transpose(0, 2, 1)
+        return np.ascontiguousarray(turned).reshape(found.shape)
+
+    def positions(self) -> Any:
+        """Return the vectors of positions, or `NoPositions`."""
+        return self._tensors.get("embed_positions", NoPositions())
