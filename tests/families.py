@@ -25,7 +25,9 @@ DELTA_NETS, TAPS = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybr
 BIASED = ("afmoe", "glm4_moe", "dots1", "lfm2_moe", "minimax_m2", "deepseek_v3", "glm4_moe_lite", "ernie4_5_moe")
 LATENTS = ("youtu", "minicpm3", "deepseek_v2", "deepseek_v3", "glm4_moe_lite")
 MAMBAS = ("granitemoehybrid", "bamba", "falcon_h1", "nemotron_h")
-GEMMAS = ("gemma4_text",)
+GEMMAS = ("gemma4_text", "gemma3n_text")
+FEW = 9  # layers
+ROUTING = {"modality_router": 20, "prediction_coefs": 1, "correction_coefs": 1}  # of how streams mix
 GRANITES = ("granitemoe", "granitemoeshared")
 # Whose results a multiplier of the residual stream scales.
 OUTPUTS = ("o_proj", "down_proj", "mamba_out_proj", "expert_down_proj", "shared_down_proj")
@@ -64,6 +66,8 @@ def kind_of(variant):
     mamba = config.mamba and (config.mamba.normed, config.mamba.beside_attention)
     hybrid = varied, bool(config.conv_layers), by_channel, mamba, config.gated_attention
     latent = config.latents and bool(config.latents.q_lora_rank)
+    cutoffs = config.altup and {cutoff is None for cutoff in config.altup.cutoffs}
+    flags += (cutoffs and (True in cutoffs, False in cutoffs),)
     return *(name in found for name in names), *flags, *scores, config.qk_norm == "width", mixture, hybrid, latent
 
 
@@ -139,13 +143,18 @@ def make_weights(variant):
     config = parse_config(variant.config, variant.name)
     found = linears(config)
     sources = {part: linear.name for linear in found for shard in range(linear.shards) for part in linear.names(shard)}
-    offsets = {norm.source.format(i): norm.offset for norm in norms(config) for i in range(9)}
+    offsets = {norm.source.format(i): norm.offset for norm in norms(config) for i in range(40)}
     for name, shape in weight_shapes(variant.config).items():
         values = random.uniform(-1, 1, shape)
         holder, _, part = name.rpartition(".")
         if holder in offsets and part == "weight":
             # Of a state, some heads forget quickly and some hardly.
             values = 2 * values - 3 if holder.endswith("A_log") else 1 - offsets[holder] + 0.5 * values
+            if holder.rpartition(".")[2] in ROUTING:
+                values = ROUTING[holder.rpartition(".")[2]] * (values - 1)
+            # Of many layers of streams, small differences would grow.
+            if config.altup and config.num_hidden_layers > FEW and ("_coefs" in holder or "post_" in holder):
+                values = 0.1 * values
         else:
             values = np.sqrt(3) * _deviation(config, sources.get(holder), name, shape) * values
         weights[name] = values.astype(np.float32).astype(DTYPES[variant.dtype])
@@ -239,6 +248,10 @@ def stored(variant, weights):
         return _with_stacked_experts(found) if variant.config["model_type"] == "qwen3_5_moe_text" else found
     if variant.config["model_type"] in GEMMAS:
         weights = _with_stacked_experts(weights)
+        columns = {"modality_router": variant.config["hidden_size"], "prediction_coefs": 4, "correction_coefs": 4}
+        weights |= {
+            name: v.reshape(-1, columns[k]) for name, v in weights.items() if (k := name.split(".")[-2]) in columns
+        }
         return {
             name.removesuffix(".weight") if name.endswith(("scalar.weight", "scale.weight")) else name: v
             for name, v in weights.items()

@@ -14,6 +14,7 @@ ARCHITECTURES = {
     "mistral": "llama",
     "gemma3_text": "gemma3",
     "gemma4_text": "gemma4",
+    "gemma3n_text": "gemma3n",
     "olmo3": "olmo2",
     "ministral3": "mistral3",
     "glm": "chatglm",
@@ -66,6 +67,20 @@ VARIANTS = [
     # whose scores are sharp: the fewer layers, the less comes of it.
     like("gemma4", num_hidden_layers=4, layer_types=["sliding_attention", "full_attention"] * 2),
     *(like(name, num_hidden_layers=2) for name in ("gemma4-large", "gemma4-moe")),
+    # llama.cpp takes as given 20 layers with keys of their own, ten with sparse gates, whose squares it divides by one
+    # less, and the cap of logits: so layers are many, and gates too.
+    like(
+        "gemma3n",
+        num_hidden_layers=22,
+        layer_types="none",
+        intermediate_size=1056,
+        rope_local_base_freq=1e4,
+        hidden_size_per_layer_input=256,
+        vocab_size_per_layer_input=517,
+        laurel_rank=64,
+        final_logit_softcapping=30.0,
+        activation_sparsity_pattern="none",
+    ),
     *(like(name) for name in ("granite", "minicpm", "olmo2", "olmo3", "ministral3", "chatglm3", "qwen")),
     *(like(name, head_dim=24) for name in ("exaone4", "exaone4-full", "glm", "glm4")),
     like("internlm2", bias=False, rope_scaling=None),
@@ -261,7 +276,9 @@ def add_sizes(writer, architecture, raw, config):
     else:
         own = raw["num_key_value_heads"] if architecture == "minicpm3" else config.num_key_value_heads
         writer.add_head_count_kv(own)
-    if config.varied:
+    if config.altup:
+        add_altup(writer, config)
+    elif config.varied:
         add_varied(writer, config)
     elif architecture == "minicpm3":
         writer.add_key_length(config.latents.query_dim)
@@ -297,6 +314,20 @@ def add_varied(writer, config):
     pairs = varied.wide_head_dim // 2
     turned = int(config.rope_scaling.rotated * pairs)
     writer.add_tensor("rope_freqs.weight", np.array([1.0] * turned + [1e30] * (pairs - turned), np.float32))
+
+
+def add_altup(writer, config):
+    """Write what Gemma 3n has; the last number is a float in its makers' files."""
+    writer.add_key_length(config.head_dim)
+    writer.add_value_length(config.head_dim)
+    writer.add_sliding_window_pattern([window > 0 for window in config.sliding_windows])
+    writer.add_embedding_length_per_layer_input(config.varied.input_size)
+    writer.add_final_logit_softcapping(config.logits_softcap)
+    writer.add_altup_num_inputs(4)
+    writer.add_altup_active_idx(0)
+    writer.add_activation_sparsity_scale([-np.inf if each is None else each for each in config.altup.cutoffs])
+    readers = sum(source != layer for layer, source in enumerate(config.varied.sources))
+    writer.add_float32("gemma3n.attention.shared_kv_layers", readers)
 
 
 def add_particulars(writer, architecture, raw, config):
@@ -488,6 +519,15 @@ def converted(architecture, config, weights):
             heads = H if "q_proj" in name else G if "k_proj" in name else 0
             found[name] = interleaved(values, heads) if heads else values
     found = stacked(found)
+    if architecture == "gemma3n":
+        for stem in ("model.altup_projections", "model.altup_unembed_projections"):
+            found[f"{stem}.weight"] = np.stack([found.pop(f"{stem}.{i}.weight") for i in range(3)])
+        # Checkpoints have tensors of keys and values that no layer uses, and llama.cpp asks for them.
+        for layer, source in enumerate(config.varied.sources):
+            stem, own = (f"model.layers.{i}.self_attn." for i in (layer, source))
+            found |= {f"{stem}{part}.weight": found[f"{own}{part}.weight"] for part in ("k_proj", "v_proj", "k_norm")}
+        for end, columns in (("modality_router.weight", config.hidden_size), ("coefs.weight", 4)):
+            found |= {name: values.reshape(-1, columns) for name, values in found.items() if name.endswith(end)}
     if architecture == "gemma4":
         for stem in [name.removesuffix("gate_proj.weight") for name in found if "experts.gate_proj" in name]:
             halves = [found.pop(f"{stem}{half}_proj.weight") for half in ("gate", "up")]

@@ -16,6 +16,7 @@ import engines
 import numpy as np
 from kernels import (
     test_affine,
+    test_altup,
     test_attention,
     test_experts,
     test_inputs,
@@ -32,7 +33,7 @@ from kernels.kernel_inputs import decode_floats, on_threads, random_weight
 from tinychat.engine.arguments import ModelDims
 from tinychat.kernels.embedding import embed
 from tinychat.kernels.experts import choose_experts, choose_scored
-from tinychat.kernels.inputs import quantize_gated, quantize_normed
+from tinychat.kernels.inputs import cut_gates, quantize_gated, quantize_normed
 from tinychat.kernels.norms import norm_heads, scale_queries
 from tinychat.kernels.scores import cap_rows
 from tinychat.kernels.setup import ISA
@@ -151,6 +152,10 @@ def of_layers():
     for method, size, T in (("int4", 40, 9), ("f32", 24, 1)):
         inputs, *_ = test_layer_inputs.run_inputs(method, size, T, 1, np.random.default_rng(SEED))
         yield f"{T} inputs of layers, {method}", inputs
+    yield "four streams", test_altup.results(range(7), 1)
+    gate_up = np.random.default_rng(SEED).standard_normal((7, 360)).astype(np.float32)
+    on_threads(cut_gates, 1, 7, gate_up, np.float32(1.2), 172)
+    yield "largest gates", gate_up
 
 
 def normed_heads():

@@ -477,6 +477,8 @@ def head_states(config, weights, ids, hidden):
 
 
 def _layers(config, parts, x, ids=()):
+    if config.altup:
+        return parts.norm("norm", 0, _stream_layers(config, parts, x, ids))
     embedded = x
     for layer in range(config.num_hidden_layers):
         before = x
@@ -705,15 +707,77 @@ def _varied_attention_block(config, parts, layer, x):
     return parts.norm("post_self_attn_layernorm", layer, out)
 
 
-def _layer_end(config, parts, layer, x, embedded, ids):
+def _layer_input(config, parts, layer, x, embedded, ids):
+    """Return what a layer's input adds to the residual stream, through gates of `x`."""
     P, L = config.varied.input_size, config.num_hidden_layers
-    if P:
-        table = parts.stacked(parts.linears["layer_inputs"], 0, "weight").reshape(-1, L, P)
-        projected = parts.apply("inputs_proj", 0, embedded).reshape(len(x), L, P)[:, layer]
-        own = parts.norm("inputs_norm", 0, projected) + table[np.asarray(ids), layer]
-        inner = ACTIVATIONS[config.hidden_act](parts.apply("input_gate", layer, x)) * own
-        x = x + parts.norm("input_norm", layer, parts.apply("input_proj", layer, inner))
+    table = parts.stacked(parts.linears["layer_inputs"], 0, "weight").reshape(-1, L, P)
+    projected = parts.apply("inputs_proj", 0, embedded).reshape(len(x), L, P)[:, layer]
+    known = np.where(np.asarray(ids) < len(table), ids, 0)
+    own = parts.norm("inputs_norm", 0, projected) + table[known, layer]
+    inner = ACTIVATIONS[config.hidden_act](parts.apply("input_gate", layer, x)) * own
+    return parts.norm("input_norm", layer, parts.apply("input_proj", layer, inner))
+
+
+def _layer_end(config, parts, layer, x, embedded, ids):
+    if config.varied.input_size:
+        x = x + _layer_input(config, parts, layer, x, embedded, ids)
     return x * np.asarray(parts.tensors[f"{parts.norms['layer_scale'].source.format(layer)}.weight"], np.float64)
+
+
+def gaussian_top_k(gates, cutoff):
+    """Return ``max(g - mean(g) - cutoff * deviation(g), 0)`` of ``gates [T, F]``."""
+    gates = np.asarray(gates, np.float64)
+    return relu(gates - gates.mean(axis=1, keepdims=True) - cutoff * gates.std(axis=1, keepdims=True))
+
+
+def modalities(x, router):
+    """Return the tanh of what a router ``[n, D]`` makes of ``x [T, D]``."""
+    return np.tanh(linear(x, router))
+
+
+def predict_streams(streams, m, coefficients):
+    """Return the predictions of ``streams [n, T, D]`` from ``m [T, n]`` and ``coefficients [n n, n]``."""
+    mixing = linear(m, coefficients).reshape(len(m), len(streams), len(streams))
+    return streams + np.einsum("tij,jtd->itd", mixing, streams)
+
+
+def correct_streams(predicted, x, m, coefficients):
+    """Return predictions ``[n, T, D]`` corrected by what a layer made of the first, ``x [T, D]``."""
+    factors = 1 + linear(m, coefficients)
+    return predicted + factors.T[:, :, None] * (x - predicted[0])
+
+
+def matched(x, wanted):
+    """Return ``x [T, D]`` with the root mean square of `wanted`; of its own, 1e-5 is the least square."""
+    size, own = (np.mean(each * each, axis=1, keepdims=True) for each in (wanted, x))
+    return x * np.sqrt(size) / np.sqrt(np.maximum(own, 1e-5))
+
+
+def _stream_layers(config, parts, x, ids):
+    """Gemma 3n: return the mean of four streams behind all layers."""
+
+    def matrix(name, layer):
+        tensor = parts.tensors[f"{parts.norms[name].source.format(layer)}.weight"]
+        return np.asarray(tensor, np.float64).reshape(-1, x.shape[1] if name == "streams_router" else 4)
+
+    def router_of(layer, x):
+        return modalities(parts.norm("streams_norm", layer, x), matrix("streams_router", layer))
+
+    inwards = np.split(parts.apply("streams_proj", 0, x), 3, axis=1)
+    embedded, streams = x, np.stack([x, *(matched(other, x) for other in inwards)])
+    for layer in range(config.num_hidden_layers):
+        predicted = predict_streams(streams, router_of(layer, streams[0]), matrix("predictions", layer))
+        y = predicted[0]
+        normed = parts.norm("input_layernorm", layer, y)
+        low = parts.apply("laurel_right", layer, parts.apply("laurel_left", layer, normed))
+        laurel = normed + parts.norm("laurel_norm", layer, low)
+        y = (y + _varied_attention_block(config, parts, layer, y) + laurel) / math.sqrt(2)
+        y = y + _mlp_block(config, parts, layer, y)
+        streams = correct_streams(predicted, y, router_of(layer, y), matrix("corrections", layer))
+        scale = np.asarray(parts.tensors[f"{parts.norms['corrected_scale'].source.format(layer)}.weight"], np.float64)
+        streams[1:] += _layer_input(config, parts, layer, scale * streams[0], embedded, ids)
+    outwards = [parts.apply(f"stream_{i}_proj", 0, streams[i]) for i in (1, 2, 3)]
+    return np.mean([streams[0], *(matched(other, streams[0]) for other in outwards)], axis=0)
 
 
 def latent_attention(q, c, r, of_keys, of_values, scale):
@@ -806,7 +870,11 @@ def _mlp_block(config, parts, layer, before):
 
 def _inner(config, parts, kind, layer, x, expert=0):
     if config.gated:
-        return _gated(config, parts.apply(f"{kind}gate_up_proj", layer, x, expert))
+        gate_up = parts.apply(f"{kind}gate_up_proj", layer, x, expert)
+        if config.altup and config.altup.cutoffs[layer] is not None:
+            gate, up = np.split(gate_up, 2, axis=1)
+            gate_up = np.concatenate([gaussian_top_k(gate, config.altup.cutoffs[layer]), up], axis=1)
+        return _gated(config, gate_up)
     inner = parts.apply(f"{kind}up_proj", layer, x, expert)
     if config.hidden_act == "xielu":
         alphas = [float(parts.tensors[f"model.layers.{layer}.mlp.act_fn.alpha_{end}.weight"][0]) for end in "pn"]

@@ -16,13 +16,15 @@ from tinychat.generate.sequence import logits_of_all
 # whose parts are in these, run where transformers is. Normed before and after, capped; the same, and queries; normed
 # after only, all heads together; layer norms, side by side, with gates and without; learned positions; slopes; experts,
 # one of them shared; short convolutions; states; layers of one part each; latents; states and latents. Gemma 4 has
-# heads and MLPs of two sizes, and keys of other layers; Hunyuan norms queries and keys behind the rotation; Apertus has
-# numbers in its activations; AFMoE gates of attention, and norms behind experts.
+# heads and MLPs of two sizes, and keys of other layers; Gemma 3n has these, and four residual streams; Hunyuan norms
+# queries and keys behind the rotation; Apertus has numbers in its activations; AFMoE gates of attention, and norms
+# behind experts.
 KINDS = (
     "llama3",
     "gemma2",
     "gemma3",
     "gemma4",
+    "gemma3n",
     "olmo2",
     "stablelm-parallel",
     "phi",

@@ -37,6 +37,7 @@ ARROWS = {
     "engine": ["file_lock", "held_signals", "kernels", "machine", "macos", "models"],
     "checkpoint": [
         "json_file",
+        "models.altup",
         "models.architectures",
         "models.config",
         "models.delta_net",

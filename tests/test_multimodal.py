@@ -55,10 +55,19 @@ QWEN3_5_MOE = QWEN3_5 | {
 }
 GEMMA4_UNIFIED = {"sliding_window": 40, "global_head_dim": 40, "layer_types": ["sliding_attention", "full_attention"]}
 GEMMA4 = GEMMA4_UNIFIED | {"hidden_size_per_layer_input": 24, "vocab_size_per_layer_input": 517}
+GEMMA3N = {
+    "sliding_window": 40,
+    "layer_types": ["sliding_attention", "full_attention"],
+    "num_kv_shared_layers": 0,
+    "hidden_size_per_layer_input": 24,
+    "vocab_size_per_layer_input": 500,
+    "laurel_rank": 8,
+}
 GEMMA4_VISION = VISION | {"num_key_value_heads": 2, "head_dim": 16}
 # Of each wrapper: its model_type, what its text model has besides sizes, and what sees images.
 CASES = {
     "Gemma3ForConditionalGeneration": ("gemma3", {"sliding_window": 40, "rope_local_base_freq": 5e3}, VISION),
+    "Gemma3nForConditionalGeneration": ("gemma3n", GEMMA3N, {"architecture": "mobilenetv5_300m_enc"}),
     "Gemma4ForConditionalGeneration": ("gemma4", GEMMA4, GEMMA4_VISION),
     "Gemma4UnifiedForConditionalGeneration": ("gemma4_unified", GEMMA4_UNIFIED, {}),
     "Mistral3ForConditionalGeneration": (

@@ -54,8 +54,8 @@ def test_the_function_stays(uneven):
 
 
 # Norms of 1 + weight, before and after; none before; one for both, with biases; weights that are transposed; linears of
-# two sizes.
-@pytest.mark.parametrize("name", ["gemma2", "olmo2", "stablelm-parallel", "gpt2", "gemma4"])
+# two sizes; a norm whose result is added to the residual stream too.
+@pytest.mark.parametrize("name", ["gemma2", "olmo2", "stablelm-parallel", "gpt2", "gemma4", "gemma3n"])
 def test_the_function_of_other_layers_stays(name, tmp_path):
     checkpoint = open_checkpoint(families.write_checkpoint(families.BY_NAME[name], tmp_path / "checkpoint"))
     even = smoothed(checkpoint, TEXTS)

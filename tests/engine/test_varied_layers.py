@@ -1,4 +1,4 @@
-"""Layers whose heads are of two sizes and may read other layers' keys: the same bits however they are run."""
+"""Layers whose heads are of two sizes and may read other layers' keys, and four residual streams: the same bits."""
 
 import mmap
 import sys
@@ -20,9 +20,9 @@ from tinychat.models.folder import open_model_folder
 CONTEXT, LENGTH = 700, 600
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return engines.convert_variant("gemma4", "int4", tmp_path_factory.mktemp("models") / "model")
+@pytest.fixture(scope="module", params=["gemma4", "gemma3n"])
+def folder(request, tmp_path_factory):
+    return engines.convert_variant(request.param, "int4", tmp_path_factory.mktemp("models") / "model")
 
 
 @pytest.fixture(scope="module")

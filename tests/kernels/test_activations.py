@@ -6,7 +6,7 @@ import reference
 from kernels.kernel_inputs import EPS, UNTOUCHED, assert_within, decode_floats, on_threads
 from kernels.test_inputs import write
 
-from tinychat.engine.parameters import ACTIVATIONS
+from tinychat.engine.mlp_parameters import ACTIVATIONS
 from tinychat.kernels.inputs import quantize_activated, quantize_gated
 from tinychat.kernels.scores import cap_rows
 from tinychat.kernels.variants import ClampedSwiglu, SoftCap

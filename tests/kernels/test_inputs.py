@@ -16,9 +16,9 @@ from kernels.kernel_inputs import (
 )
 
 from tinychat.engine.arguments import ModelDims
-from tinychat.engine.parameters import ACTIVATIONS
+from tinychat.engine.mlp_parameters import ACTIVATIONS
 from tinychat.kernels.dot import DOT_ZERO
-from tinychat.kernels.inputs import quantize_activated, quantize_gated, quantize_normed, quantize_plain
+from tinychat.kernels.inputs import cut_gates, quantize_activated, quantize_gated, quantize_normed, quantize_plain
 from tinychat.kernels.variants import ClampedSwiglu, GeluTanh, LayerNorm, NoNorm, RmsNorm, Silu, Xielu
 
 LENGTHS = (1, 2, 3, 17, 200)
@@ -219,3 +219,16 @@ def test_one_token_is_written_as_among_many(method, writer, kind, rng):
 
 def contents(method, x, T):
     return (decode_floats(x, T, 192),) if method == "f32" else decode(x, T, 192)
+
+
+@pytest.mark.parametrize(("T", "threads"), [(1, 1), (5, 1), (5, 2)])
+@pytest.mark.parametrize("size", [172, 544])
+def test_all_but_the_largest_gates_are_closed(size, T, threads, rng):
+    gate_up = rng.standard_normal((T + 1, 2 * size + 16)).astype(np.float32) + np.float32(0.5)
+    found, cutoff = gate_up.copy(), np.float32(1.2)
+    on_threads(cut_gates, threads, T, found, cutoff, size)
+    expected = reference.gaussian_top_k(gate_up[:T, :size], float(cutoff))
+    assert 0.02 < np.count_nonzero(expected) / expected.size < 0.3
+    assert_within(found[:T, :size], expected, 4 * (size / 16 + 8) * EPS)
+    np.testing.assert_array_equal(found[:, size:], gate_up[:, size:])
+    np.testing.assert_array_equal(found[T], gate_up[T])

@@ -18,14 +18,15 @@ def run_inputs(method, size, T, threads, rng):
     """Return the gates' neighbours that the kernel wrote [T, size], and what they are by the formula."""
     columns = -(-size // 32) * 32
     weight, w = random_weight(rng, method, VOCAB * LAYERS, columns)
-    ids, gain = rng.integers(0, VOCAB, T), rng.uniform(0.5, 1.5, size).astype(np.float32)
+    # The last id has no row.
+    ids, gain = rng.integers(0, VOCAB + 1, T), rng.uniform(0.5, 1.5, size).astype(np.float32)
     projected = rng.standard_normal((T, LAYERS * size + 16)).astype(np.float32)
     gate_up = np.full((T + 1, size + columns + 16), UNTOUCHED)
-    sizes = ModelDims(LAYERS, 0, 0, 0, 0, NORM_EPS, layer_input_size=size)
+    sizes = ModelDims(LAYERS, 0, 0, 0, 0, NORM_EPS, layer_input_size=size, layer_input_ids=VOCAB)
     on_threads(take_inputs, threads, T, weight, ids, projected, gain, 4, sizes, gate_up)
     assert (gate_up[:T, :size] == UNTOUCHED).all() and (gate_up[T:] == UNTOUCHED).all()
     normed = reference.rms_norm(projected[:, 4 * size : 5 * size], gain, float(NORM_EPS))
-    return gate_up[:T, size : 2 * size], normed, w[ids * LAYERS + 4][:, :size]
+    return gate_up[:T, size : 2 * size], normed, w[ids % VOCAB * LAYERS + 4][:, :size]
 
 
 @pytest.mark.parametrize("method", METHODS)

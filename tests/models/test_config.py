@@ -51,6 +51,7 @@ OLDER = {
 }
 # What files of a family have to say.
 NEEDED = {
+    "Gemma3nForCausalLM": {"num_kv_shared_layers": 0},
     "DeepseekV2ForCausalLM": {"num_experts_per_tok": 2},
     "DeepseekV3ForCausalLM": {"first_k_dense_replace": 1},
     "Dots1ForCausalLM": {"n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1},
@@ -76,6 +77,7 @@ WITHOUT_ENDING = (
     ".alpha_p.weight",
     ".alpha_n.weight",
     ".layer_scalar.weight",
+    ".correct_output_scale.weight",
     ".A_log.weight",
     ".dt_bias.weight",
     "mamba.D.weight",
@@ -128,6 +130,7 @@ def test_biases_and_norms_of_each_family():
         "GemmaForCausalLM": (True, True, False, None),
         "Gemma2ForCausalLM": (True, True, False, None),
         "Gemma3ForCausalLM": (True, True, False, "head"),
+        "Gemma3nForCausalLM": (True, True, False, "head"),
         "Gemma4ForCausalLM": (True, True, False, "head"),
         "Gemma4UnifiedForCausalLM": (True, True, False, "head"),
         "GlmForCausalLM": (True, False, False, None),
@@ -276,6 +279,42 @@ def test_gemma_4_layers():
 def test_other_gemma_4_is_refused(changes, message):
     with pytest.raises((CheckpointError, UnsupportedModelError), match=message):
         parse("Gemma4ForCausalLM", **GEMMA4 | changes)
+
+
+def test_gemma_3n_layers():
+    sizes = {"num_hidden_layers": 12, "intermediate_size": [96] * 12, "vocab_size_per_layer_input": 90}
+    config = parse("Gemma3nForCausalLM", **sizes, num_kv_shared_layers=3)
+    assert (config.varied.sources[8:], config.varied.wide, config.varied.input_ids) == ((8, 4, 8, 8), (), 90)
+    assert (config.sliding_windows[3:6], config.angle_sets[3:6], config.sliding_rope_theta) == (
+        (512, 0, 512),
+        (1, 0, 1),
+        1e4,
+    )
+    # Of so many layers, the first ten have sparse gates: a twentieth is open.
+    assert config.altup.cutoffs == (pytest.approx(1.6448536),) * 10 + (None,) * 2
+    few = parse("Gemma3nForCausalLM", activation_sparsity_pattern=[0.5, 0.0, 0.9])
+    assert few.altup.cutoffs == (0.0, None, pytest.approx(1.2815516))
+    assert parse("Gemma3nForCausalLM").altup.cutoffs == (None,) * 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"altup_num_inputs": 3}, "altup_num_inputs other than 4"),
+        ({"altup_active_idx": 1}, "altup_active_idx other than 0"),
+        ({"altup_correct_scale": False}, "altup_correct_scale false"),
+        ({"hidden_size": 72}, "hidden_size is 72; expected a multiple of 16"),
+        ({"intermediate_size": [96, 96, 192]}, "intermediate_size is"),
+        ({"activation_sparsity_pattern": [0.5, 0.5]}, "activation_sparsity_pattern"),
+        ({"activation_sparsity_pattern": [0.5, 1.0, 0]}, "activation_sparsity_pattern"),
+        ({"laurel_rank": 0}, "laurel_rank"),
+        ({"hidden_size_per_layer_input": 0}, "hidden_size_per_layer_input"),
+        ({"num_hidden_layers": 6, "num_kv_shared_layers": 3}, "num_kv_shared_layers"),
+    ],
+)
+def test_other_gemma_3n_is_refused(changes, message):
+    with pytest.raises((CheckpointError, UnsupportedModelError), match=message):
+        parse("Gemma3nForCausalLM", **changes)
 
 
 def test_layers_of_two_kinds_in_the_form_of_transformers_5():

@@ -53,7 +53,7 @@ def test_a_shape_has_the_weights_of_its_configuration(entry):
     assert cache == context * bytes_per_position(config, "bf16")
 
 
-@pytest.mark.parametrize("name", ["smollm2-135m", "tinyllama-1.1b", "qwen3.5-0.8b", "gemma4-e2b"])
+@pytest.mark.parametrize("name", ["smollm2-135m", "tinyllama-1.1b", "qwen3.5-0.8b", "gemma3n-e2b", "gemma4-e2b"])
 def test_shapes_that_are_known_elsewhere_are_the_same(name):
     assert CATALOG[name].shape.weights == weight_count(parse_config(config_of(name), name))
 
@@ -114,6 +114,15 @@ def test_latents_and_states_of_kimi_linear_count():
     cache = memory_bytes_needed(entry) - disk_bytes(entry) - PROGRAM_BYTES
     assert cache == 8192 * bytes_per_position(config, "bf16") + sequence_state_bytes(config, 8192)
     assert (round(entry.shape.weights / 1e9, 1), round(entry.shape.weights_per_token / 1e9, 1)) == (49.1, 3.1)
+
+
+def test_the_larger_gemma_3n_has_the_weights_of_its_configuration():
+    changes = {"num_hidden_layers": 35, "intermediate_size": 16384, "num_kv_shared_layers": 15}
+    for name, others, billions in (("gemma3n-e2b", {}, 4.4), ("gemma3n-e4b", changes, 6.8)):
+        shape, config = CATALOG[name].shape, parse_config(config_of("gemma3n-e2b") | others, "test")
+        assert shape.weights == weight_count(config)
+        assert round(shape.weights / 1e9, 1) == billions
+        assert shape.cache_numbers == bytes_per_position(config, "bf16") // 2
 
 
 def test_the_weights_of_mixtures_are_those_that_they_are_named_for():

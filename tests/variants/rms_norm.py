@@ -46,6 +46,25 @@ GEMMA4 = {key: value for key, value in GEMMA.items() if key != "hidden_act"} | {
     "hidden_size_per_layer_input": 24,
     "vocab_size_per_layer_input": 517,
 }
+# More ids than have inputs of layers, and layers with sparse gates beside open ones.
+GEMMA3N = {key: value for key, value in GEMMA.items() if key != "hidden_act"} | {
+    "architectures": ["Gemma3nForCausalLM"],
+    "model_type": "gemma3n_text",
+    "num_hidden_layers": 5,
+    "hidden_size": 80,
+    "num_key_value_heads": 2,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "sliding_window": 22,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention", "full_attention"],
+    "rope_theta": 1e6,
+    "rope_local_base_freq": 5e3,
+    "final_logit_softcapping": 1.5,
+    "num_kv_shared_layers": 2,
+    "hidden_size_per_layer_input": 24,
+    "vocab_size_per_layer_input": 500,
+    "laurel_rank": 24,
+    "activation_sparsity_pattern": [0.8, 0.5, 0.0, 0.9, 0.0],
+}
 GRANITE = COMMON | {
     "architectures": ["GraniteForCausalLM"],
     "model_type": "granite",
@@ -229,6 +248,7 @@ VARIANTS = [
         "bfloat16",
         "safetensors-sharded",
     ),
+    Variant("gemma3n", GEMMA3N, "bfloat16"),
     Variant("granite", GRANITE | {"attention_bias": True, "mlp_bias": True}, "bfloat16"),
     # transformers has no such class; Granite is the same with its multipliers written out.
     Variant(

@@ -33,6 +33,7 @@ from tinychat.checkpoint.tensor_part import JoinedTensor, Numbers, TensorPart
 from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.errors import CheckpointError
 from tinychat.json_file import one_line
+from tinychat.models.altup import LAUREL, STREAM_LINEARS
 from tinychat.models.architectures import family_of, linears, norms, parse_config, tables, unsupported
 from tinychat.models.config import ModelConfig
 from tinychat.models.delta_net import GATES
@@ -77,6 +78,10 @@ LINEARS: Mapping[str, Mapping[int, tuple[str, ...]]] = {
     "inputs_proj": {1: ("per_layer_model_proj",)},
     "input_gate": {1: ("inp_gate",)},
     "input_proj": {1: ("proj",)},
+    **dict(zip(LAUREL, ({1: ("laurel_l",)}, {1: ("laurel_r",)}))),
+    # Each is one of three in a tensor.
+    "streams_proj": {3: ("altup_proj",) * 3},
+    **{name: {1: ("altup_unembd_proj",)} for name in STREAM_LINEARS},
     "conv_in_proj": {1: ("shortconv.in_proj",)},
     "conv_out_proj": {1: ("shortconv.out_proj",)},
     "delta_in_proj": {2: ("attn_qkv", "attn_gate")},
@@ -104,7 +109,7 @@ _MAX_PAIRS = 1 << 16
 HALVES = ("gate", "up")
 # Tensors of all experts that may be one.
 GATES_AND_INPUTS = ("ffn_gate_exps", "ffn_up_exps")
-_EXPERT = re.compile(r"\.(?:experts|[kv]_b_proj)\.(\d+)\.")
+_EXPERT = re.compile(r"\.(?:experts|[kv]_b_proj|altup_(?:unembed_)?projections)\.(\d+)\.")
 
 
 @contextmanager

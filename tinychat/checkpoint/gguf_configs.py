@@ -1,74 +1,14 @@
 """Keys of ``config.json`` that only some architectures of llama.cpp have, from a GGUF file's values."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from tinychat.checkpoint.gguf_mamba import hybrid_layers, read_bamba
-from tinychat.checkpoint.gguf_values import GgufValues, positive
+from tinychat.checkpoint.gguf_values import Config, GgufValues, experts_of, positive
 from tinychat.errors import UnsupportedModelError
 
-_ENDLESS = 1e29
-
-Config = Mapping[str, Any]
 Extra = Callable[[GgufValues], Config]
 """Called with a file's values; returns more keys of ``config.json``."""
-
-
-def gemma2(values: GgufValues) -> Config:
-    """Return the keys of Gemma 2."""
-    # The largest sizes divide scores by another number than the size of a head, which no key has.
-    is_largest = values.config.get("num_hidden_layers") in (46, 62)
-    width, heads = (positive(values.config.get(key), 1) for key in ("hidden_size", "num_attention_heads"))
-    found = {
-        "query_pre_attn_scalar": width / heads if is_largest else values.config.get("head_dim"),
-        "attn_logit_softcapping": values.get("attn_logit_softcapping"),
-        "final_logit_softcapping": values.get("final_logit_softcapping"),
-        "sliding_window": values.config.get("sliding_window"),
-    }
-    return found | {"layer_types": values.layer_types(2)} if found["sliding_window"] else found
-
-
-def gemma3(values: GgufValues) -> Config:
-    """Return the keys of Gemma 3."""
-    found = {**gemma2(values), "rope_local_base_freq": values.get("rope.freq_base_swa", 1e4)}
-    return found | {"layer_types": values.layer_types(6)} if found["sliding_window"] else found
-
-
-def gemma4(values: GgufValues) -> Config:
-    """Return the keys of Gemma 4."""
-    types, theta = values.layer_types(6), values.config.get("rope_theta")
-    # Divisors of the angles of layers without a window: those of channels that stay are endless.
-    divisors = (values.config.get("rope_scaling") or {}).get("short_factor") or [1.0]
-    rotated = sum(divisor < _ENDLESS for divisor in divisors) / len(divisors)
-    found: dict[str, Any] = {
-        "head_dim": values.get("attention.key_length_swa"),
-        "global_head_dim": values.get("attention.key_length"),
-        "num_kv_shared_layers": values.get("attention.shared_kv_layers", 0),
-        "hidden_size_per_layer_input": values.get("embedding_length_per_layer_input", 0),
-        "final_logit_softcapping": values.get("final_logit_softcapping"),
-        "sliding_window": values.config.get("sliding_window"),
-        "layer_types": types,
-        "attention_k_eq_v": any(
-            f"blk.{layer}.attn_k.weight" in values.tensors and f"blk.{layer}.attn_v.weight" not in values.tensors
-            for layer in range(len(types))
-        ),
-        "rope_scaling": None,
-        "rope_parameters": {
-            "full_attention": {"rope_type": "proportional", "rope_theta": theta, "partial_rotary_factor": rotated},
-            "sliding_attention": {"rope_type": "default", "rope_theta": values.get("rope.freq_base_swa", 1e4)},
-        },
-    }
-    heads, widths = (values.config.get(key) for key in ("num_key_value_heads", "intermediate_size"))
-    if isinstance(heads, list):
-        by_kind = dict(zip(types, heads))
-        found["num_key_value_heads"] = by_kind.get("sliding_attention")
-        found["num_global_key_value_heads"] = by_kind.get("full_attention")
-    if isinstance(widths, list) and widths and all(type(width) is int for width in widths):
-        found |= {"intermediate_size": min(widths), "use_double_wide_mlp": True}
-    if values.get("expert_count"):
-        size = values.get("expert_feed_forward_length")
-        found |= {**experts(values), "moe_intermediate_size": size, "enable_moe_block": True}
-    return found
 
 
 def minicpm(values: GgufValues) -> Config:
@@ -91,7 +31,7 @@ def multipliers(values: GgufValues, embedding: float, residual: float, logits: f
 def granite_moe(values: GgufValues) -> Config:
     """Return the keys of Granite's mixtures."""
     shared = values.get("expert_shared_feed_forward_length", 0)
-    return {**multipliers(values, 1.0, 1.0, 1.0), **experts(values), "shared_intermediate_size": shared}
+    return {**multipliers(values, 1.0, 1.0, 1.0), **experts_of(values), "shared_intermediate_size": shared}
 
 
 def granite_hybrid(values: GgufValues) -> Config:
@@ -170,13 +110,6 @@ def baichuan(values: GgufValues) -> Config:
     return {}
 
 
-def experts(values: GgufValues) -> Config:
-    """Return the numbers of experts; nothing of a model without any."""
-    if not values.get("expert_count"):
-        return {}
-    return {"num_experts": values.get("expert_count"), "num_experts_per_tok": values.get("expert_used_count")}
-
-
 def qwen_moe(values: GgufValues) -> Config:
     """Return the keys of Qwen's mixtures."""
     found = {
@@ -186,7 +119,7 @@ def qwen_moe(values: GgufValues) -> Config:
         "norm_topk_prob": not values.has("ffn_gate_inp_shexp.weight"),
     }
     known = {key: value for key, value in found.items() if value is not None}
-    return {**experts(values), **known, "qkv_bias": values.config["attention_bias"]}
+    return {**experts_of(values), **known, "qkv_bias": values.config["attention_bias"]}
 
 
 def qwen3_5(values: GgufValues) -> Config:
@@ -215,7 +148,7 @@ def sigmoid_experts(values: GgufValues) -> Config:
     """Return the keys of experts that sigmoids choose."""
     dense = int(values.number("leading_dense_block_count", 0))
     found = {
-        **experts(values),
+        **experts_of(values),
         "n_routed_experts": values.get("expert_count"),
         "n_shared_experts": values.get("expert_shared_count"),
         "moe_intermediate_size": values.get("expert_feed_forward_length"),
@@ -237,7 +170,7 @@ def ernie4_5_moe(values: GgufValues) -> Config:
         "moe_layer_start_index": values.get("leading_dense_block_count"),
         "moe_layer_interval": values.get("interleave_moe_layer_step"),
     }
-    return {**experts(values), **{key: value for key, value in found.items() if value is not None}}
+    return {**experts_of(values), **{key: value for key, value in found.items() if value is not None}}
 
 
 def glm4_moe(values: GgufValues) -> Config:
@@ -326,7 +259,7 @@ def kimi_linear(values: GgufValues) -> Config:
 
 def gpt_oss(values: GgufValues) -> Config:
     """Return the keys of gpt-oss."""
-    found = {**experts(values), "intermediate_size": values.get("expert_feed_forward_length")}
+    found = {**experts_of(values), "intermediate_size": values.get("expert_feed_forward_length")}
     scaling = values.config.get("rope_scaling")
     # Written nowhere: the checkpoint's bounds are not rounded to whole channels.
     return found | ({"rope_scaling": {**scaling, "truncate": False}} if isinstance(scaling, dict) else {})

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 from tinychat.checkpoint import gguf_configs
 from tinychat.checkpoint.gguf_configs import Extra
+from tinychat.checkpoint.gguf_gemma import gemma2, gemma3, gemma3n, gemma4
 from tinychat.checkpoint.gguf_mamba import falcon_h1, nemotron_h
-from tinychat.checkpoint.gguf_values import GgufValues
+from tinychat.checkpoint.gguf_values import GgufValues, experts_of
 from tinychat.models.delta_net import DECAYS, GATES
 
 # Most architectures' names of norms, and of what else has one number for each channel.
@@ -63,7 +64,7 @@ FAMILIES: Mapping[str, GgufFamily] = {
     "llama": GgufFamily(
         lambda values: "MixtralForCausalLM" if values.get("expert_count") else "LlamaForCausalLM",
         True,
-        extra=gguf_configs.experts,
+        extra=experts_of,
         experts=True,
     ),
     "qwen2": GgufFamily("Qwen2ForCausalLM"),
@@ -78,7 +79,7 @@ FAMILIES: Mapping[str, GgufFamily] = {
     "qwen3next": GgufFamily(
         "Qwen3_5MoeForCausalLM", done=_GAINS, extra=gguf_configs.qwen3_5_moe, experts=True, norms=_AFTER_ATTENTION
     ),
-    "olmoe": GgufFamily("OlmoeForCausalLM", extra=gguf_configs.experts, experts=True),
+    "olmoe": GgufFamily("OlmoeForCausalLM", extra=experts_of, experts=True),
     "gpt-oss": GgufFamily(
         "GptOssForCausalLM",
         done=_ORDERED,
@@ -95,7 +96,7 @@ FAMILIES: Mapping[str, GgufFamily] = {
     ),
     "glm4moe": GgufFamily("Glm4MoeForCausalLM", extra=gguf_configs.glm4_moe, experts=True, norms=_AFTER_ATTENTION),
     "hunyuan-dense": GgufFamily("HunYuanDenseV1ForCausalLM"),
-    "hunyuan-moe": GgufFamily("HunYuanMoEV1ForCausalLM", extra=gguf_configs.experts, experts=True),
+    "hunyuan-moe": GgufFamily("HunYuanMoEV1ForCausalLM", extra=experts_of, experts=True),
     "dots1": GgufFamily(
         "Dots1ForCausalLM",
         extra=lambda values: {**gguf_configs.sigmoid_experts(values), "sliding_window": None},
@@ -126,11 +127,11 @@ FAMILIES: Mapping[str, GgufFamily] = {
     "phi3": GgufFamily("Phi3ForCausalLM"),
     "smollm3": GgufFamily("SmolLM3ForCausalLM", True),
     "gemma": GgufFamily("GemmaForCausalLM", done=_GAINS),
-    "gemma2": GgufFamily("Gemma2ForCausalLM", done=_GAINS, extra=gguf_configs.gemma2),
-    "gemma3": GgufFamily("Gemma3ForCausalLM", done=_GAINS, extra=gguf_configs.gemma3),
+    "gemma2": GgufFamily("Gemma2ForCausalLM", done=_GAINS, extra=gemma2),
+    "gemma3": GgufFamily("Gemma3ForCausalLM", done=_GAINS, extra=gemma3),
     "gemma4": GgufFamily(
         "Gemma4ForCausalLM",
-        extra=gguf_configs.gemma4,
+        extra=gemma4,
         experts=True,
         norms={
             "wide_q_norm": "attn_q_norm",
@@ -141,6 +142,20 @@ FAMILIES: Mapping[str, GgufFamily] = {
             "mlp_norm": "post_ffw_norm_1",
             "before_experts": "pre_ffw_norm_2",
             "experts_norm": "post_ffw_norm_2",
+        },
+    ),
+    "gemma3n": GgufFamily(
+        "Gemma3nForCausalLM",
+        extra=gemma3n,
+        norms={
+            "inputs_norm": "per_layer_proj_norm",
+            "input_norm": "post_norm",
+            "laurel_norm": "laurel_post_norm",
+            "streams_norm": "altup_router_norm",
+            "streams_router": "altup_router",
+            "predictions": "altup_predict_coef",
+            "corrections": "altup_correct_coef",
+            "corrected_scale": "altup_correct_scale",
         },
     ),
     "granite": GgufFamily(

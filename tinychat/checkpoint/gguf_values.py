@@ -23,6 +23,7 @@ KEYS = {
     "rope_theta": "rope.freq_base",
     "sliding_window": "attention.sliding_window",
 }
+Config = Mapping[str, Any]
 MOST = 1e30  # of any number that something is computed from
 MAX_LAYERS = 4096
 
@@ -41,19 +42,19 @@ class GgufValues:
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return a value; of a list with the same value for each layer, that value."""
-        value = self._value(key)
+        value = self.raw(key)
         if isinstance(value, list) and value and all(item == value[0] for item in value):
             value = value[0]
         return default if value is None else value
 
     def listed(self, key: str) -> list[int]:
         """Return a list of whole numbers, one for each layer; of one number, the same for all; empty without any."""
-        value = self._value(key)
+        value = self.raw(key)
         if type(value) is int:
             value = [value] * min(MAX_LAYERS, int(self.number("block_count", 0)))
         return value if isinstance(value, list) and all(type(each) is int for each in value) else []
 
-    def _value(self, key: str) -> Any:
+    def raw(self, key: str) -> Any:
         """Return a value, an array as a list."""
         key = f"{self._architecture}.{key}"
         value = self._metadata.get(key)
@@ -90,12 +91,19 @@ class GgufValues:
         """Return the type of each layer by the file's pattern, or with a full one at every `interval`."""
         layers = min(MAX_LAYERS, int(self.number("block_count", 0)))
         # Not through `get`: a list with the same value for all layers is still a list.
-        pattern = self._value("attention.sliding_window_pattern")
+        pattern = self.raw("attention.sliding_window_pattern")
         pattern = interval if pattern is None else pattern
         if type(pattern) is int and pattern > 0:
             pattern = [(layer + 1) % pattern != 0 for layer in range(layers)]
         found = pattern if isinstance(pattern, list) else []
         return ["sliding_attention" if slides else "full_attention" for slides in found]
+
+
+def experts_of(values: GgufValues) -> Config:
+    """Return the numbers of experts of all and of a token; none of a model without."""
+    if not values.get("expert_count"):
+        return {}
+    return {"num_experts": values.get("expert_count"), "num_experts_per_tok": values.get("expert_used_count")}
 
 
 def positive(value: object, default: float) -> float:

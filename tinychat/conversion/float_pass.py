@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from copy import copy
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 
 from tinychat.conversion.float_stages import Cell, FloatStages, Linear
 from tinychat.conversion.source import Floats, Source
 from tinychat.engine.arguments import Batch, scratch_of
-from tinychat.engine.forward import embed_ids, predict, run_layer
+from tinychat.engine.forward import embed_ids, pick_hidden, predict, run_layer
 from tinychat.engine.named_tensors import NamedTensors, named_caches
 from tinychat.engine.parameters import dims_of, parameters_of
 from tinychat.engine.stages import layer_of
@@ -19,7 +20,7 @@ class FloatPass:
     """`engine.forward` in NumPy.
 
     Hidden states, float32 [T, D], are those of all texts, one after another; `firsts` are the first rows of each, and
-    T.
+    T. With four residual streams they are float32 [T, 4 D].
     """
 
     def __init__(self, source: Source, texts: Sequence[Sequence[int]]) -> None:
@@ -44,28 +45,41 @@ class FloatPass:
         """Return the hidden states that the first layer gets."""
         s = scratch_of(Cell)
         embed_ids(FloatStages(self._source, self._source.linear), self._parameters, self._dims, s, self._batch)
-        hidden: Floats = s.hidden.value
         self._inputs = s.inputs.value
-        return hidden
+        return _hidden_of(s)
 
     # Callers refuse results that are not finite.
     @np.errstate(over="ignore", invalid="ignore")
     def run_layer(self, layer: int, hidden: Floats, linear: Linear | None = None) -> Floats:
         """Run a decoder layer, with other linears than the checkpoint's own, if they are given."""
-        s, stages = scratch_of(Cell), FloatStages(self._source, linear or self._source.linear)
-        p, s.hidden.value, s.inputs.value = self._parameters, hidden, self._inputs
+        s, stages = self._scratch(hidden), FloatStages(self._source, linear or self._source.linear)
+        p, s.inputs.value = self._parameters, self._inputs
         run_layer(stages, layer_of(p.layers, layer), p.inputs, self._dims, self._caches, s, None, self._batch)
-        found: Floats = s.hidden.value
-        return found
+        return _hidden_of(s)
 
     def last_inputs(self, hidden: Floats) -> Floats:
         """Return the inputs of the output matrix: the hidden states behind the last norm."""
-        return self._source.normed(self._parameters.norm, hidden)
+        s, stages = self._scratch(hidden), FloatStages(self._source, self._source.linear)
+        pick_hidden(stages, len(hidden), self._parameters.streams, self._dims, s, self._batch)
+        return self._source.normed(self._parameters.norm, s.last_hidden.value)
 
     def logits(self, hidden: Floats) -> Floats:
         """Return the logits [T, V] of some of the last layer's hidden states."""
-        s, logits = scratch_of(Cell), Cell()
-        s.hidden.value = hidden
+        s, logits = self._scratch(hidden), Cell()
         predict(FloatStages(self._source, self._source.linear), self._parameters, self._dims, s, self._batch, logits)
         found: Floats = logits.value
         return found
+
+    def _scratch(self, hidden: Floats) -> Any:
+        """Return scratch with hidden states."""
+        s = scratch_of(Cell)
+        s.hidden.value, others = np.split(hidden, [self._source.config.hidden_size], axis=1)
+        s.streams.others.value = others if others.size else None
+        return s
+
+
+def _hidden_of(s: Any) -> Floats:
+    """Return the hidden states that a layer left in scratch."""
+    hidden: Floats = s.hidden.value
+    others = s.streams.others.value
+    return hidden if others is None else np.concatenate([hidden, others], axis=1)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tinychat.conversion.activations import ACTIVATIONS, activated
 from tinychat.conversion.cores import on_each
+from tinychat.conversion.float_streams import StreamStages
 from tinychat.conversion.recurrence import delta_outputs, group_norm, head_norm, sigmoid, state_outputs
 from tinychat.conversion.source import Floats, Source
 from tinychat.engine.named_tensors import NamedVector
@@ -44,7 +45,7 @@ class Cell:
         return taken
 
 
-class FloatStages:
+class FloatStages(StreamStages):
     """A team that runs stages in NumPy.
 
     `linear` may look at the inputs, and quantize the layer before it gives its outputs.
@@ -249,7 +250,8 @@ class FloatStages:
         out.value = group_norm(out.take(), self._source.vector(gain), sizes.key_heads, sizes.rms_norm_eps)
 
     def take_inputs(self, T, table, ids, projected, gain, layer, sizes, gate_up):
-        size, rows = sizes.layer_input_size, ids * sizes.num_hidden_layers + layer
+        size = sizes.layer_input_size
+        rows = np.where(ids < sizes.layer_input_ids, ids, 0) * sizes.num_hidden_layers + layer
         of_layer = self._source.normed(gain, projected.value[:, layer * size : (layer + 1) * size])
         gate_up.value = np.concatenate([gate_up.value, of_layer + self._source.rows(table.layout, rows)], axis=1)
 

@@ -93,6 +93,8 @@ def _can_be_evened(source: Source, name: str, shard: int) -> bool:
     """Return whether a norm or a gated MLP half before a linear can take its factors."""
     if name == "down_proj":
         return source.config.gated
+    if BEFORE.get(name) == "input_layernorm" and source.config.altup:
+        return False  # LAuReL adds what that norm gives to the residual stream
     return name in BEFORE and source.has_norm(BEFORE[name], source.layout(name).layer_of(shard))
 
 

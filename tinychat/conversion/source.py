@@ -44,11 +44,12 @@ class Source:
 
     def slabs(self, linear: Linear, rows: int = SLAB_ROWS) -> Iterator[Floats]:
         """Yield the weight of a linear outside the layers, `rows` rows at a time."""
-        part, end = f"{linear.sources[0]}.weight", linear.first + linear.rows[0]
-        for first in range(linear.first, end, rows):
-            slab = self._tensors.read(part, first, min(first + rows, end)).astype(np.float32)
-            check_finite(slab, part)
-            yield slab
+        for source, count in zip(linear.sources, linear.rows):
+            part, end = f"{source}.weight", linear.first + count
+            for first in range(linear.first, end, rows):
+                slab = self._tensors.read(part, first, min(first + rows, end)).astype(np.float32)
+                check_finite(slab, part)
+                yield slab
 
     def linear(self, name: str, shard: int, inputs: Floats, residual: Floats | None) -> Floats:
         """Apply a linear: see `conversion.float_stages.Linear`."""

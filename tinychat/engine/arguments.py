@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tinychat.kernels.buffers import DeltaScratch, ExpertScratch, FloatScratch, LatentScratch
+from tinychat.kernels.buffers import DeltaScratch, ExpertScratch, FloatScratch, LatentScratch, StreamScratch
 
 
 class GatedMlp(NamedTuple):
@@ -33,6 +33,13 @@ class ParallelMlp(NamedTuple):
     """An MLP that reads the residual stream as attention finds it, not as it leaves it."""
 
     mlp: Any
+
+
+class SparseMlp(NamedTuple):
+    """An MLP of whose gates only the largest are open (`kernels.inputs.cut_gates`)."""
+
+    mlp: GatedMlp
+    cutoff: np.ndarray  # float32: in standard deviations above the mean
 
 
 class ExpertMlp(NamedTuple):
@@ -141,6 +148,24 @@ class OthersKeys(NamedTuple):
     q_proj: Any
 
 
+class StreamRouter(NamedTuple):
+    """How streams mix, by a token's residual stream (`kernels.altup`)."""
+
+    norm: Any
+    weight: np.ndarray  # float32 [4 D]
+    mixing: np.ndarray  # float32 [n 4]
+
+
+class StreamMixer(NamedTuple):
+    """Attention to the prediction of the residual stream, and LAuReL beside it, a linear of low rank."""
+
+    router: StreamRouter
+    attention: VariedAttention
+    left: Any
+    right: Any
+    norm: Any
+
+
 class LatentAttention(NamedTuple):
     """Attention to latents (`kernels.latent`); its `qkv_proj` gives latents, and queries where they have none."""
 
@@ -244,6 +269,24 @@ class LayerEnd(NamedTuple):
     scale: np.ndarray  # float32 [1]: what the residual stream is multiplied by
 
 
+class StreamEnd(NamedTuple):
+    """The end of a layer of four streams."""
+
+    router: StreamRouter
+    scale: np.ndarray  # float32 [D]: of the residual stream before the gate of the layer's input
+    input: LayerInput
+
+
+class Streams(NamedTuple):
+    """Linears between the embedding and the other streams, and between these and the last norm."""
+
+    before: Any  # `NoNorm`: the embedding is projected as it is
+    projection: Any  # to the three others
+    first: Any  # from each of them
+    second: Any
+    third: Any
+
+
 class LayerInputs(NamedTuple):
     """The inputs of all layers."""
 
@@ -262,7 +305,7 @@ class Layer(NamedTuple):
     mixer: Any  # `Attention`, or another one of those above
     cache_layer: np.ndarray  # int64: the first of its layers in the cache; 0 without any
     mlp: Any  # one of those above
-    end: Any  # `LayerEnd` or `NoEnd`
+    end: Any  # `LayerEnd`, `StreamEnd` or `NoEnd`
 
 
 class Parameters(NamedTuple):
@@ -272,6 +315,7 @@ class Parameters(NamedTuple):
     embed_positions: Any  # float32 [P, D]
     embed_norm: Any  # a norm, or `DraftInput`
     inputs: Any  # `LayerInputs` or `NoInputs`
+    streams: Any  # `Streams` or `kernels.buffers.NoStreams`
     layers: Layer  # stacked
     norm: Any
     lm_head: Any
@@ -302,6 +346,7 @@ class ModelDims(NamedTuple):
     rate_scale: np.float32 = np.float32(1)  # of Gated DeltaNet
     state_norm_eps: np.float32 = np.float32(0)  # of its norm
     layer_input_size: int = 0
+    layer_input_ids: int = 0  # how many ids have inputs of their own
     kv_lora_rank: int = 0  # of latent attention, and so are the next
     qk_nope_head_dim: int = 0
     v_head_dim: int = 0
@@ -324,6 +369,7 @@ class Scratch(NamedTuple):
     experts: Any  # `kernels.buffers.ExpertScratch` or `NoExperts`
     latents: Any  # `kernels.buffers.LatentScratch` or `NoLatents`
     states: Any  # `kernels.buffers.DeltaScratch` or `NoStates`
+    streams: Any  # `kernels.buffers.StreamScratch` or `NoStreams`
 
 
 def scratch_of(new: Callable[[], Any]) -> Any:
@@ -333,9 +379,9 @@ def scratch_of(new: Callable[[], Any]) -> Any:
         floats = FloatScratch._make([new() for _ in FloatScratch._fields])
         return kind._make([floats, *(new() for _ in kind._fields[1:])])
 
-    latents = LatentScratch._make([new() for _ in LatentScratch._fields])
-    arrays = [new() for _ in Scratch._fields[3:]]
-    return Scratch._make([*arrays, with_floats(ExpertScratch), latents, with_floats(DeltaScratch)])
+    latents, streams = (kind._make([new() for _ in kind._fields]) for kind in (LatentScratch, StreamScratch))
+    arrays = [new() for _ in Scratch._fields[4:]]
+    return Scratch._make([*arrays, with_floats(ExpertScratch), latents, with_floats(DeltaScratch), streams])
 
 
 class Batch(NamedTuple):

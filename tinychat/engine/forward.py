@@ -58,8 +58,19 @@ from tinychat.engine.stages import (
     take_inputs,
     wide_cache,
 )
+from tinychat.engine.stream_stages import (
+    add_laurel,
+    add_quarter,
+    add_to_streams,
+    correct_streams,
+    match_streams,
+    pick_quarter,
+    pick_stream,
+    predict_streams,
+    route_streams,
+)
 from tinychat.engine.wiring import by_kind, unless
-from tinychat.kernels.buffers import NoLatents
+from tinychat.kernels.buffers import NoLatents, NoStreams
 from tinychat.kernels.variants import (
     HeadsNorm,
     NoEnd,
@@ -87,6 +98,7 @@ def embed_ids(team, p, sizes, s, batch):
     embed_positions(team, T, p.embed_positions, batch.positions, s.hidden)
     norm_embedding(team, T, p.embed_norm, sizes, s)
     project_inputs(team, T, p.inputs, sizes, s)
+    begin_streams(team, T, p.streams, sizes, s)
 
 
 def run_layer(team, w, inputs, sizes, cache, s, attention, batch):
@@ -101,7 +113,7 @@ def run_layer(team, w, inputs, sizes, cache, s, attention, batch):
 def predict(team, p, sizes, s, batch, logits):
     """Compute the logits of the rows that are wanted."""
     outputs = batch.counts[1]
-    pick_rows(team, outputs, batch.wanted, s.hidden, s.last_hidden)
+    pick_hidden(team, outputs, p.streams, sizes, s, batch)
     quantize_normed(team, outputs, s.last_hidden, p.norm, sizes, p.lm_head, s)
     head(team, outputs, p.lm_head, s, logits)
     cap_logits(team, outputs, logits, p.cap)
@@ -132,6 +144,37 @@ def project_inputs(team, T, inputs, sizes, s):
     """Project the embeddings to the inputs of all layers."""
     quantize_normed(team, T, s.hidden, inputs.before, sizes, inputs.projection, s)
     linear(team, T, inputs.projection, s, s.inputs, STORE)
+
+
+@unless(streams=NoStreams)
+def begin_streams(team, T, streams, sizes, s):
+    """Begin the other streams, with linears of the embeddings."""
+    quantize_normed(team, T, s.hidden, streams.before, sizes, streams.projection, s)
+    linear(team, T, streams.projection, s, s.streams.others, STORE)
+    match_streams(team, T, s.hidden, sizes, s.streams.others)
+
+
+@by_kind
+def pick_hidden(team, outputs, streams, sizes, s, batch):
+    """Pick the rows whose logits are wanted."""
+    pick_rows(team, outputs, batch.wanted, s.hidden, s.last_hidden)
+
+
+@pick_hidden.where(streams=arguments.Streams)
+def _(team, outputs, streams, sizes, s, batch):
+    pick_quarter(team, outputs, batch.wanted, s.hidden, s.last_hidden)
+    end_stream(team, outputs, batch.wanted, 0, streams.first, sizes, s)
+    end_stream(team, outputs, batch.wanted, 1, streams.second, sizes, s)
+    end_stream(team, outputs, batch.wanted, 2, streams.third, sizes, s)
+
+
+@by_kind
+def end_stream(team, outputs, rows, stream, weight, sizes, s):
+    """Add one of the other streams to the rows whose logits are wanted."""
+    pick_stream(team, outputs, rows, s.streams.others, stream, sizes, s.branch)
+    quantize_plain(team, outputs, s.branch, weight, s)
+    linear(team, outputs, weight, s, s.branch, STORE)
+    add_quarter(team, outputs, rows, s.hidden, s.branch, sizes, s.last_hidden)
 
 
 @by_kind
@@ -279,6 +322,18 @@ def _(team, T, w, sizes, kv, s, attention, batch):
     pass
 
 
+@run_mixer.where(w=arguments.StreamMixer)
+def _(team, T, w, sizes, kv, s, attention, batch):
+    route_streams(team, T, s.hidden, w.router, sizes, s.streams.factors)
+    predict_streams(team, T, s.streams.factors, sizes, s.hidden, s.streams.others, s.streams.before)
+    run_mixer(team, T, w.attention, sizes, kv, s, attention, batch)
+    quantize_normed(team, T, s.streams.before, w.attention.input_layernorm, sizes, w.left, s)
+    linear(team, T, w.left, s, s.streams.low, STORE)
+    quantize_plain(team, T, s.streams.low, w.right, s)
+    linear(team, T, w.right, s, s.branch, STORE)
+    add_laurel(team, T, s.branch, w.norm, s.streams.before, w.attention.input_layernorm, sizes, s.hidden)
+
+
 @run_mixer.where(w=PerLayer)
 def _(team, T, w, sizes, kv, s, attention, batch):
     if w.indices >= 0:
@@ -335,14 +390,30 @@ def end_layer(team, T, end, inputs, batch, sizes, s):
     scale_rows(team, T, end.scale, s.hidden)
 
 
+@end_layer.where(end=arguments.StreamEnd)
+def _(team, T, end, inputs, batch, sizes, s):
+    route_streams(team, T, s.hidden, end.router, sizes, s.streams.factors)
+    correct_streams(team, T, s.streams.factors, end.scale, sizes, s.streams.before, s.hidden, s.streams.others)
+    quantize_plain(team, T, s.streams.before, end.input.gate, s)
+    gate_input(team, T, end.input, inputs, batch, sizes, s)
+    linear(team, T, end.input.projection, s, s.branch, STORE)
+    add_to_streams(team, T, s.branch, end.input.norm, sizes, s.streams.others)
+
+
 @unless(w=NoInputs)
 def add_input(team, T, w, inputs, batch, sizes, s):
     """Add to the residual stream what its gates let through of the layer's own input."""
     quantize_normed(team, T, s.hidden, inputs.before, sizes, w.gate, s)
+    gate_input(team, T, w, inputs, batch, sizes, s)
+    add_branch(team, T, w.projection, w.norm, sizes, s)
+
+
+@by_kind
+def gate_input(team, T, w, inputs, batch, sizes, s):
+    """Write for its projection what the gates let through of the layer's own input."""
     linear(team, T, w.gate, s, s.gate_up, STORE)
     take_inputs(team, T, inputs.table, batch.ids, s.inputs, inputs.norm, w.layer, sizes, s.gate_up)
     quantize_gated(team, T, s.gate_up, w.activation, sizes.layer_input_size, w.projection, s)
-    add_branch(team, T, w.projection, w.norm, sizes, s)
 
 
 @unless(cap=Unchanged)

@@ -7,6 +7,7 @@ from tinychat.engine.stages import (
     choose_experts,
     choose_scored,
     clear_rows,
+    cut_gates,
     group_rows,
     linear,
     linear_routed,
@@ -95,6 +96,13 @@ def _(team, T, mlp, sizes, s):
 @run_mlp.where(mlp=NoMlp)
 def _(team, T, mlp, sizes, s):
     pass
+
+
+@run_mlp.where(mlp=arguments.SparseMlp)
+def _(team, T, mlp, sizes, s):
+    begin_mlp(team, T, mlp.mlp, sizes, s)
+    cut_gates(team, T, s.gate_up, mlp.cutoff, mlp.mlp.size)
+    end_mlp(team, T, mlp.mlp, sizes, s)
 
 
 @run_mlp.where(mlp=PerLayer)

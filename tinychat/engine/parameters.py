@@ -10,10 +10,7 @@ from tinychat.engine.arguments import (
     ChannelDeltaLayer,
     DeltaLayer,
     DraftInput,
-    ExpertLatent,
-    ExpertMlp,
     GatedAttention,
-    GatedMlp,
     LatentAttention,
     Layer,
     LayerEnd,
@@ -21,67 +18,43 @@ from tinychat.engine.arguments import (
     LayerInputs,
     MambaBeside,
     MambaLayer,
-    MixedMlp,
     ModelDims,
-    NormedExperts,
     OthersKeys,
     OwnKeys,
-    ParallelMlp,
     Parameters,
-    PlainExperts,
-    PlainMlp,
-    PlainShared,
     ShortConvolution,
+    StreamEnd,
+    StreamMixer,
+    StreamRouter,
+    Streams,
     VariedAttention,
 )
 from tinychat.engine.folder_tensors import FolderTensors, Tensors
-from tinychat.kernels.buffers import NoLatents
+from tinychat.engine.mlp_parameters import activation_of, mlps_of, per_layer
+from tinychat.kernels.buffers import NoLatents, NoStreams
 from tinychat.kernels.variants import (
     Alibi,
     AttentionSink,
-    BiasedRouter,
-    ClampedSwiglu,
-    Gelu,
-    GeluTanh,
     HeadsNorm,
     NoEnd,
     NoInputs,
-    NoLatent,
     NoMixer,
-    NoMlp,
     NoNorm,
-    NoShared,
-    Relu,
-    Relu2,
     RotatedGains,
-    ScaledRouter,
-    Shared,
-    SigmoidRouter,
-    Silu,
     SoftCap,
-    SoftmaxRouter,
     Unchanged,
     WidthNorm,
-    Xielu,
 )
-from tinychat.kernels.weights import PerLayer
+from tinychat.models.altup import LAUREL, STREAM_LINEARS
 from tinychat.models.config import ModelConfig
 from tinychat.models.delta_net import DECAYS, GATES, DeltaNet
 from tinychat.models.draft_head import INPUT_NORMS, INPUTS
-from tinychat.models.experts import ROUTER, Experts
 from tinychat.models.folder import ModelFolder
 from tinychat.models.mamba import STEPS, Mamba
 from tinychat.models.varied_layers import LAYER_INPUTS, VariedLayers
 
 NO_WINDOW = 2**31
 LOG2_E = 1.4426950408889634
-ACTIVATIONS: dict[str, Any] = {
-    "silu": Silu(),
-    "gelu": Gelu(),
-    "gelu_tanh": GeluTanh(),
-    "relu": Relu(),
-    "relu2": Relu2(),
-}
 
 
 def bind_parameters(folder: ModelFolder) -> Parameters:
@@ -97,10 +70,11 @@ def parameters_of(config: ModelConfig, tensors: Tensors) -> Parameters:
         embed_positions=tensors.positions(),
         embed_norm=_draft_input(tensors) if config.is_draft_head else tensors.norm("embed_norm"),
         inputs=_layer_inputs(config, tensors),
+        streams=_streams(tensors) if config.altup else NoStreams(),
         layers=Layer(
             mixer=_mixer(config, tensors),
             cache_layer=np.array([config.cache_layer(layer) for layer in range(L)], np.int64),
-            mlp=_mlp(config, tensors),
+            mlp=mlps_of(config, tensors),
             end=_layer_end(config, tensors),
         ),
         norm=tensors.norm("norm"),
@@ -121,14 +95,18 @@ def _layer_inputs(config: ModelConfig, tensors: Tensors) -> LayerInputs | NoInpu
     return LayerInputs(NoNorm(), projection, norm, tensors.weight(LAYER_INPUTS))
 
 
-def _layer_end(config: ModelConfig, tensors: Tensors) -> LayerEnd | NoEnd:
+def _streams(tensors: Tensors) -> Streams:
+    return Streams(NoNorm(), tensors.weight("streams_proj"), *map(tensors.weight, STREAM_LINEARS))
+
+
+def _layer_end(config: ModelConfig, tensors: Tensors) -> LayerEnd | StreamEnd | NoEnd:
     if config.varied is None:
         return NoEnd()
     layers = range(config.num_hidden_layers)
     found = (
         LayerInput(
             tensors.weight("input_gate"),
-            _activation(config, tensors, layers),
+            activation_of(config, tensors, layers),
             np.array(layers, np.int64),
             tensors.weight("input_proj"),
             tensors.norm("input_norm", layers),
@@ -136,7 +114,15 @@ def _layer_end(config: ModelConfig, tensors: Tensors) -> LayerEnd | NoEnd:
         if config.varied.input_size
         else NoInputs()
     )
+    if config.altup:
+        assert isinstance(found, LayerInput)
+        return StreamEnd(_router(tensors, layers, "corrections"), tensors.vectors("corrected_scale"), found)
     return LayerEnd(found, tensors.vectors("layer_scale"))
+
+
+def _router(tensors: Tensors, layers: Sequence[int], mixing: str) -> StreamRouter:
+    norm = tensors.norm("streams_norm", layers)
+    return StreamRouter(norm, tensors.vectors("streams_router"), tensors.vectors(mixing))
 
 
 def _mixer(config: ModelConfig, tensors: Tensors) -> Any:
@@ -144,18 +130,25 @@ def _mixer(config: ModelConfig, tensors: Tensors) -> Any:
     L = config.num_hidden_layers
     if (varied := config.varied) is not None:
         narrow, wide = (
-            _varied_attention(config, tensors, varied, layers, kind)
+            _varied_attention(config, tensors, varied, layers, kind) if layers else None
             for layers, kind in ((varied.narrow, ""), (varied.wide, "wide_"))
         )
-        return _per_layer(L, varied.narrow, narrow, wide)
+        found = per_layer(L, varied.narrow, narrow, wide)
+        return _stream_mixer(tensors, range(L), found) if config.altup else found
     if config.mamba and config.mamba.beside_attention:
         attention = _attention(config, tensors)
         assert isinstance(attention, Attention)
         return MambaBeside(attention, _mamba(config.mamba, tensors))
     layers = [layer for layer in range(L) if layer not in config.mlp_alone]
     attending = [layers.index(layer) for layer in config.attention_layers]
-    mixers = _per_layer(len(layers), attending, _attention(config, tensors), _other_mixer(config, tensors))
-    return _per_layer(L, layers, mixers, NoMixer())
+    mixers = per_layer(len(layers), attending, _attention(config, tensors), _other_mixer(config, tensors))
+    return per_layer(L, layers, mixers, NoMixer())
+
+
+def _stream_mixer(tensors: Tensors, layers: Sequence[int], attention: VariedAttention) -> StreamMixer:
+    left, right = map(tensors.weight, LAUREL)
+    router, norm = _router(tensors, layers, "predictions"), tensors.norm("laurel_norm", layers)
+    return StreamMixer(router, attention, left, right, norm)
 
 
 def _varied_attention(
@@ -165,7 +158,7 @@ def _varied_attention(
     of_own = OwnKeys(tensors.weight(f"{kind}qkv_proj"), tensors.vectors(f"{kind}k_norm"))
     of_others = OthersKeys(tensors.weight(f"{kind}query_proj")) if len(own) < len(layers) else None
     return VariedAttention(
-        keys=_per_layer(len(layers), own, of_own, of_others),
+        keys=per_layer(len(layers), own, of_own, of_others),
         input_layernorm=tensors.norm("input_layernorm", layers),
         q_norm=tensors.vectors(f"{kind}q_norm"),
         angles=np.array([config.angle_sets[layer] for layer in layers], np.int64),
@@ -175,17 +168,6 @@ def _varied_attention(
         o_proj=tensors.weight(f"{kind}o_proj"),
         post_self_attn_layernorm=tensors.norm("post_self_attn_layernorm", layers),
     )
-
-
-def _per_layer(L: int, layers: Sequence[int], first: Any, second: Any) -> Any:
-    """Return the parts of L layers: `first` is stacked over some layers, `second` over the others."""
-    others = sorted({*range(L)} - {*layers})
-    if not others or not layers:
-        return first if layers else second
-    indices = np.empty(L, np.int64)
-    indices[list(layers)] = np.arange(len(layers))
-    indices[others] = -1 - np.arange(len(others))
-    return PerLayer(indices, first, second)
 
 
 def _attention(config: ModelConfig, tensors: Tensors) -> Attention | GatedAttention | LatentAttention:
@@ -285,108 +267,6 @@ def _mamba(net: Mamba, tensors: Tensors) -> MambaLayer:
     )
 
 
-def _mlp(config: ModelConfig, tensors: Tensors) -> Any:
-    """Return the MLPs of all layers, of which some or all may have experts."""
-    L, experts = config.num_hidden_layers, config.experts
-    if config.varied is not None and config.varied.wide_mlps:
-        narrow = _dense_mlp(config, tensors, config.varied.narrow_mlps)
-        wide = _dense_mlp(config, tensors, config.varied.wide_mlps, "wide_", 2)
-        return _per_layer(L, config.varied.narrow_mlps, narrow, wide)
-    if experts is None:
-        mlp = _dense_mlp(config, tensors, config.dense_layers)
-        if not config.normed_after:
-            return _per_layer(L, config.dense_layers, mlp, NoMlp())
-        assert isinstance(mlp, GatedMlp)
-        # Both kinds have the weights of all layers, of which each layer reads its own.
-        indices = np.array([~layer if layer in config.normed_after else layer for layer in range(L)], np.int64)
-        before = mlp._replace(post_mlp_layernorm=NoNorm())
-        return PerLayer(indices, before, mlp._replace(post_attention_layernorm=NoNorm()))
-    if config.varied is not None:
-        beside = _dense_mlp(config, tensors, range(L))
-        assert isinstance(beside, GatedMlp)
-        return MixedMlp(
-            beside._replace(post_mlp_layernorm=tensors.norm("mlp_norm", range(L))),
-            _expert_mlp(config, tensors, experts)._replace(
-                post_attention_layernorm=tensors.norm("before_experts", range(L)),
-                routing=ScaledRouter(tensors.vectors("expert_scale")),
-            ),
-            tensors.norm("router_norm", range(L)),
-            tensors.norm("experts_norm", range(L)),
-            tensors.norm("post_mlp_layernorm", range(L)),
-        )
-    of_experts: Any = (_expert_mlp if config.gated else _plain_experts)(config, tensors, experts)
-    after = tensors.norm("post_mlp_layernorm", experts.layers)
-    if not isinstance(after, NoNorm):
-        of_experts = NormedExperts(of_experts, after)
-    dense = _dense_mlp(config, tensors, config.dense_layers) if config.dense_layers else None
-    layers = config.mlp_alone or range(L)
-    mlps = _per_layer(len(layers), [layers.index(layer) for layer in experts.layers], of_experts, dense)
-    return _per_layer(L, layers, mlps, NoMlp())
-
-
-def _dense_mlp(
-    config: ModelConfig, tensors: Tensors, layers: Sequence[int], kind: str = "", width: int = 1
-) -> GatedMlp | PlainMlp | ParallelMlp:
-    first = (
-        tensors.norm("post_attention_layernorm", layers),
-        tensors.weight(f"{kind}gate_up_proj" if config.gated else "up_proj"),
-        _activation(config, tensors, layers),
-    )
-    last = tensors.weight(f"{kind}down_proj"), tensors.norm("post_mlp_layernorm", layers)
-    sizes = np.full(len(layers), width * config.intermediate_size, np.int64)
-    mlp = GatedMlp(*first, sizes, *last) if config.gated else PlainMlp(*first, *last)
-    return ParallelMlp(mlp) if config.parallel else mlp
-
-
-def _expert_mlp(config: ModelConfig, tensors: Tensors, experts: Experts) -> ExpertMlp:
-    shared: Shared | NoShared = NoShared()
-    if experts.shared_intermediate_size > 0:
-        shared = Shared(tensors.weight("shared_gate_up_proj"), tensors.weight("shared_down_proj"))
-    return ExpertMlp(
-        tensors.norm("post_attention_layernorm", experts.layers),
-        tensors.weight(ROUTER),
-        _routing(tensors, experts),
-        tensors.weight("expert_gate_up_proj"),
-        _activation(config, tensors, experts.layers),
-        tensors.weight("expert_down_proj"),
-        shared,
-    )
-
-
-def _plain_experts(config: ModelConfig, tensors: Tensors, experts: Experts) -> PlainExperts:
-    shared: PlainShared | NoShared = NoShared()
-    if experts.shared_intermediate_size > 0:
-        shared = PlainShared(tensors.weight("shared_up_proj"), tensors.weight("shared_down_proj"))
-    latent: ExpertLatent | NoLatent = NoLatent()
-    if experts.latent_size:
-        latent = ExpertLatent(tensors.weight("experts_in_proj"), tensors.weight("experts_out_proj"))
-    return PlainExperts(
-        tensors.norm("post_attention_layernorm", experts.layers),
-        tensors.weight(ROUTER),
-        _routing(tensors, experts),
-        latent,
-        tensors.weight("expert_up_proj"),
-        _activation(config, tensors, experts.layers),
-        tensors.weight("expert_down_proj"),
-        shared,
-    )
-
-
-def _routing(tensors: Tensors, experts: Experts) -> SigmoidRouter | BiasedRouter | SoftmaxRouter:
-    if not experts.biased:
-        return SoftmaxRouter()
-    return (SigmoidRouter if experts.sigmoid else BiasedRouter)(tensors.vectors("router_bias"))
-
-
-def _activation(config: ModelConfig, tensors: Tensors, layers: Sequence[int]) -> Any:
-    if config.hidden_act == "xielu":
-        return Xielu(tensors.vectors("xielu_positive"), tensors.vectors("xielu_negative"))
-    if config.swiglu_limit is None:
-        return ACTIVATIONS[config.hidden_act]
-    numbers = (config.swiglu_alpha, config.swiglu_limit)
-    return ClampedSwiglu(*(np.full(len(layers), number, np.float32) for number in numbers))
-
-
 def dims_of(config: ModelConfig) -> ModelDims:
     """Return the numbers that the compiled forward pass takes."""
     found, net, latents = config.experts, config.recurrence, config.latents
@@ -410,5 +290,6 @@ def dims_of(config: ModelConfig) -> ModelDims:
         np.float32(delta.rate_scale if delta else 1.0),
         np.float32(delta.norm_eps if delta else 0.0),
         config.varied.input_size if config.varied else 0,
+        config.varied.input_ids if config.varied else 0,
         *ranks,
     )

@@ -17,6 +17,8 @@ from tinychat.kernels.buffers import (
     NoExperts,
     NoLatents,
     NoStates,
+    NoStreams,
+    StreamScratch,
     attention_scratch,
     max_partials,
     max_slots,
@@ -61,6 +63,7 @@ def allocate_scratch(
         experts=NoExperts(),
         latents=NoLatents(),
         states=NoStates(),
+        streams=NoStreams(),
         **floats("hidden", "last_hidden", "qkv", "attended", "gate_up", "branch", "inputs"),
     )
     if config.latents:
@@ -71,6 +74,8 @@ def allocate_scratch(
         inputs = FloatActivations(np.zeros(tokens * widths.states.inputs.x.columns, np.float32))
         arrays = floats("gates", "decays", "low", "factors", "out", "heads", widths=widths.states)
         scratch = scratch._replace(states=DeltaScratch(inputs=FloatScratch(inputs, rows, tiles), **arrays))
+    if config.altup:
+        scratch = scratch._replace(streams=StreamScratch(**floats(*StreamScratch._fields, widths=widths.streams)))
     if config.experts is None:
         return scratch
     count, used = config.experts.num_experts, config.experts.num_experts_per_tok

@@ -9,6 +9,7 @@ import numpy as np
 from tinychat.engine.wiring import compiled_by, stage
 from tinychat.kernels.sizes import LANES
 from tinychat.kernels.weights import PerLayer
+from tinychat.models.altup import STREAM_LINEARS
 from tinychat.models.layout import padded
 
 FLOAT = 4  # bytes
@@ -18,6 +19,9 @@ PLAIN_INPUTS = {
     "wide_o_proj": "quantize attention",
     "q_b_proj": "quantize latents",
     "conv_out_proj": "quantize convolution",
+    "laurel_right": "quantize LAuReL",
+    "input_gate": "quantize streams",
+    **dict.fromkeys(STREAM_LINEARS, "quantize streams"),
     "delta_out_proj": "quantize states",
     "delta_decay_proj": "quantize gates",
     "delta_gate_proj": "quantize gates",
@@ -88,6 +92,12 @@ def quantize_plain(counter, T, values, weight, s):
     values.need(counter.columns(weight))
     s.x.need(counter.columns(weight))
     counter.note(PLAIN_INPUTS[weight.name], T * weight.columns * FLOAT, T * weight.columns)
+
+
+@stage("inputs")
+def cut_gates(counter, T, gate_up, cutoff, size):
+    """Close all but the largest gates."""
+    counter.note("largest gates", T * size * 4 * FLOAT, T * size * 4)
 
 
 @stage("inputs")

@@ -199,6 +199,19 @@ class LatentScratch(NamedTuple):
     values: np.ndarray  # float32 [C, H v_head_dim]
 
 
+class NoStreams(NamedTuple):
+    """A model with one residual stream."""
+
+
+class StreamScratch(NamedTuple):
+    """Working memory of AltUp (`kernels.altup`), for up to C tokens."""
+
+    others: np.ndarray  # float32 [C, 3 D]: the streams besides the residual stream
+    before: np.ndarray  # float32 [C, D]: the residual stream's prediction
+    factors: np.ndarray  # float32 [C, 32]: of predictions or corrections, and behind them what they are made of
+    low: np.ndarray  # float32 [C, laurel_rank padded, zeros behind]
+
+
 class DeltaScratch(NamedTuple):
     """Working memory of Gated DeltaNet, for up to C tokens."""
 

@@ -16,8 +16,8 @@ from tinychat.kernels.dot import DOT_ZERO
 from tinychat.kernels.intrinsics import ANY, I8, I32, INDEX, i32x16, operation
 from tinychat.kernels.jit import always_inline, always_inline_by_type, by_type, is_kind
 from tinychat.kernels.linear import tokens_per_tile
-from tinychat.kernels.memory import load_f32, store_f32
-from tinychat.kernels.norms import moments_of, normed
+from tinychat.kernels.memory import load_f32, load_one, store_f32, store_one
+from tinychat.kernels.norms import mean_of, mean_square, moments_of, normed
 from tinychat.kernels.simd import (
     absolute,
     max_lanes,
@@ -212,6 +212,26 @@ def write_gated(row, gate_up, t, activation, size, first, last):
             store_f32(row, k, zero_outside(value, 0, size - k))
         else:
             store_f32(row, k, splat_f32(0.0))
+
+
+@stage
+def cut_gates(team, T, gate_up, cutoff, size):
+    """Write ``max(g - mean(g) - cutoff * deviation(g), 0)`` in the place of each token's gates g.
+
+    Of gates that are spread normally, a share that follows from the cutoff stays above 0 (You et al., 2025,
+    https://arxiv.org/abs/2506.06644). gate_up : float32 [>= T, >= 2 F + 16]; cutoff : float32; size : F.
+    """
+    first, last = share_of(team, T)
+    for t in range(first, last):
+        start = t * gate_up.shape[1]
+        mean = mean_of(gate_up, start, size)
+        cut = mean + cutoff * np.sqrt(mean_square(gate_up, start, size, mean))
+        whole = start + size // LANES * LANES
+        for k in range(start, whole, LANES):
+            store_f32(gate_up, k, maximum(load_f32(gate_up, k) - cut, 0.0))
+        # What the gates let through begins behind the last one.
+        for k in range(whole, start + size):
+            store_one(gate_up, k, max(load_one(gate_up, k) - cut, np.float32(0)))
 
 
 @stage

@@ -3,7 +3,8 @@
     input = table[id, layer] + project(embedding)[layer] / rms * gain
 
 The table has rows of a few hundred numbers, one for each token and layer, those of a token together: what a step reads
-of it are some pages of the mapped file for each token.
+of it are some pages of the mapped file for each token. Gemma 3n has the same, without the factor; ids beyond its table,
+such as those of images, count as id 0.
 """
 
 import numpy as np
@@ -31,13 +32,14 @@ def take_inputs(team, T, table, ids, projected, gain, layer, sizes, gate_up):
     """Write a layer's inputs behind the gates of each token.
 
     table : a weight of P columns, whose row ``id * L + layer`` is that of a token and a layer; ids : int64 [>= T];
-    projected : float32 [>= T, >= L P]; gain : float32 [P]; layer : int; sizes : P is the `layer_input_size`; gate_up :
-    float32 [>= T, >= P, and the columns of the table].
+    projected : float32 [>= T, >= L P]; gain : float32 [P]; layer : int; sizes : P is the `layer_input_size`, and the
+    table has `layer_input_ids`; gate_up : float32 [>= T, >= P, and the columns of the table].
     """
     size, layers = sizes.layer_input_size, sizes.num_hidden_layers
     first, last = share_of(team, T)
     for t in range(first, last):
-        expand_row(table, ids[t] * layers + layer, np.float32(1), gate_up[t, size:])
+        known = ids[t] if ids[t] < sizes.layer_input_ids else 0
+        expand_row(table, known * layers + layer, np.float32(1), gate_up[t, size:])
         start, target = t * projected.shape[1] + layer * size, t * gate_up.shape[1] + size
         add_projected(projected, start, gain, sizes.rms_norm_eps, size, gate_up, target)
 

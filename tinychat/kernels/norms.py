@@ -13,7 +13,7 @@ from tinychat.kernels.jit import always_inline, always_inline_by_type, is_kind
 from tinychat.kernels.memory import load_f32, load_one, store_f32, store_one
 from tinychat.kernels.simd import fma, splat_f32, sum_lanes, zero_outside
 from tinychat.kernels.sizes import LANES
-from tinychat.kernels.team import share_of, stage
+from tinychat.kernels.team import share_columns, share_of, stage
 from tinychat.kernels.variants import LayerNorm, NoNorm
 
 
@@ -38,6 +38,12 @@ def mean_of(values, start, size):
 @always_inline
 def inverse_deviation(values, start, size, mean, eps):
     """Return ``1 / sqrt(mean((v - mean)**2) + eps)`` over ``values[start : start + size]``."""
+    return np.float32(1) / np.sqrt(mean_square(values, start, size, mean) + eps)
+
+
+@always_inline
+def mean_square(values, start, size, mean):
+    """Return ``mean((v - mean)**2)`` over ``values[start : start + size]``, lanes first."""
     squares = splat_f32(0.0)
     whole = size // LANES * LANES
     for i in range(start, start + whole, LANES):
@@ -46,7 +52,7 @@ def inverse_deviation(values, start, size, mean, eps):
     if whole < size:
         v = zero_outside(load_f32(values, start + whole) - mean, 0, size - whole)
         squares = fma(v, v, squares)
-    return np.float32(1) / np.sqrt(sum_lanes(squares) / np.float32(size) + eps)
+    return sum_lanes(squares) / np.float32(size)
 
 
 @always_inline_by_type
@@ -87,11 +93,7 @@ def add_normed(team, T, branch, norm, sizes, hidden):
     Threads share the tokens, or the columns of a single token.
     """
     vectors = (sizes.hidden_size + LANES - 1) // LANES
-    first, last, first_vector, last_vector = 0, T, 0, vectors
-    if T == 1:
-        first_vector, last_vector = share_of(team, vectors)
-    else:
-        first, last = share_of(team, T)
+    first, last, first_vector, last_vector = share_columns(team, T, vectors)
     for t in range(first, last):
         start, target = t * branch.shape[1], t * hidden.shape[1]
         moments = moments_of(norm, branch, start, sizes)

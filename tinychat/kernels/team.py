@@ -137,6 +137,16 @@ def share_of(team, items):
 
 
 @always_inline
+def share_columns(team, T, vectors):
+    """Return this thread's tokens and vectors (first, last, first, last): of a single token the vectors are shared."""
+    if T == 1:
+        first, last = share_of(team, vectors)
+        return 0, T, first, last
+    first, last = share_of(team, T)
+    return first, last, 0, vectors
+
+
+@always_inline
 def next_tile(team):
     """Return the index of the next work tile, of a stage whose work tiles go to whichever thread is free.
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from tinychat.errors import CheckpointError, UnsupportedModelError
 from tinychat.json_file import one_line
+from tinychat.models.altup import AltUp
 from tinychat.models.config_values import MAX_VOCAB_SIZE, ConfigValues
 from tinychat.models.delta_net import DeltaNet
 from tinychat.models.experts import Experts
@@ -89,6 +90,7 @@ class ModelConfig:
     normed_after: tuple[int, ...] = ()  # of layers that differ, those normed after attention and MLP, not before
     is_draft_head: bool = False  # it reads the hidden states of another model: `models.draft_head`
     varied: VariedLayers | None = None  # how layers differ in heads, keys, values and MLPs; None: they do not
+    altup: AltUp | None = None  # residual streams beside the one that all models have
     writes: bool = True  # False for a model that gives embeddings: it has no output matrix, or one that means nothing
 
     @property

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tinychat.errors import SettingError
+from tinychat.models.altup import LAUREL, STREAM_LINEARS
 from tinychat.models.architectures import linears, norms, tables
 from tinychat.models.config import ModelConfig
 from tinychat.models.delta_net import DECAYS, GATES
@@ -59,6 +60,9 @@ LINEARS = (
     "wide_down_proj",
     LAYER_INPUTS,
     "inputs_proj",
+    *LAUREL,
+    "streams_proj",
+    *STREAM_LINEARS,
     "input_gate",
     "input_proj",
     "lm_head",

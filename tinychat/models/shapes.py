@@ -89,17 +89,28 @@ _GRANITE_HYBRID = {
     "attention_multiplier": 0.0078125,
     "logits_scaling": 6,
 }
-_GEMMA4 = {
-    "architectures": ["Gemma4ForCausalLM"],
-    "model_type": "gemma4_text",
+_GEMMA = {
     "head_dim": 256,
-    "global_head_dim": 512,
     "hidden_activation": "gelu_pytorch_tanh",
     "rms_norm_eps": 1e-6,
     "sliding_window": 512,
     "final_logit_softcapping": 30.0,
 }
 _KIMI_LAYERS = ["linear_attention"] * 3 + ["full_attention"]
+_GEMMA3N = {
+    "architectures": ["Gemma3nForCausalLM"],
+    "model_type": "gemma3n_text",
+    "rope_local_base_freq": 1e4,
+    "num_kv_shared_layers": 10,
+    "vocab_size_per_layer_input": 262144,
+    **_GEMMA,
+}
+_GEMMA4 = {
+    "architectures": ["Gemma4ForCausalLM"],
+    "model_type": "gemma4_text",
+    "global_head_dim": 512,
+    **_GEMMA,
+}
 
 
 def _shape(*values: object, **others: object) -> dict[str, object]:
@@ -112,6 +123,7 @@ SHAPES = {
     "tinyllama-1.1b": _shape(2048, 5632, 22, 32, 4, 32000, 2048, 1e4, False),
     "llama-3.2-1b": _shape(2048, 8192, 16, 32, 8, 128256, 131072, 5e5, True, rope_scaling=_LLAMA3_SCALING),
     "qwen3.5-0.8b": _shape(1024, 3584, 24, 8, 2, 248320, 262144, 1e7, True, **_QWEN3_5),
+    "gemma3n-e2b": _shape(2048, 8192, 30, 8, 2, 262400, 32768, 1e6, True, **_GEMMA3N),
     "gemma4-e2b": _shape(
         1536,
         6144,

@@ -45,8 +45,9 @@ class Shape:
     Qwen3.5, `delta` are the heads of keys and of values of layers with Gated DeltaNet; each fourth layer has attention,
     whose output has gates. Of Gemma 4, each layer of number `period` has heads of twice the size, the last `readers`
     layers read keys and values of others, with an MLP `reader_mlp` wide, and `inputs` is the size of a token's
-    embedding for each layer. Where layers differ in kind, `attending` is how many have attention, and `mlps` how many
-    an MLP, of so many `matrices`.
+    embedding for each layer. Gemma 3n has embeddings of `input_ids` ids, LAuReL of `laurel` columns, and four residual
+    streams. Where layers differ in kind, `attending` is how many have attention, and `mlps` how many an MLP, of so many
+    `matrices`.
     """
 
     layers: int
@@ -69,6 +70,8 @@ class Shape:
     attending: int = 0
     mlps: int = 0
     matrices: int = 3
+    input_ids: int = 0
+    laurel: int = 0
 
     @property
     def weights(self) -> int:
@@ -83,7 +86,7 @@ class Shape:
     @property
     def looked_up(self) -> int:
         """Number of weights of the embeddings for each layer, which stay on the disk."""
-        return self.vocab * self.layers * self.inputs
+        return (self.input_ids or self.vocab) * self.layers * self.inputs
 
     @property
     def cache_numbers(self) -> int:
@@ -133,7 +136,13 @@ class Shape:
         layers = (self.mlps or self.layers) - self.readers
         mlp = layers * (self.mlp * experts + self.shared_mlp) + self.readers * self.reader_mlp
         # The projection of embeddings, and a gate and a projection of each layer.
-        return self._mixers + self.matrices * self.hidden * mlp + 3 * self.layers * self.inputs * self.hidden
+        inputs = 3 * self.layers * self.inputs * self.hidden
+        return self._mixers + self.matrices * self.hidden * mlp + inputs + self._streams
+
+    @property
+    def _streams(self) -> int:
+        """Number of weights of LAuReL, and of the linears between one residual stream and three others."""
+        return 2 * self.layers * self.laurel * self.hidden + 6 * self.hidden**2 if self.laurel else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +247,9 @@ _ENTRIES = (
         Shape(26, 2304, 8, 4, 256, 9216, 256000, True)),
     CatalogEntry("smollm3-3b", "HuggingFaceTB/SmolLM3-3B", _APACHE, "SmolLM3ForCausalLM", 65536,
         Shape(36, 2048, 16, 4, 128, 11008, 128256, True), _BOTH),
+    CatalogEntry("gemma3n-e2b", "google/gemma-3n-E2B-it", "Gemma", "Gemma3nForCausalLM", 32768,
+        Shape(30, 2048, 8, 2, 256, 8192, 262400, True, readers=10, reader_mlp=8192, inputs=256, input_ids=262144,
+            laurel=64)),
     CatalogEntry("gemma4-e2b", "google/gemma-4-E2B-it", _APACHE, "Gemma4ForCausalLM", 131072,
         Shape(35, 1536, 8, 1, 256, 6144, 262144, True, period=5, readers=20, reader_mlp=12288, inputs=256), _TOOLS),
     CatalogEntry("llama3.2-3b", "meta-llama/Llama-3.2-3B-Instruct", "Llama 3.2", _LLAMA, 131072,
@@ -250,6 +262,9 @@ _ENTRIES = (
         Shape(32, 3072, 24, 8, 128, 8192, 200064, True), _TOOLS),
     CatalogEntry("qwen3-4b", "Qwen/Qwen3-4B-Instruct-2507", _APACHE, _QWEN3, 262144,
         Shape(36, 2560, 32, 8, 128, 9728, 151936, True), _TOOLS),
+    CatalogEntry("gemma3n-e4b", "google/gemma-3n-E4B-it", "Gemma", "Gemma3nForCausalLM", 32768,
+        Shape(35, 2048, 8, 2, 256, 16384, 262400, True, readers=15, reader_mlp=16384, inputs=256, input_ids=262144,
+            laurel=64)),
     CatalogEntry("gemma4-e4b", "google/gemma-4-E4B-it", _APACHE, "Gemma4ForCausalLM", 131072,
         Shape(42, 2560, 8, 2, 256, 10240, 262144, True, period=6, readers=18, reader_mlp=10240, inputs=256), _TOOLS),
     CatalogEntry("qwen3.5-4b", "Qwen/Qwen3.5-4B", _APACHE, _QWEN3_5, 262144,

@@ -96,11 +96,7 @@ def _read_varied(values: ConfigValues, config: ModelConfig, windows: tuple[int, 
     head_dim = values.integer("global_head_dim", 4, MAX_HEAD_DIM)
     if head_dim % 2:
         raise values.error("global_head_dim", "an even number")
-    first = count - values.integer("num_kv_shared_layers", 0, count - 1)
-    # The last layer of each kind that has keys and values of its own.
-    last = {bool(window): layer for layer, window in enumerate(windows[:first])}
-    if len(last) < 2:
-        raise values.error("num_kv_shared_layers", "few enough that a layer of each kind has its own")
+    sources = read_sources(values, windows)
     size = values.optional_integer("hidden_size_per_layer_input", 0, 1 << 16) or 0
     if size and values.get("vocab_size_per_layer_input") not in (None, config.vocab_size):
         raise values.error("vocab_size_per_layer_input", f"the vocab_size ({config.vocab_size})")
@@ -109,10 +105,22 @@ def _read_varied(values: ConfigValues, config: ModelConfig, windows: tuple[int, 
         wide_head_dim=head_dim,
         wide_key_value_heads=wide_heads,
         keys_as_values=keys_as_values,
-        sources=tuple(layer if layer < first else last[bool(windows[layer])] for layer in range(count)),
-        wide_mlps=tuple(range(first, count)) if values.flag("use_double_wide_mlp", False) else (),
+        sources=sources,
+        wide_mlps=tuple(layer for layer in range(count) if sources[layer] != layer)
+        if values.flag("use_double_wide_mlp", False)
+        else (),
         input_size=size,
+        input_ids=config.vocab_size if size else 0,
     )
+
+
+def read_sources(values: ConfigValues, windows: tuple[int, ...]) -> tuple[int, ...]:
+    """Read `VariedLayers.sources`: the last layers read the last layer of their kind that has keys of its own."""
+    first = len(windows) - values.integer("num_kv_shared_layers", 0, len(windows) - 1)
+    last = {bool(window): layer for layer, window in enumerate(windows[:first])}
+    if len(last) < len({*map(bool, windows)}):
+        raise values.error("num_kv_shared_layers", "few enough that a layer of each kind has its own")
+    return tuple(layer if layer < first else last[bool(window)] for layer, window in enumerate(windows))
 
 
 def _read_rope(values: ConfigValues, kind: str) -> tuple[float, RopeScaling | None]:
@@ -138,7 +146,7 @@ def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
     found = [embedding]
     narrow = "", varied.narrow, config.num_key_value_heads, config.head_dim, v
     wide = "wide_", varied.wide, varied.wide_key_value_heads, varied.wide_head_dim, k if varied.keys_as_values else v
-    for kind, layers, groups, size, values in (narrow, wide):
+    for kind, layers, groups, size, values in (narrow, wide) if varied.wide else (narrow,):
         own, readers = varied.owners(layers), varied.readers(layers)
         rows = (H * size, groups * size, groups * size)
         found.append(Linear(f"{kind}qkv_proj", (q, k, values), rows, D, len(own), config.qkv_bias, at=own))
@@ -163,7 +171,7 @@ def _input_linears(config: ModelConfig, varied: VariedLayers) -> list[Linear]:
     # The two halves of a layer's input are added, and the sum multiplied by the square root of a half.
     table = "model.embed_tokens_per_layer"
     return [
-        Linear(LAYER_INPUTS, (table,), (config.vocab_size * L,), P, None, scale=(P / 2) ** 0.5, cut=L),
+        Linear(LAYER_INPUTS, (table,), (varied.input_ids * L,), P, None, scale=(P / 2) ** 0.5, cut=L),
         Linear("inputs_proj", ("model.per_layer_model_projection",), (L * P,), D, None, scale=D**-0.5),
         Linear("input_gate", (f"{LAYER}per_layer_input_gate",), (P,), D, L),
         Linear("input_proj", (f"{LAYER}per_layer_projection",), (D,), P, L),
@@ -175,6 +183,8 @@ def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
     varied, D, L = _varied(config), config.hidden_size, config.num_hidden_layers
     found = [norm for norm in decoder_norms(config, names) if norm.name not in ("q_norm", "k_norm")]
     for kind, layers, size in (("", varied.narrow, config.head_dim), ("wide_", varied.wide, varied.wide_head_dim)):
+        if not layers:
+            continue
         own = varied.owners(layers)
         found.append(Norm(f"{kind}q_norm", f"{ATTENTION}q_norm", size, len(layers), padded=False, at=layers))
         found.append(Norm(f"{kind}k_norm", f"{ATTENTION}k_norm", size, len(own), padded=False, at=own))
@@ -191,7 +201,8 @@ def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
         found.append(
             Norm("expert_scale", f"{LAYER}router.per_expert_scale", config.experts.num_experts, L, padded=False)
         )
-    found.append(Norm("layer_scale", f"{LAYER}layer_scalar", 1, L, padded=False))
+    if not config.altup:
+        found.append(Norm("layer_scale", f"{LAYER}layer_scalar", 1, L, padded=False))
     if P := varied.input_size:
         projection = "model.per_layer_projection_norm"
         found.append(Norm("inputs_norm", projection, P, None, padded=False, scale=0.5**0.5))

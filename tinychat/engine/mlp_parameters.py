@@ -1,0 +1,177 @@
+"""The parameters of MLPs and of mixtures of experts, as a configuration has them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tinychat.engine.arguments import (
+    ExpertLatent,
+    ExpertMlp,
+    GatedMlp,
+    MixedMlp,
+    NormedExperts,
+    ParallelMlp,
+    PlainExperts,
+    PlainMlp,
+    PlainShared,
+    SparseMlp,
+)
+from tinychat.engine.folder_tensors import Tensors
+from tinychat.kernels.variants import (
+    BiasedRouter,
+    ClampedSwiglu,
+    Gelu,
+    GeluTanh,
+    NoLatent,
+    NoMlp,
+    NoNorm,
+    NoShared,
+    Relu,
+    Relu2,
+    ScaledRouter,
+    Shared,
+    SigmoidRouter,
+    Silu,
+    SoftmaxRouter,
+    Xielu,
+)
+from tinychat.kernels.weights import PerLayer
+from tinychat.models.altup import AltUp
+from tinychat.models.config import ModelConfig
+from tinychat.models.experts import ROUTER, Experts
+
+ACTIVATIONS: dict[str, Any] = {
+    "silu": Silu(),
+    "gelu": Gelu(),
+    "gelu_tanh": GeluTanh(),
+    "relu": Relu(),
+    "relu2": Relu2(),
+}
+
+
+def per_layer(L: int, layers: Sequence[int], first: Any, second: Any) -> Any:
+    """Return the parts of L layers: `first` is stacked over some layers, `second` over the others."""
+    others = sorted({*range(L)} - {*layers})
+    if not others or not layers:
+        return first if layers else second
+    indices = np.empty(L, np.int64)
+    indices[list(layers)] = np.arange(len(layers))
+    indices[others] = -1 - np.arange(len(others))
+    return PerLayer(indices, first, second)
+
+
+def mlps_of(config: ModelConfig, tensors: Tensors) -> Any:
+    """Return the MLPs of all layers, of which some or all may have experts."""
+    L, experts = config.num_hidden_layers, config.experts
+    if config.varied is not None and config.varied.wide_mlps:
+        narrow = _dense_mlp(config, tensors, config.varied.narrow_mlps)
+        wide = _dense_mlp(config, tensors, config.varied.wide_mlps, "wide_", 2)
+        return per_layer(L, config.varied.narrow_mlps, narrow, wide)
+    if experts is None:
+        mlp = _dense_mlp(config, tensors, config.dense_layers)
+        if config.altup:
+            assert isinstance(mlp, GatedMlp)
+            return _sparse_mlp(config.altup, mlp)
+        if not config.normed_after:
+            return per_layer(L, config.dense_layers, mlp, NoMlp())
+        assert isinstance(mlp, GatedMlp)
+        # Both kinds have the weights of all layers, of which each layer reads its own.
+        indices = np.array([~layer if layer in config.normed_after else layer for layer in range(L)], np.int64)
+        before = mlp._replace(post_mlp_layernorm=NoNorm())
+        return PerLayer(indices, before, mlp._replace(post_attention_layernorm=NoNorm()))
+    if config.varied is not None:
+        beside = _dense_mlp(config, tensors, range(L))
+        assert isinstance(beside, GatedMlp)
+        return MixedMlp(
+            beside._replace(post_mlp_layernorm=tensors.norm("mlp_norm", range(L))),
+            _expert_mlp(config, tensors, experts)._replace(
+                post_attention_layernorm=tensors.norm("before_experts", range(L)),
+                routing=ScaledRouter(tensors.vectors("expert_scale")),
+            ),
+            tensors.norm("router_norm", range(L)),
+            tensors.norm("experts_norm", range(L)),
+            tensors.norm("post_mlp_layernorm", range(L)),
+        )
+    of_experts: Any = (_expert_mlp if config.gated else _plain_experts)(config, tensors, experts)
+    after = tensors.norm("post_mlp_layernorm", experts.layers)
+    if not isinstance(after, NoNorm):
+        of_experts = NormedExperts(of_experts, after)
+    dense = _dense_mlp(config, tensors, config.dense_layers) if config.dense_layers else None
+    layers = config.mlp_alone or range(L)
+    mlps = per_layer(len(layers), [layers.index(layer) for layer in experts.layers], of_experts, dense)
+    return per_layer(L, layers, mlps, NoMlp())
+
+
+def _sparse_mlp(altup: AltUp, mlp: GatedMlp) -> GatedMlp | SparseMlp | PerLayer:
+    """Return MLPs of which some or all have closed gates; each layer reads its own of the weights of all."""
+    sparse = SparseMlp(mlp, np.array([cutoff or 0 for cutoff in altup.cutoffs], np.float32))
+    is_open = [cutoff is None for cutoff in altup.cutoffs]
+    if any(is_open) and not all(is_open):
+        indices = np.array([~layer if opened else layer for layer, opened in enumerate(is_open)], np.int64)
+        return PerLayer(indices, sparse, mlp)
+    return mlp if any(is_open) else sparse
+
+
+def _dense_mlp(
+    config: ModelConfig, tensors: Tensors, layers: Sequence[int], kind: str = "", width: int = 1
+) -> GatedMlp | PlainMlp | ParallelMlp:
+    first = (
+        tensors.norm("post_attention_layernorm", layers),
+        tensors.weight(f"{kind}gate_up_proj" if config.gated else "up_proj"),
+        activation_of(config, tensors, layers),
+    )
+    last = tensors.weight(f"{kind}down_proj"), tensors.norm("post_mlp_layernorm", layers)
+    sizes = np.full(len(layers), width * config.intermediate_size, np.int64)
+    mlp = GatedMlp(*first, sizes, *last) if config.gated else PlainMlp(*first, *last)
+    return ParallelMlp(mlp) if config.parallel else mlp
+
+
+def _expert_mlp(config: ModelConfig, tensors: Tensors, experts: Experts) -> ExpertMlp:
+    shared: Shared | NoShared = NoShared()
+    if experts.shared_intermediate_size > 0:
+        shared = Shared(tensors.weight("shared_gate_up_proj"), tensors.weight("shared_down_proj"))
+    return ExpertMlp(
+        tensors.norm("post_attention_layernorm", experts.layers),
+        tensors.weight(ROUTER),
+        _routing(tensors, experts),
+        tensors.weight("expert_gate_up_proj"),
+        activation_of(config, tensors, experts.layers),
+        tensors.weight("expert_down_proj"),
+        shared,
+    )
+
+
+def _plain_experts(config: ModelConfig, tensors: Tensors, experts: Experts) -> PlainExperts:
+    shared: PlainShared | NoShared = NoShared()
+    if experts.shared_intermediate_size > 0:
+        shared = PlainShared(tensors.weight("shared_up_proj"), tensors.weight("shared_down_proj"))
+    latent: ExpertLatent | NoLatent = NoLatent()
+    if experts.latent_size:
+        latent = ExpertLatent(tensors.weight("experts_in_proj"), tensors.weight("experts_out_proj"))
+    return PlainExperts(
+        tensors.norm("post_attention_layernorm", experts.layers),
+        tensors.weight(ROUTER),
+        _routing(tensors, experts),
+        latent,
+        tensors.weight("expert_up_proj"),
+        activation_of(config, tensors, experts.layers),
+        tensors.weight("expert_down_proj"),
+        shared,
+    )
+
+
+def _routing(tensors: Tensors, experts: Experts) -> SigmoidRouter | BiasedRouter | SoftmaxRouter:
+    if not experts.biased:
+        return SoftmaxRouter()
+    return (SigmoidRouter if experts.sigmoid else BiasedRouter)(tensors.vectors("router_bias"))
+
+
+def activation_of(config: ModelConfig, tensors: Tensors, layers: Sequence[int]) -> Any:
+    """Return the activation of the MLPs of some layers."""
+    if config.hidden_act == "xielu":
+        return Xielu(tensors.vectors("xielu_positive"), tensors.vectors("xielu_negative"))
+    if config.swiglu_limit is None:
+        return ACTIVATIONS[config.hidden_act]
+    numbers = (config.swiglu_alpha, config.swiglu_limit)
+    return ClampedSwiglu(*(np.full(len(layers), number, np.float32) for number in numbers))
