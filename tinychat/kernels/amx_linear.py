@@ -26,8 +26,9 @@ from tinychat.kernels.amx_buffer import (
     TILE,
     TOTALS,
 )
-from tinychat.kernels.amx_slice import SIXTEEN, Slice, add_fine_slice, add_slice
+from tinychat.kernels.amx_slice import AHEAD, SIXTEEN, Slice, add_fine_slice, add_slice, begin_stream, take_turn
 from tinychat.kernels.codes import high_codes, load_table, look_up_high, look_up_low, low_codes
+from tinychat.kernels.compile_queue import deferred
 from tinychat.kernels.intrinsics import I8, SAME, constant, operation
 from tinychat.kernels.jit import always_inline, always_inline_by_type, by_type, inline, is_kind
 from tinychat.kernels.memory import address_of, load_f32, prefetch_far, store_f32
@@ -41,12 +42,18 @@ from tinychat.kernels.weights import (
     Affine4Weight,
     Affine8Weight,
     Int4Weight,
+    Int8Weight,
     MixedWeight,
 )
 
 MINUS_ROUNDER = np.float32(-ROUNDER)
 # For so few tiles of tokens weights are unpacked in the order of memory: reading them takes as long as multiplying.
 FEW_TILES = 4
+# Groups that are unpacked when the four steps begin whose products need the last of them.
+UNPACKED_AHEAD = AHEAD + 4
+# Not literals, for each of which the stream would be compiled once more.
+NEXT_TILE, NOTHING = np.int64(TILE), np.int64(0)
+FAR_BYTES = 8192  # distance of codes that are prefetched
 
 
 @operation(SAME, SAME)
@@ -56,28 +63,31 @@ def less_128(builder, bytes_):
 
 
 @always_inline_by_type
-def unpack_codes(weight, block, first, count, buffer):
-    """Write lines ``first..first + count`` of a row block as signed bytes, a line for each four columns."""
+def unpack_codes(weight, block, first, count, buffer, place):
+    """Write lines ``first..first + count`` of a row block as signed bytes, a line for each four columns.
 
-    def looked_up(weight, block, first, count, buffer):
+    place : float of the buffer at which they begin.
+    """
+
+    def looked_up(weight, block, first, count, buffer, place):
         table, line = less_128(load_table(weight.table)), (block * weight.packed.shape[1] + first) * 64
         for j in range(count):
             codes = load_lines(weight.packed, line + j * 64, 0, ONE_ROW)
-            store_tile(buffer, CODES + j * 32, look_up_low(table, codes))
-            store_tile(buffer, CODES + j * 32 + 16, look_up_high(table, codes))
+            store_tile(buffer, place + j * 32, look_up_low(table, codes))
+            store_tile(buffer, place + j * 32 + 16, look_up_high(table, codes))
 
-    def four_bits(weight, block, first, count, buffer):
+    def four_bits(weight, block, first, count, buffer, place):
         line = (block * weight.packed.shape[1] + first) * 64
         for j in range(count):
             codes = load_lines(weight.packed, line + j * 64, 0, ONE_ROW)
-            store_tile(buffer, CODES + j * 32, low_codes(codes))
-            store_tile(buffer, CODES + j * 32 + 16, high_codes(codes))
+            store_tile(buffer, place + j * 32, low_codes(codes))
+            store_tile(buffer, place + j * 32 + 16, high_codes(codes))
 
-    def eight_bits(weight, block, first, count, buffer):
+    def eight_bits(weight, block, first, count, buffer, place):
         line = (block * weight.packed.shape[1] + first) * 64
         for j in range(count):
             (codes,) = load_lines(weight.packed, line + j * 64, 0, ONE_ROW)
-            store_tile(buffer, CODES + j * 16, (less_128(codes),))
+            store_tile(buffer, place + j * 16, (less_128(codes),))
 
     if is_kind(weight, Affine4Weight):
         return four_bits
@@ -150,7 +160,7 @@ def unpack(weight, block, first, count, parts, buffer):
     def whole(weight, block, first, count, parts, buffer):
         lines = weight.packed.shape[1]
         of_group = lines // parts
-        unpack_codes(weight, block, first * of_group, count * of_group, buffer)
+        unpack_codes(weight, block, first * of_group, count * of_group, buffer, CODES)
         unpack_factors(weight, block, first, count, parts, buffer)
         address = address_of(weight.packed, (block * lines + first * of_group) * 64)
         return Unpacked(address, count * of_group, lines, has_offsets(weight))
@@ -162,6 +172,87 @@ def unpack(weight, block, first, count, parts, buffer):
         return unpack(weight.eight, -1 - index, first, count, parts, buffer)
 
     return mixed if is_kind(weight, MixedWeight) else whole
+
+
+@always_inline
+def unpack_group(weight, block, group, slot, buffer):
+    """Unpack a group of a row block into a slot of the ring of `add_block`; prefetch what the processor may not."""
+    groups, lines = weight.scales.shape[1], weight.packed.shape[1]
+    of_group = lines // groups
+    first, start = group * of_group, (block * groups + group) * LANES
+    for line in range(of_group):
+        prefetch_far(weight.packed, (block * lines + first + line) * 64 + FAR_BYTES)
+    unpack_codes(weight, block, first, of_group, buffer, CODES + slot * (columns(weight) // groups * LANES // 4))
+    prefetch_far(weight.scales, start + FAR_BYTES // 16)
+    write_scales(buffer, slot, load_rows(weight.scales, start, 0, ONE_ROW))
+
+
+@deferred
+def add_block(weight, x, s, block, buffer):
+    """Add a row block to the totals of one tile of tokens: groups are unpacked between the steps, into a ring."""
+    groups = weight.scales.shape[1]
+    for group in range(UNPACKED_AHEAD):
+        unpack_group(weight, block, group, group, buffer)
+    total, place = begin_stream(s, x, buffer, TOTALS)
+    slot = UNPACKED_AHEAD
+    for turn in range((groups + 3) // 4):
+        for group in range(4 * turn + UNPACKED_AHEAD, min(4 * turn + UNPACKED_AHEAD + 4, groups)):
+            unpack_group(weight, block, group, slot, buffer)
+            slot = slot + 1 if slot + 1 < s.count else 0
+        total, place = take_turn(s, x, buffer, total, place)
+
+
+@always_inline
+def ring_size(groups, size):
+    """Return the slots of a ring that goes round a whole number of times, 0 if there is none."""
+    for count in range(min(groups, SLICE_BYTES // (size * LANES)), UNPACKED_AHEAD + 3, -1):
+        if groups % count == 0:
+            return count
+    return 0
+
+
+@always_inline_by_type
+def block_by_block(weight, x, size):
+    """Return the slots of the ring for one tile of tokens, 0 where slices do it."""
+    if is_kind(weight, Int4Weight, Int8Weight) and not is_kind(x, *FINE_KINDS):
+        return lambda weight, x, size: ring_size(columns(weight) // size, size)
+    return lambda weight, x, size: 0
+
+
+@always_inline_by_type
+def run_block(weight, x, s, block, buffer):
+    """Add a row block to the totals of one tile."""
+    if is_kind(weight, Int4Weight, Int8Weight) and not is_kind(x, *FINE_KINDS):
+        return lambda weight, x, s, block, buffer: add_block(weight, x, s, block, buffer)
+    return lambda weight, x, s, block, buffer: None
+
+
+@inline
+def multiply_one_tile(weight, x, T, out, offset, buffer, residual, first, last, tile, ring):
+    """Compute row blocks ``first..last`` for one tile of tokens; ring : of `block_by_block`."""
+    K, size = columns(weight), input_group(weight)
+    parts, codes = K // size, tile * K * LANES
+    scales = tile * parts * LANES
+    s = Slice(
+        ring,
+        parts,
+        size * LANES,
+        min(size, PRODUCT_COLUMNS),
+        codes,
+        codes + K * LANES,
+        ring * size * LANES,
+        scales,
+        scales + parts * LANES,
+        ring * LANES,
+        NOTHING,
+        has_offsets(weight),
+        NOTHING,
+        NOTHING,
+    )
+    for block in range(first, last):
+        store_tile(buffer, TOTALS, zero_tile(ONE_ROW, SIXTEEN))
+        run_block(weight, x, s, block, buffer)
+        write_totals(weight, buffer, T, out, offset, residual, block, block + 1, tile, tile + 1)
 
 
 @always_inline_by_type
@@ -223,6 +314,7 @@ def slice_of(unpacked, K, size, group, groups, begin, count, in_order):
         scales + group * LANES,
         scales + (count * parts + group) * LANES,
         parts * LANES,
+        NEXT_TILE,
         unpacked.has_offsets,
         unpacked.address + 64 * (unpacked.lines if in_order else unpacked.lines_of_block),
         (4 * unpacked.lines + steps - 1) // steps,
@@ -236,8 +328,12 @@ def multiply_panel(weight, x, start, T, out, offset, buffer, residual, first, la
     parts, slices = K // size, (K * LANES + SLICE_BYTES - 1) // SLICE_BYTES
     at_most = (parts + slices - 1) // slices
     configure(buffer, min(size, PRODUCT_COLUMNS))
+    ring = block_by_block(weight, x, size)
     for begin in range(start // LANES, tiles, MOST_TILES):
         count = min(MOST_TILES, tiles - begin)
+        if count == 1 and ring > 0:
+            multiply_one_tile(weight, x, T, out, offset, buffer, residual, first, last, begin, ring)
+            continue
         in_order = count <= FEW_TILES
         blocks = 1 if in_order else MOST_TOTALS // count
         for top in range(first, last, blocks):

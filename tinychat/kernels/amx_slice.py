@@ -1,9 +1,9 @@
 """The stream of products and floats of a slice of a linear's weights, on tile registers; see `amx_linear`.
 
-Products run ahead of floats, whatever tile of tokens comes next: a register of sums is stored when two further products
-have begun, since a store waits for its product and holds up others, and is read two steps later. After any tile
-instruction the processor makes half of its fma, so that the floats of a group of 16 x 16 sums take 32 cycles; tile
-instructions and floats alternate, and hide behind each other.
+Products run `AHEAD` groups ahead of floats, whatever tile of tokens comes next: a register of sums is stored when two
+further products have begun, since a store waits for its product and holds up others, and is read two steps later. After
+any tile instruction the processor makes half of its fma, so that the floats of a group of 16 x 16 sums take 32 cycles;
+tile instructions and floats alternate, and hide behind each other.
 """
 
 from typing import NamedTuple
@@ -20,6 +20,7 @@ from tinychat.kernels.tile import add_outer, load_rows, load_tokens, store_tile
 from tinychat.kernels.weights import FINE_BITS
 
 SIXTEEN = (0,) * 16
+AHEAD = 5
 
 
 class Slice(NamedTuple):
@@ -35,6 +36,7 @@ class Slice(NamedTuple):
     scales: int  # the same of their scales
     last: int
     tile_scales: int
+    tile_totals: int  # 0 where one tile goes round a ring of groups
     has_offsets: bool
     ahead: int  # address of weights to prefetch
     lines: int  # of these, for each four steps
@@ -72,7 +74,7 @@ def next_step(s, x, buffer, total, place):
     added, scale, totals = place.added + 1, place.scale + LANES, place.totals
     if added == s.count:
         store_tile(buffer, totals, total)
-        added, scale, totals = 0, scale + s.tile_scales - s.count * LANES, totals + TILE
+        added, scale, totals = 0, scale + s.tile_scales - s.count * LANES, totals + s.tile_totals
         if scale == s.last:
             # Steps come in fours: what is behind the last tile counts for nothing.
             scale, totals = s.scales, SPARE
@@ -233,9 +235,9 @@ def prefetch_lines(s, turn):
         prefetch_address(s.ahead + 64 * line)
 
 
-@deferred
-def add_slice(s, x, buffer, totals):
-    """Add a slice to the totals of its tiles of tokens, from float `totals` of the buffer on."""
+@always_inline
+def begin_stream(s, x, buffer, totals):
+    """Multiply the first groups; return the totals of the first tile, and the place of the first step."""
     a, group = product_0(s, x, buffer, s.codes, 0)
     a, group = product_1(s, x, buffer, a, group)
     a, group = product_2(s, x, buffer, a, group)
@@ -243,13 +245,25 @@ def add_slice(s, x, buffer, totals):
     store_0(buffer, RING)
     a, group = product_0(s, x, buffer, a, group)
     store_1(buffer, RING + TILE)
-    total, place = load_tokens(buffer, totals, LANES, ONE_ROW, SIXTEEN), Place(a, group, 0, s.scales, totals)
+    return load_tokens(buffer, totals, LANES, ONE_ROW, SIXTEEN), Place(a, group, 0, s.scales, totals)
+
+
+@always_inline
+def take_turn(s, x, buffer, total, place):
+    """Take four steps."""
+    total, place = step_1(s, x, buffer, total, place)
+    total, place = step_2(s, x, buffer, total, place)
+    total, place = step_3(s, x, buffer, total, place)
+    return step_0(s, x, buffer, total, place)
+
+
+@deferred
+def add_slice(s, x, buffer, totals):
+    """Add a slice to the totals of its tiles of tokens, from float `totals` of the buffer on."""
+    total, place = begin_stream(s, x, buffer, totals)
     for turn in range((s.steps + 3) // 4):
         prefetch_lines(s, turn)
-        total, place = step_1(s, x, buffer, total, place)
-        total, place = step_2(s, x, buffer, total, place)
-        total, place = step_3(s, x, buffer, total, place)
-        total, place = step_0(s, x, buffer, total, place)
+        total, place = take_turn(s, x, buffer, total, place)
 
 
 @deferred
