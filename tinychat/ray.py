@@ -17,7 +17,8 @@ import pyarrow
 import ray
 from ray import serve
 
-from tinychat.rows.answerer import COLUMNS, RowAnswerer
+from tinychat.rows.answerer import RowAnswerer
+from tinychat.rows.result_columns import COLUMNS
 from tinychat.serve.running import ServerOptions, create_server
 
 if TYPE_CHECKING:
