@@ -86,7 +86,7 @@ def plan(
     as_chat: bool | None,
     **flags: Any,
 ) -> None:
-    """Estimate how long machines take to answer the rows of IN with MODEL.
+    """Estimate how long machines take to answer IN with MODEL.
 
     \b
     tinychat plan rows.jsonl MODEL --machines 20 --cores 8 --price-per-hour 0.40
