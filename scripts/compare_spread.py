@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from tinychat import RowAnswerer
-from tinychat.rows.answerer import COLUMNS
+from tinychat.rows.result_columns import COLUMNS
 
 Row = dict[str, Any]
 PLACES = "forest village garden harbour castle meadow".split()

@@ -22,6 +22,8 @@ from tinychat.conversation.store import SessionStore
 from tinychat.conversion.convert import convert
 from tinychat.errors import ConversionError, SessionError, TinychatError
 from tinychat.generate.request import Request
+from tinychat.rows.locations import Location
+from tinychat.rows.sources import RowReader
 from tinychat.store.local import list_models, store_folder
 from tinychat.terminal.line_editor import open_history
 
@@ -80,11 +82,12 @@ def test_a_killed_batch_goes_on_where_it_was(tmp_path):
 
 
 def test_a_batch_onto_a_full_disk_goes_on_later(tmp_path):
-    tasks = read_tasks(b'{"prompt": "x"}\n' * 9, Request())
-    target = tmp_path / "out.jsonl"
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_bytes(b'{"prompt": "x"}\n' * 9)
+    tasks = [*read_tasks(RowReader(Location(str(source))), Request())]
     with full_disk(), pytest.raises(OSError, match="File too large"), BatchResults(target, tasks) as results:
         for job in tasks:
-            results.add(job, "model", TinychatError("y" * 200))
+            results.add(results.outcome(job, "model", TinychatError("y" * 200)))
     with BatchResults(target, tasks) as results:
         assert 1 <= results.done < len(tasks)
         assert target.read_bytes().count(b"\n") == results.done

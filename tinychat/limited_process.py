@@ -21,6 +21,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from tinychat.worker_threads import TookTooLongError, run_within
+
 SECONDS = 1.0
 """Processor time of a request; real templates and grammars take milliseconds."""
 MEMORY = 512 << 20
@@ -107,20 +109,22 @@ class LimitedProcess:
 
     def _exchange(self, process: subprocess.Popen[bytes], line: bytes) -> bytes:
         assert process.stdin is not None and process.stdout is not None
-        # A thread's clock works for pipes of every system, and also ends a process that does not read.
-        clock = threading.Timer(_WALL_SECONDS, process.kill)
-        clock.daemon = True
-        clock.start()
-        reply = b""
-        try:
+        requests, answers = process.stdin, process.stdout
+
+        def exchange() -> bytes:
             with contextlib.suppress(BrokenPipeError):
-                process.stdin.write(line)
-                process.stdin.flush()
-            reply = process.stdout.readline(_LONGEST_ANSWER)
+                requests.write(line)
+                requests.flush()
+            return answers.readline(_LONGEST_ANSWER)
+
+        reply, is_late = b"", False
+        try:
+            # A thread's clock works for pipes of every system, and also ends a process that does not read.
+            reply = run_within(_WALL_SECONDS, exchange)
+        except TookTooLongError:
+            is_late = True
         finally:
             # Without a whole answer, whatever comes next belongs to this request: Ctrl-C included.
-            is_late = clock.finished.is_set()
-            clock.cancel()
             if not reply.endswith(b"\n"):
                 self._end()
                 self._process = None

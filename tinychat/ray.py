@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow
 import ray
 
-from tinychat.rows.answerer import COLUMNS, RowAnswerer
+from tinychat.rows.answerer import RowAnswerer
+from tinychat.rows.result_columns import COLUMNS
 
 if TYPE_CHECKING:
     from ray import serve

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import re
 import struct
 import tempfile
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -31,7 +33,6 @@ from tinychat.configuration import STARTER, parse_configuration
 from tinychat.conversation.history import Transcript
 from tinychat.conversation.session_file import from_json, to_json
 from tinychat.errors import TinychatError
-from tinychat.files import read_stream
 from tinychat.generate.grammar import Constraint, Grammar
 from tinychat.generate.grammar_tokens import GrammarTokens
 from tinychat.generate.request import Request
@@ -39,6 +40,9 @@ from tinychat.models.architectures import parse_config
 from tinychat.models.embedder import PROMPTS, embedder_files, read_embedder
 from tinychat.models.folder import header_of, open_model_folder
 from tinychat.models.layout import Quantization, tensor_specs
+from tinychat.rows.columns import RowColumns
+from tinychat.rows.locations import Location, arrow
+from tinychat.rows.sources import RowReader
 from tinychat.store.external_models import OLLAMA, FoundModel
 from tinychat.store.local import list_models
 from tinychat.text.detokenizer import Detokenizer
@@ -353,16 +357,36 @@ def _read_store(folder: Path) -> None:
 
 
 def _read_tasks(folder: Path) -> None:
-    tasks = read_tasks(read_stream(folder / "in.jsonl", 64 << 20), Request(max_tokens=5))
+    rows = RowReader(Location(str(folder / "in.jsonl")))
+    tasks = [*read_tasks(rows, Request(max_tokens=5))]
     with BatchResults(folder / "out.jsonl", tasks, ()) as results:
         for job in tasks:
-            results.add(job, "model", TinychatError(job.error or "no model answers here"))
+            results.add(results.outcome(job, "model", TinychatError(job.error or "no model answers here")))
     with BatchResults(folder / "out.jsonl", tasks, ()) as results:
         assert results.done == len(tasks)
 
 
+def row_files() -> Iterator[tuple[str, bytes]]:
+    """Yield names and contents of files with rows; Parquet and .zst if their package is installed."""
+    text = "".join(f'{i},"a ""text"", of\nlines {i}",{i % 7}\n' for i in range(40)).encode()
+    yield "rows.csv", b"id,prompt,seed\n" + text
+    yield "rows.jsonl.gz", gzip.compress(TASKS, mtime=0)
+    if find_spec("pyarrow"):
+        pyarrow = arrow()
+        yield "rows.jsonl.zst", pyarrow.compress(TASKS, codec="zstd", asbytes=True)
+        table = pyarrow.table({"id": [*range(40)], "prompt": ["a text"] * 40, "seeds": [[1, None]] * 40})
+        pyarrow.parquet.write_table(table, sink := io.BytesIO(), row_group_size=25)
+        yield "rows.parquet", sink.getvalue()
+
+
+def _read_rows(name: str, folder: Path) -> None:
+    for task in read_tasks(RowReader(Location(str(folder / name))), Request(), RowColumns(template="{prompt}")):
+        assert task.error or task.prompt
+
+
 def _read_results(folder: Path) -> None:
-    tasks = read_tasks(TASKS, Request(max_tokens=5))
+    (folder / "in.jsonl").write_bytes(TASKS)
+    tasks = read_tasks(RowReader(Location(str(folder / "in.jsonl"))), Request(max_tokens=5))
     BatchResults(folder / "out.jsonl", tasks, ()).__exit__(None, None, None)
 
 
@@ -425,6 +449,7 @@ def readers() -> tuple[Reader, ...]:
         Reader("mcp_servers", mcp_messages.SERVERS, (mcp_messages.SOUND_SERVERS,), mcp_messages.read_servers),
         Reader("mcp_messages", mcp_messages.MESSAGES, (mcp_messages.SOUND_MESSAGES,), mcp_messages.read_messages),
         Reader("tasks", "in.jsonl", (TASKS,), _read_tasks),
+        *(Reader(name.replace(".", "_"), name, (data,), partial(_read_rows, name)) for name, data in row_files()),
         Reader("results", "out.jsonl", (batch_results(),), _read_results),
         Reader("schema", "schema.json", tuple(map(_json, SCHEMAS)),
                lambda folder: _constrain(Grammar.from_schema((folder / "schema.json").read_text(errors="replace")))),

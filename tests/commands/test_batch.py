@@ -26,7 +26,7 @@ def test_every_line_gets_its_result_in_order(console, batch_files):
     title, summary = err.splitlines()
     assert title == "answering in.jsonl"
     assert re.fullmatch(
-        rf"answered 3 of 3 lines, 1 of them cut: {target}; this run: 21 tokens in .* s, .* tok/s; "
+        rf"answered 3 of 3 rows, 1 of them cut: {target}; this run: 21 tokens in .* s, .* tok/s; "
         "0% of the prompts from the cache",
         summary,
     )
@@ -45,14 +45,14 @@ def test_stdin_and_stdout_are_written_as_a_dash(console, batch_files, tmp_path, 
     lines = "".join(f"{json.dumps(task)}\n" for task in TASKS).encode()
     code, out, err = console.run("batch", "-", "story", "-o", "-", "--seed", "5", stdin=lines)
     assert (code, err.splitlines()[0]) == (0, "answering stdin")
-    assert err.splitlines()[1].startswith("answered 3 of 3 lines, 1 of them cut: stdout; this run: 21 tokens")
+    assert err.splitlines()[1].startswith("answered 3 of 3 rows, 1 of them cut: stdout; this run: 21 tokens")
     source, target = batch_files(TASKS)
     assert console.run("batch", source, "story", "-o", target, "--seed", "5")[0] == 0
     # The second run finds more in the cache of the same model, and has other times.
     assert out == target.read_text(encoding="utf-8")
     code, out, err = console.run("batch", "-", "-o", "-", stdin=b"{\n")
     assert (code, out.count("\n")) == (1, 1)
-    assert err.endswith('error: 1 of 1 lines failed: see "error" in the results\n')
+    assert err.endswith('error: 1 of 1 rows failed: see "error" in the results\n')
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"]
 
 
@@ -116,7 +116,7 @@ def test_a_bad_line_has_its_error_in_its_place(console, batch_files, line, messa
     source, target = batch_files([TASKS[0], line, TASKS[1]])
     code, out, err = console.run("batch", source, "-o", target)
     assert (code, out) == (1, "")
-    assert err.splitlines()[-1] == f'error: 1 of 3 lines failed: see "error" in {target}'
+    assert err.splitlines()[-1] == f'error: 1 of 3 rows failed: see "error" in {target}'
     first, bad, last = results_of(target)
     assert (first["text"], last["text"]) == (" upon a time", " a day")
     assert bad.keys() == {"id", "asked", "error"}

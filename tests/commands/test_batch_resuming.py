@@ -19,6 +19,8 @@ from tinychat.commands.loading import load_model
 from tinychat.errors import ModelFolderError, SettingError
 from tinychat.generate.request import Request
 from tinychat.models.folder import model_fingerprint
+from tinychat.rows.locations import Location
+from tinychat.rows.sources import RowReader
 
 
 def nothing_left(target):
@@ -38,7 +40,7 @@ def test_ctrl_c_keeps_whole_results_and_the_next_run_goes_on(console, batch_file
     code, _, err = console.run("batch", source, "-o", target, "--seed", "5", "--parallel", 1)
     assert (code, err.splitlines()[-1]) == (
         130,
-        "stopped after 1 of 3 lines: the same command continues with the rest",
+        "stopped after 1 rows: the same command continues with the rest",
     )
     assert [r["id"] for r in results_of(target)] == [1]
     console.model = fake_model(STORY, has_template=False)
@@ -148,8 +150,10 @@ def test_a_line_that_no_result_can_have_is_refused_and_kept(tmp_path, monkeypatc
     target = tmp_path / "out.jsonl"
     text = '{"id": "' + 100 * "x" + end
     target.write_text(text)
+    (tmp_path / "in.jsonl").write_text('{"prompt": "hi"}')
+    rows = RowReader(Location(str(tmp_path / "in.jsonl")))
     with pytest.raises(SettingError, match="line 1 is not a result of this batch"):
-        BatchResults(target, read_tasks(b'{"prompt": "hi"}', Request()))
+        BatchResults(target, read_tasks(rows, Request()))
     assert target.read_text() == text
 
 

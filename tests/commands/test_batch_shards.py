@@ -32,7 +32,7 @@ def test_merged_shards_are_the_bytes_of_one_run(console, batch_files, tmp_path, 
     parts = parts_of(console, source, tmp_path, count)
     merged = tmp_path / "merged.jsonl"
     code, _, err = merge(console, source, parts, merged)
-    assert (code, err) == (0, f"merged {len(ROWS)} results of {count} files, one for each line: {merged}\n")
+    assert (code, err) == (0, f"merged {len(ROWS)} results of {count} files, one for each row: {merged}\n")
     assert merged.read_bytes() == whole.read_bytes()
     # Their order does not matter.
     assert merge(console, source, parts[::-1], merged)[0] == 0

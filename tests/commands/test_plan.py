@@ -97,6 +97,18 @@ def test_rows_that_cannot_be_answered_are_counted_apart(console, batch_files, ra
     assert "1; 2 more cannot be answered" in out
 
 
+def test_a_table_is_planned_as_its_lines_are(console, rows, rates, tmp_path):
+    table = tmp_path / "rows.csv"
+    table.write_text("id,n,max_tokens\n" + "".join(f"{i},{i},10\n" for i in range(40)))
+    flags = ["--rates", rates, "--sample", 0, "--json"]
+    _, lines, _ = console.run("plan", rows, "demo", *flags, "--max-tokens", 10)
+    asked = ["--template", "Tell me a story about {n} cats."]
+    assert console.run("plan", table, "demo", *flags, *asked, "--max-tokens", 10) == (0, lines, "")
+    assert console.run("plan", table, "demo", *flags, *asked, "--setting-column", "max_tokens") == (0, lines, "")
+    code, _, err = console.run("plan", table, "demo", *flags)
+    assert code == 1 and "has no column 'prompt'" in err
+
+
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [

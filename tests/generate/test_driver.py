@@ -7,6 +7,7 @@ from fake_model import ByteTokenizer, fake_model
 
 from tinychat.engine.sequence import new_sequence
 from tinychat.errors import CacheFullError, ContextError
+from tinychat.generate import batched
 from tinychat.generate.batched import LEVELS, BatchSizeTuner
 from tinychat.generate.drafts import Drafts
 from tinychat.generate.driver import Driver
@@ -367,3 +368,20 @@ def test_each_reply_ends_once_though_others_step_meanwhile():
     assert [number for number, _ in found] == [0] * 6
     assert [got.ids for _, got in found[:-1]] == [(65,)] * 5
     assert found[-1][1].token_ids == [65] * 5
+
+
+def test_replies_begin_a_window_ahead_of_the_oldest(monkeypatch):
+    monkeypatch.setattr(batched, "WINDOW", 4)
+    model, begun, over = fake_model(lambda ids: 65), [], []
+
+    def asked():
+        for number in range(20):
+            begun.append(number)
+            yield Prompt([number]), Request(max_tokens=1 if number else 30, temperature=0.0, ignore_eos=True)
+
+    for number, got in model.write_many(asked(), parallel=8):
+        if isinstance(got, Reply):
+            over.append(number)
+            assert max(begun) < min({*range(21)} - {*over}) + 4
+    assert over[:4] == [1, 2, 3, 0]
+    assert sorted(over) == [*range(20)]

@@ -8,7 +8,7 @@ import pytest
 import tinychat
 from tinychat import RowAnswerer
 from tinychat.errors import FieldError, SettingError
-from tinychat.rows.answerer import COLUMNS
+from tinychat.rows.result_columns import COLUMNS
 
 GREEDY = {"temperature": 0.0, "max_tokens": 6}
 

@@ -4,58 +4,55 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tinychat.commands import options
+from tinychat.commands.batch_answers import BatchAnswers
+from tinychat.commands.batch_output import Answered, BatchOutput, in_order
 from tinychat.commands.batch_results import BatchResults, Results, converted_folder
-from tinychat.commands.batch_shards import Shard, merge, shard_of
+from tinychat.commands.batch_shards import Shard, merged, shard_of
 from tinychat.commands.batch_tasks import Task, read_tasks
+from tinychat.commands.column_flags import column_flags, columns_of
 from tinychat.commands.constraint_flags import MAX_CONSTRAINT_BYTES, constraint_flags, read_grammar
 from tinychat.commands.exit_codes import EXIT_CUT
 from tinychat.commands.loading import Loader
 from tinychat.commands.progress import progress_bar
 from tinychat.commands.prompt_text import warn_if_no_template
-from tinychat.errors import ContextError, FieldError, SettingError, TextError, TinychatError
-from tinychat.files import read_stream, read_up_to
+from tinychat.errors import SettingError, TinychatError
+from tinychat.files import read_stream
 from tinychat.generate.generation_config import own_defaults
-from tinychat.generate.prompt import Prompt
 from tinychat.generate.request import Request
+from tinychat.rows.locations import Location
+from tinychat.rows.sources import RowReader
 from tinychat.settings import LINE, names
 
 if TYPE_CHECKING:
-    from tinychat.conversation.reply_calls import ReplyCalls
-    from tinychat.generate.grammar import Constraint
     from tinychat.generate.model import Model
-    from tinychat.generate.reply import Reply
 
-# Errors of one line, which do not end the batch.
-LINE_ERRORS = (ContextError, SettingError, TextError)
-# All tasks are in memory.
-_MAX_BYTES = 512 << 20
-# Compiled schemas in the cache.
-_SCHEMAS = 8
-# Stdin as the input, stdout as the output.
-_STREAM = Path("-")
+# Steps of the bar.
+_STEPS = 10_000
 
 
 @click.command()
-@click.argument("source", metavar="IN.jsonl", type=options.PATH)
+@click.argument("source", metavar="IN", type=options.LOCATION)
 @options.model_argument()
 @click.option(
     "-o",
     "--output",
     "target",
     required=True,
-    type=options.PATH,
-    metavar="OUT.jsonl",
-    help="File of the results; those that it already holds are not computed again; - is stdout",
+    type=options.LOCATION,
+    metavar="OUT",
+    help="File or folder of the results; those that OUT.jsonl already holds are not computed again; - is stdout",
 )
+@column_flags
 @options.setting_flags("system", system="System prompt, for lines with a prompt")
 @options.as_chat
 @click.option(
@@ -73,10 +70,10 @@ _STREAM = Path("-")
 @click.option(
     "--merge",
     "parts",
-    type=options.PATH,
+    type=options.LOCATION,
     metavar="FILE",
     multiple=True,
-    help="Load no model: write the results of these files into OUT.jsonl, and check that each row has one; repeatable",
+    help="Load no model: write the results of these files into OUT, and check that each row has one; repeatable",
 )
 @options.fail_on_cut
 @constraint_flags
@@ -87,21 +84,27 @@ _STREAM = Path("-")
 def batch(
     load: Loader,
     /,
-    source: Path,
+    source: Location,
     model: str | None,
-    target: Path,
+    target: Location,
+    prompt_column: str | None,
+    template: str | None,
+    setting_columns: tuple[str, ...],
     as_chat: bool | None,
     parallel: int | None,
     shard: tuple[int, int] | None,
-    parts: tuple[Path, ...],
+    parts: tuple[Location, ...],
     fail_on_cut: bool,
     schema: Path | None,
     grammar: Path | None,
     **flags: Any,
 ) -> None:
-    """Answer every line of IN.jsonl with MODEL.
+    """Answer every row of IN with MODEL.
 
-    A line is a JSON object with a prompt or the messages of a conversation. It may have an id (default:
+    IN is a file in JSON Lines, CSV or Parquet, by the end of its name: .jsonl, .csv, .parquet, and .jsonl.gz,
+    .jsonl.zst, .csv.gz. It may be a folder of such files, an address such as s3://bucket/rows.parquet, or - for stdin.
+
+    A line of JSON Lines is an object with a prompt or the messages of a conversation. It may have an id (default:
     the line's number), settings that override the flags (SETTINGS), and OpenAI's response_format,
     json_object or json_schema, which constrains the reply, or OpenAI's tools, tool_choice and
     parallel_tool_calls: the calls are then in the result, and nothing is run.
@@ -113,10 +116,14 @@ def batch(
 
     The last example is a line of an OpenAI batch file, and gets a result in that form.
 
-    IN.jsonl may be - for stdin, and OUT.jsonl - for stdout. Several lines are answered at once; a common
-    prefix is computed once. OUT.jsonl gets one line for each, in the same order: id, a digest of the
-    request, text, token_ids, finish_reason, counts and seed, or an error; the exit code is then 1. With a
-    seed, or with temperature 0, the tokens are those of `tinychat complete` for the line alone. If the
+    In tables, and with --prompt-column, --template or --setting-column, these name the columns that ask, id is the
+    row's id, and all other columns are data.
+
+    OUT is any such file, a folder if IN is one, or - for stdout. Several rows are answered at once; a common prefix
+    is computed once. OUT.jsonl gets one line for each, in the same order: id, a digest of the request, text,
+    token_ids, finish_reason, counts and seed, or an error; the exit code is then 1. A table gets the columns of IN,
+    reply, finish_reason, prompt_tokens, new_tokens and error, and the properties of --schema, typed. With a
+    seed, or with temperature 0, the tokens are those of `tinychat complete` for the row alone. If the
     command is started again after Ctrl-C, it continues where it stopped; it refuses a file with results
     of other prompts, settings or weights.
 
@@ -131,17 +138,15 @@ def batch(
 
     preferences = options.take_preferences(flags)
     options.check_raw(preferences, as_chat)
-    if _STREAM not in (source, target) and target.exists() and os.path.samefile(source, target):
-        raise click.UsageError("IN.jsonl and OUT.jsonl are the same file: give another file with -o")
-    from_stdin = source == _STREAM
-    if parts and (shard or target == _STREAM):
-        raise click.UsageError("--merge writes all shards into one file: leave out --shard, and name the file with -o")
-    data = read_up_to(sys.stdin.buffer, Path("stdin"), _MAX_BYTES) if from_stdin else read_stream(source, _MAX_BYTES)
-    if parts:
-        count = merge([task.id for task in read_tasks(data, Request())], parts, target)
-        print(f"merged {count} results of {len(parts)} files, one for each line: {target}", file=sys.stderr)
-        return
+    _check_locations(source, target, shard, parts)
     rules = read_grammar(schema, grammar)
+    contents = [None if file is None else read_stream(file, MAX_CONSTRAINT_BYTES) for file in (schema, grammar)]
+    output = BatchOutput(source, target, None if contents[0] is None else contents[0].decode())
+    rows = RowReader(source)
+    columns = columns_of(rows, prompt_column, template, setting_columns)
+    if parts:
+        _merge(output, read_tasks(rows, Request(), columns), parts)
+        return
     loaded: Model | None = None
     named, model = model, preferences.model(model)
     loading = preferences.resolve(named, model).loading
@@ -154,27 +159,37 @@ def batch(
     thinking = found.thinking
     system = None if as_chat is False else found.chat.system
     request = replace(found.request, think_budget=thinking.budget)
-    tasks = read_tasks(data, request)
-    if shard is not None:
-        tasks = [task for task in tasks if shard_of(task.id, shard[1]) == shard[0]]
-    contents = [file and read_stream(file, MAX_CONSTRAINT_BYTES) for file in (schema, grammar)]
+
+    def tasks_of(rows: RowReader) -> Iterator[Task]:
+        tasks = read_tasks(rows, request, columns)
+        return tasks if shard is None else (task for task in tasks if shard_of(task.id, shard[1]) == shard[0])
+
     common = (model_fingerprint(folder), loading.context, loading.kv, system, as_chat, thinking.wanted, *contents)
-    to_stdout = target == _STREAM
-    opened = nullcontext(Results(sys.stdout.buffer, common)) if to_stdout else BatchResults(target, tasks, common)
+    tasks = tasks_of(rows)
+    output.check_new()
+    to_stdout = target.is_stream
+    opened = (
+        nullcontext(Results(sys.stdout.buffer, common)) if to_stdout else BatchResults(output.journal, tasks, common)
+    )
     with opened as results:
-        if results.done < len(tasks):
+        if (first := next(tasks, None)) is not None:
+            output.check(first)
             loaded = loaded or load(model, loading)
             constraint = None if rules is None else loaded.constraint(rules)
-            answers = _Answers(loaded, system, as_chat, thinking.wanted, constraint)
-            if any(map(answers.is_conversation, tasks[results.done :])):
-                warn_if_no_template(loaded)
-            _run(answers, tasks, results, parallel, _name(source, "stdin"))
-            _print_summary(results, len(tasks), _name(target, "stdout"))
-        else:
-            print(f"nothing to do: {_name(target, 'stdout')} already has all {len(tasks)} results", file=sys.stderr)
-    if results.failed:
+            answers = BatchAnswers(loaded, system, as_chat, thinking.wanted, constraint)
+            _run(answers, chain([first], tasks), results, parallel, rows, output)
+        elif output.is_appended:
+            print(f"nothing to do: {_name(target, 'stdout')} already has all {results.done} results", file=sys.stderr)
+    failed = results.failed
+    if not to_stdout and not output.is_appended:
+        journal = Location(str(output.journal))
+        failed += output.write(in_order(tasks_of(RowReader(source)), RowReader(journal)))
+        output.journal.unlink()
+    if first is not None:
+        _print_summary(results, failed, _name(target, "stdout"))
+    if failed:
         where = "the results" if to_stdout else target
-        raise TinychatError(f'{results.failed} of {len(tasks)} lines failed: see "error" in {where}')
+        raise TinychatError(f'{failed} of {results.done} rows failed: see "error" in {where}')
     if fail_on_cut and results.cut:
         raise click.exceptions.Exit(EXIT_CUT)
 
@@ -182,111 +197,82 @@ def batch(
 batch.help = str(batch.help).replace("SETTINGS", ", ".join(names(entry=LINE)))
 
 
-def _name(path: Path, stream: str) -> str:
-    return stream if path == _STREAM else str(path)
+def _check_locations(
+    source: Location, target: Location, shard: tuple[int, int] | None, parts: tuple[Location, ...]
+) -> None:
+    if parts and (shard or target.is_stream):
+        raise click.UsageError("--merge writes all shards into one file: leave out --shard, and name the file with -o")
+    if _are_same(source, target):
+        raise click.UsageError("IN and OUT are the same file: give another file with -o")
+    if not target.is_stream and _are_same(source, target.parent):
+        raise click.UsageError(f"{target} is in {source}, whose files are read: give another file with -o")
+    if any(_are_same(part, target) for part in parts):
+        raise SettingError(f"{target} is one of the files to merge: give another file with -o")
 
 
-def _print_summary(results: Results, count: int, target: str) -> None:
+def _are_same(one: Location, other: Location) -> bool:
+    if one.is_stream or other.is_stream:
+        return False
+    if one.is_remote or other.is_remote:
+        return one.name.rstrip("/") == other.name.rstrip("/")
+    return other.path.exists() and os.path.samefile(one.path, other.path)
+
+
+def _merge(output: BatchOutput, tasks: Iterator[Task], parts: tuple[Location, ...]) -> None:
+    count = 0
+
+    def counted() -> Iterator[Answered]:
+        nonlocal count
+        for answered in merged(tasks, parts):
+            count += 1
+            yield answered
+
+    kinds = {file.format.is_table for part in parts for file in part.files()}
+    if len(kinds) > 1:
+        raise SettingError("some files to merge are tables, and others are not: merge files of one format")
+    output.write(counted(), parts if kinds == {True} else ())
+    print(f"merged {count} results of {len(parts)} files, one for each row: {output.target}", file=sys.stderr)
+
+
+def _name(location: Location, stream: str) -> str:
+    return stream if location.is_stream else location.name
+
+
+def _print_summary(results: Results, failed: int, target: str) -> None:
     cut = f", {results.cut} of them cut" if results.cut else ""
-    rate = results.tokens / results.seconds if results.seconds > 0.0 else 0.0
-    cached = results.cached_tokens / max(1, results.prompt_tokens)
     print(
-        f"answered {count - results.failed} of {count} lines{cut}: {target}; "
-        f"this run: {results.tokens} tokens in {results.seconds:.1f} s, {rate:.1f} tok/s; "
-        f"{cached:.0%} of the prompts from the cache",
+        f"answered {results.done - failed} of {results.done} rows{cut}: {target}; "
+        f"this run: {results.tokens} tokens in {results.seconds:.1f} s, {results.rates}",
         file=sys.stderr,
     )
 
 
-def _run(answers: _Answers, tasks: list[Task], results: Results, parallel: int | None, source: str) -> None:
+def _run(
+    answers: BatchAnswers,
+    tasks: Iterator[Task],
+    results: Results,
+    parallel: int | None,
+    rows: RowReader,
+    output: BatchOutput,
+) -> None:
     """Answer the tasks that have no result yet; after Ctrl-C, print how to continue."""
+    is_warned = False
+
+    def check(task: Task) -> None:
+        nonlocal is_warned
+        output.check(task)
+        if not is_warned and answers.is_conversation(task):
+            is_warned = True
+            warn_if_no_template(answers.model)
+
+    results.begin()
     try:
-        _answer_all(answers, tasks, results, parallel, f"answering {Path(source).name}")
+        title = f"answering {_name(output.source, 'stdin') if output.source.is_stream else output.source.base_name}"
+        with progress_bar(title, lambda: f"{results.done} rows, {results.rates}") as progress:
+            for _ in answers.write(tasks, results, parallel, check):
+                done = rows.fraction
+                progress(int(_STEPS * (done or 0.0)), None if done is None else _STEPS)
     except KeyboardInterrupt:
         remedy = ": the same command continues with the rest" if isinstance(results, BatchResults) else ""
-        print(f"stopped after {results.done} of {len(tasks)} lines{remedy}", file=sys.stderr)
+        print(f"stopped after {results.done} rows{remedy}", file=sys.stderr)
         raise
-
-
-def _answer_all(answers: _Answers, tasks: list[Task], results: Results, parallel: int | None, title: str) -> None:
-    """Answer the tasks, several at once, and write the results in their order."""
-    from tinychat.generate.reply import Delta
-
-    first = results.done
-    ready: dict[int, Reply | TinychatError] = {}
-    with progress_bar(title) as progress:
-        progress(results.done, len(tasks))
-        requests = map(answers.request, tasks[first:])
-        for number, got in answers.model.write_many(requests, parallel):
-            if isinstance(got, Delta):
-                continue
-            if isinstance(got, TinychatError) and not isinstance(got, LINE_ERRORS):
-                raise got
-            ready[first + number] = got
-            while results.done in ready:
-                task, result = tasks[results.done], ready.pop(results.done)
-                results.add(task, answers.model.name, result, answers.calls(task, result))
-            progress(results.done, len(tasks))
-
-
-@dataclass
-class _Answers:
-    """The prompts and requests of tasks, for one model."""
-
-    model: Model
-    system: str | None
-    as_chat: bool | None
-    thinking: bool | None
-    constraint: Constraint | None
-
-    def __post_init__(self) -> None:
-        # Many tasks share a schema.
-        self._compiled = lru_cache(_SCHEMAS)(self._compile)
-
-    def is_conversation(self, task: Task) -> bool:
-        """Return whether the task uses the chat template."""
-        if not isinstance(task.prompt, str) or task.tools.tools:
-            return True
-        return task.url is None and self.model.takes_message(self.system, self.as_chat)
-
-    def request(self, task: Task) -> tuple[Prompt, Request] | TinychatError:
-        """Return the prompt and request of a task, or the error of its line."""
-        if task.error is not None:
-            return SettingError(task.error)
-        try:
-            return self._prompt(task), replace(task.request, constraint=self._constraint(task))
-        except LINE_ERRORS as error:
-            return error
-
-    def calls(self, task: Task, result: Reply | TinychatError) -> ReplyCalls | None:
-        """Return the calls of the reply to a task; None if it has no tools, or failed."""
-        from tinychat.conversation.call_rules import CallRules
-        from tinychat.generate.reply import Reply
-
-        if not task.tools.tools or not isinstance(result, Reply):
-            return None
-        return CallRules(self.model, task.tools).of_whole_reply(result, f"{task.id}-")
-
-    def _constraint(self, task: Task) -> Constraint | None:
-        if task.tools.tools and self.constraint is not None:
-            raise FieldError("tools", "cannot be given beside --schema or --grammar: leave one out")
-        if task.tools.tools:
-            return self.model.call_constraint(task.tools)
-        return self.constraint if task.schema is None else self._compiled(task.schema)
-
-    def _compile(self, schema: str) -> Constraint:
-        # Imported here: it imports numpy.
-        from tinychat.generate.grammar import Grammar
-
-        return self.model.constraint(Grammar.from_schema(schema, "response_format"))
-
-    def _prompt(self, task: Task) -> Prompt:
-        tools = [tool.as_dict() for tool in task.tools.tools]
-        if not isinstance(task.prompt, str):
-            return self.model.chat_prompt(task.prompt, thinking=self.thinking, tools=tools)
-        if tools:
-            question = {"role": "user", "content": task.prompt}
-            return self.model.chat_prompt([question], self.system, self.thinking, tools)
-        if task.url is not None:
-            return self.model.text_prompt(task.prompt, as_chat=False)
-        return self.model.text_prompt(task.prompt, self.system, self.as_chat, self.thinking)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
-from typing import TYPE_CHECKING, BinaryIO, Self
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Self
 
 from tinychat.commands.batch_tasks import Task
 from tinychat.conversation.openai import call_fields, error_body, reply_body
@@ -38,6 +38,17 @@ _UNSTABLE = (
 )
 
 
+class Outcome(NamedTuple):
+    """The result of a task: its line, and what it adds to the counts of `Results`."""
+
+    line: bytes
+    failed: bool
+    cut: bool
+    tokens: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+
+
 class Results:
     """Writer of results to a stream, which stays open.
 
@@ -58,10 +69,10 @@ class Results:
     def __init__(self, out: BinaryIO, common: Sequence[object] = ()) -> None:
         self._out, self._common = out, [str(value) for value in common]
         self.done = self.failed = self.cut = self.tokens = self.prompt_tokens = self.cached_tokens = 0
-        self._begun = monotonic()
+        self._begun = self._ended = monotonic()
 
-    def add(self, task: Task, name: str, result: Reply | TinychatError, calls: ReplyCalls | None = None) -> None:
-        """Write the result of the next task with one call: the reply of the model of this name, or an error.
+    def outcome(self, task: Task, name: str, result: Reply | TinychatError, calls: ReplyCalls | None = None) -> Outcome:
+        """Return the outcome of a task: the reply of the model of this name, or an error.
 
         `calls` are those of the reply, if the task has tools.
         """
@@ -80,13 +91,19 @@ class Results:
             fields = {"id": task.id, "asked": asked}
             fields |= {"error": str(result)} if isinstance(result, TinychatError) else _stable(result.as_json())
             fields |= {} if calls is None else call_fields(calls)
-        if not isinstance(result, TinychatError):
-            self.tokens += len(result.token_ids)
-            self.prompt_tokens += result.summary.prompt_tokens
-            self.cached_tokens += result.summary.reused_tokens
-        self._out.write(json.dumps(fields).encode() + b"\n")
+        line = json.dumps(fields).encode() + b"\n"
+        if isinstance(result, TinychatError):
+            return Outcome(line, *_failed_and_cut(fields))
+        summary = result.summary
+        counts = (len(result.token_ids), summary.prompt_tokens, summary.reused_tokens)
+        return Outcome(line, *_failed_and_cut(fields), *counts)
+
+    def add(self, outcome: Outcome) -> None:
+        """Write the outcome of the next task with one call."""
+        self._out.write(outcome.line)
         self._out.flush()
-        self._count(fields)
+        self._ended = monotonic()
+        self._count(outcome)
 
     def _digest(self, task: Task) -> str:
         """Return the digest of everything that determines a task's result."""
@@ -96,26 +113,39 @@ class Results:
         text = json.dumps([self._common, task.prompt, task.request.values(), task.error, *rest], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    def _count(self, result: dict[str, object]) -> None:
+    def _count(self, outcome: Outcome) -> None:
         self.done += 1
-        response = result.get("response")
-        is_refused = isinstance(response, dict) and response.get("status_code") != 200
-        self.failed += result.get("error") is not None or is_refused
-        self.cut += result.get("truncated") is True or _openai_cut(response)
+        self.failed += outcome.failed
+        self.cut += outcome.cut
+        self.tokens += outcome.tokens
+        self.prompt_tokens += outcome.prompt_tokens
+        self.cached_tokens += outcome.cached_tokens
+
+    def begin(self) -> None:
+        """Begin to measure `seconds`, once the model is loaded."""
+        self._begun = self._ended = monotonic()
 
     @property
     def seconds(self) -> float:
-        """Duration of this run so far."""
-        return monotonic() - self._begun
+        """Duration of this run up to its last result."""
+        return self._ended - self._begun
+
+    @property
+    def rates(self) -> str:
+        """Tokens a second, and the share of the prompts' tokens that was served from the cache, in this run."""
+        rate = self.tokens / self.seconds if self.seconds > 0.0 else 0.0
+        cached = self.cached_tokens / max(1, self.prompt_tokens)
+        return f"{rate:.1f} tok/s; {cached:.0%} of the prompts from the cache"
 
 
 class BatchResults(Results):
     """Writer that appends results to a file; those of an earlier run of the same `tasks` count as done.
 
-    A new file is removed if an error precedes the first result. An incomplete last line is removed.
+    If `tasks` is an iterator, the first of the others is its next. A new file is removed if an error precedes the first
+    result. An incomplete last line is removed.
     """
 
-    def __init__(self, path: Path, tasks: Sequence[Task], common: Sequence[object] = ()) -> None:
+    def __init__(self, path: Path, tasks: Iterable[Task], common: Sequence[object] = ()) -> None:
         self._path = path
         self._is_new = not path.exists()
         self._file = open(path, "a+b")
@@ -141,13 +171,14 @@ class BatchResults(Results):
                 self._path.unlink(missing_ok=True)
         self._file.close()
 
-    def _read_done(self, tasks: Sequence[Task]) -> None:
+    def _read_done(self, tasks: Iterable[Task]) -> None:
         self._file.seek(0)
         end = 0
+        rest = iter(tasks)
         while (line := self._file.readline(MAX_LINE_BYTES)).endswith(b"\n"):
-            if self.done == len(tasks):
+            if (task := next(rest, None)) is None:
                 raise self._not_ours()
-            self._count(self._result(tasks[self.done], line))
+            self._count(Outcome(line, *_failed_and_cut(self._result(task, line))))
             end = self._file.tell()
         is_cut_off = line.startswith(_LINE_START) or _LINE_START.startswith(line)
         if not is_cut_off or len(line) == MAX_LINE_BYTES:
@@ -172,6 +203,12 @@ class BatchResults(Results):
 
 def _stable(fields: dict[str, object]) -> dict[str, object]:
     return {key: value for key, value in fields.items() if key not in _UNSTABLE}
+
+
+def _failed_and_cut(result: dict[str, object]) -> tuple[bool, bool]:
+    response = result.get("response")
+    is_refused = isinstance(response, dict) and response.get("status_code") != 200
+    return result.get("error") is not None or is_refused, result.get("truncated") is True or _openai_cut(response)
 
 
 def _openai_cut(response: object) -> bool:

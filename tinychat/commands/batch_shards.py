@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import click
 
-from tinychat.commands.batch_results import MAX_LINE_BYTES
+from tinychat.commands.batch_tasks import Task
 from tinychat.errors import SettingError
-from tinychat.files import replacing
+from tinychat.rows.locations import Location
+from tinychat.rows.sources import Row, RowReader
 
 
 class Shard(click.ParamType):  # type: ignore[type-arg]
@@ -37,58 +34,45 @@ def shard_of(name: str | int, count: int) -> int:
 
 
 class _Part:
-    """The results of one file, read one after the other."""
+    """The results of a file or folder, read one after the other."""
 
-    def __init__(self, path: Path, file: BinaryIO) -> None:
-        self.path, self._file, self._number = path, file, 0
-        self.line, self.name = b"", ""
+    def __init__(self, location: Location) -> None:
+        self._rows = iter(RowReader(location))
+        self.row: Row | None = None
+        self.name = ""
         self.step()
 
     def step(self) -> None:
-        """Read the next result; the line is empty after the last one."""
-        self._number += 1
-        self.line = self._file.readline(MAX_LINE_BYTES)
-        if not self.line:
+        """Read the next result; there is no row after the last one."""
+        self.row = next(self._rows, None)
+        if self.row is None:
             return
-        try:
-            result = json.loads(self.line)
-            self.name = str(result.get("custom_id", result["id"]))
-        except (ValueError, RecursionError, KeyError, AttributeError):
-            result = None
-        if result is None or not self.line.endswith(b"\n"):
-            raise SettingError(f"{self.path} line {self._number} is not a whole result: finish its shard first")
+        name = self.row.fields.get("custom_id", self.row.fields.get("id"))
+        is_line = not self.row.file.format.is_table
+        if name is None or self.row.error is not None or (is_line and not self.row.line.endswith(b"\n")):
+            raise SettingError(f"{self.place} is not a whole result: finish its shard first")
+        self.name = str(name)
 
     @property
     def place(self) -> str:
-        return f"{self.path} line {self._number}"
+        return "" if self.row is None else f"{self.row.file} {self.row.unit} {self.row.number}"
 
 
-def merge(names: Iterable[str | int], paths: Sequence[Path], target: Path) -> int:
-    """Write the results of several files into one, in the order of the rows with these ids; return their number.
+def merged(tasks: Iterable[Task], locations: Sequence[Location]) -> Iterator[tuple[Task, Row]]:
+    """Yield the tasks and their results in several files or folders, in the order of the tasks.
 
-    Each file has its results in the order of the rows, as `tinychat batch` writes them; they may come from several
-    splits. `SettingError` if a row has no result or two, or a result has no row; then `target` stays as it was.
+    Each has its results in the order of the rows, as `tinychat batch` writes them; they may come from several splits.
+    `SettingError` if a row has no result or two, or a result has no row.
     """
-    if target.exists() and any(os.path.samefile(path, target) for path in paths):
-        raise SettingError(f"{target} is one of the files to merge: give another file with -o")
-    count = 0
-    with ExitStack() as stack:
-        parts = [_Part(path, stack.enter_context(open(path, "rb"))) for path in paths]
-        out = stack.enter_context(replacing(target))
-        for line in _merged(names, parts):
-            out.write(line)
-            count += 1
-    return count
-
-
-def _merged(names: Iterable[str | int], parts: Sequence[_Part]) -> Iterator[bytes]:
-    for name in names:
-        found = [part for part in parts if part.line and part.name == str(name)]
+    parts = [_Part(location) for location in locations]
+    for task in tasks:
+        found = [part for part in parts if part.row and part.name == str(task.id)]
         if not found:
-            raise SettingError(f"row {name!r} has no result: answer all shards first, or name all their files")
+            raise SettingError(f"row {task.id!r} has no result: answer all shards first, or name all their files")
         if len(found) > 1:
-            raise SettingError(f"row {name!r} has two results: {found[0].place}, and {found[1].place}")
-        yield found[0].line
+            raise SettingError(f"row {task.id!r} has two results: {found[0].place}, and {found[1].place}")
+        if (row := found[0].row) is not None:
+            yield task, row
         found[0].step()
-    if rest := next((part for part in parts if part.line), None):
+    if rest := next((part for part in parts if part.row), None):
         raise SettingError(f"{rest.place}: the result of {rest.name!r} belongs to no row, or is its second one")

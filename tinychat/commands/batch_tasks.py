@@ -1,4 +1,4 @@
-"""The lines of a batch file as tasks, or as errors.
+"""The rows of a batch as tasks, or as errors.
 
 A line in OpenAI's form (https://platform.openai.com/docs/guides/batch) gets a result in that form, so that files move
 between services unchanged:
@@ -8,7 +8,6 @@ between services unchanged:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,6 +16,8 @@ from tinychat.conversation import openai
 from tinychat.conversation.messages import as_messages
 from tinychat.errors import FieldError, SettingError
 from tinychat.generate.request import Request
+from tinychat.rows.columns import RowColumns, plain
+from tinychat.rows.sources import Row
 from tinychat.settings import LINE, names
 from tinychat.tools.definitions import ToolChoice
 
@@ -26,21 +27,22 @@ _OPENAI_KEYS = ("custom_id", "method", "url", "body")
 
 
 _NO_TOOLS = ToolChoice()
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
 class Task:
-    """One line.
+    """One row to answer.
 
     Attributes
     ----------
     id : str or int
-        The line's own, or its number from 1.
+        The row's own, or its number from 1.
     prompt : str or list of dict
         A text, or messages with `role` and `content`.
     request : Request
-        That of the command line, with the settings of this line.
+        That of the command line, with the settings of this row.
+    row : Row
+        The row itself.
     url : str, optional
         The endpoint that a line in OpenAI's form names; its result has that form too.
     schema : str, optional
@@ -48,59 +50,67 @@ class Task:
     tools : ToolChoice
         The tools that the reply may or must call.
     error : str, optional
-        The problem of an invalid line, whose other fields are unset.
+        The problem of an invalid row, whose other fields are unset.
     """
 
     id: str | int
     prompt: str | list[dict[str, object]]
     request: Request
+    row: Row
     url: str | None = None
     schema: str | None = None
     tools: ToolChoice = _NO_TOOLS
     error: str | None = None
 
 
-def read_tasks(data: bytes, request: Request) -> list[Task]:
-    """Parse the lines of a file, JSON objects in UTF-8; `request` has the default settings. Empty lines are skipped."""
-    return [*stream_tasks(data.split(b"\n"), request)]
+def read_tasks(rows: Iterable[Row], request: Request, columns: RowColumns | None = None) -> Iterator[Task]:
+    """Yield the tasks of rows; `request` has the default settings.
+
+    With `columns` these ask, and others are data; without, each row is a line with the keys that `tinychat batch`
+    documents. `SettingError` if a table lacks one of the columns.
+    """
+    for row in rows:
+        if columns is not None and row.file.format.is_table and not row.error:
+            _check_table(row, columns)
+        yield _task(row, request, columns)
 
 
-def stream_tasks(lines: Iterable[bytes], request: Request) -> Iterator[Task]:
-    """Parse lines one by one, as `read_tasks` does all of a file."""
-    for number, line in enumerate(lines, start=1):
-        content = line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
-        if content.strip():
-            yield _task(number, content, request)
+def _check_table(row: Row, columns: RowColumns) -> None:
+    if missing := sorted(columns.names - row.fields.keys()):
+        raise SettingError(
+            f"{row.file} has no column {missing[0]!r}, only {', '.join(row.fields)}: name one of these with"
+            " --prompt-column, --template or --setting-column"
+        )
 
 
-def _task(number: int, line: bytes, request: Request) -> Task:
-    name: str | int = number
+def _task(row: Row, request: Request, columns: RowColumns | None) -> Task:
+    name: str | int = row.number
     url: str | None = None
     try:
-        fields = _object(line)
+        if row.error is not None:
+            raise SettingError(row.error)
+        if columns is not None:
+            name = _id(plain(row.fields.get("id")), row.number)
+            return Task(name, columns.prompt_of(row.fields), _changed(request, columns.settings_of(row.fields)), row)
+        fields = {key: value for key, value in row.fields.items() if value is not None}
         if "custom_id" in fields and "prompt" not in fields and "messages" not in fields:
-            name, url = _id(fields["custom_id"], number), openai.CHAT
+            name, url = _id(fields["custom_id"], row.number), openai.CHAT
             url, body = _addressed_body(fields)
             parsed = openai.read_body(url, body)
-            return Task(name, parsed.prompt, replace(request, **parsed.settings), url, parsed.schema, parsed.tools)
-        name = _id(fields.get("id"), number)
+            changed = _changed(request, parsed.settings)
+            return Task(name, parsed.prompt, changed, row, url, parsed.schema, parsed.tools)
+        name = _id(fields.get("id"), row.number)
         settings = {key: fields[key] for key in _SETTINGS if key in fields}
         schema = openai.schema_of(fields.get("response_format"))
         tools = openai.take_tools(dict(fields), schema)
-        return Task(name, _prompt(fields), replace(request, **settings), schema=schema, tools=tools)
+        return Task(name, _prompt(fields), _changed(request, settings), row, schema=schema, tools=tools)
     except SettingError as error:
-        return Task(name, "", request, url, error=str(error))
+        return Task(name, "", request, row, url, error=str(error))
 
 
-def _object(line: bytes) -> dict[str, Any]:
-    """Parse a line; keys with the value null are left out."""
-    try:
-        fields = json.loads(line.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise SettingError(f"the line is not JSON in UTF-8: {error}") from None
-    if not isinstance(fields, dict):
-        raise SettingError('the line is not a JSON object: expected {"prompt": "..."} or {"messages": [...]}')
-    return {key: value for key, value in fields.items() if value is not None}
+def _changed(request: Request, settings: Mapping[str, Any]) -> Request:
+    # A copy checks all settings once more.
+    return replace(request, **settings) if settings else request
 
 
 def _id(value: object, number: int) -> str | int:

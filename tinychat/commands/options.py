@@ -15,6 +15,7 @@ from tinychat.configuration import read_configuration
 from tinychat.errors import FieldError
 from tinychat.generate.precedence import Preferences
 from tinychat.models.passthrough import NATIVE, dtype_named
+from tinychat.rows.locations import Location
 from tinychat.setting_kinds import Texts
 from tinychat.settings import FLAG, SETTINGS, Setting
 from tinychat.settings import names as setting_names
@@ -24,6 +25,23 @@ if TYPE_CHECKING:
 
 _MAX_SUGGESTIONS = 3
 PATH = click.Path(path_type=Path)
+
+
+class LocationType(click.ParamType):  # type: ignore[type-arg]
+    """The type of a path, an address such as ``s3://bucket/rows.jsonl``, or -."""
+
+    name = "path"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the location."""
+        return value if isinstance(value, Location) else Location(value)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Let the shell complete a path."""
+        return PATH.shell_complete(ctx, param, incomplete)
+
+
+LOCATION = LocationType()
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 

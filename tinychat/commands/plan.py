@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tinychat.commands import options
-from tinychat.commands.batch_prompts import task_prompt
-from tinychat.commands.batch_results import MAX_LINE_BYTES
+from tinychat.commands.batch_answers import ROW_ERRORS, BatchAnswers
 from tinychat.commands.batch_shards import shard_of
-from tinychat.commands.batch_tasks import stream_tasks
+from tinychat.commands.batch_tasks import Task, read_tasks
+from tinychat.commands.column_flags import column_flags, columns_of
 from tinychat.commands.loading import Loader
 from tinychat.commands.planned_rows import PlannedRows
 from tinychat.commands.progress import progress_bar
-from tinychat.errors import ContextError, SettingError, TextError
-from tinychat.generate.request import Request
+from tinychat.errors import SettingError, TinychatError
+from tinychat.rows.locations import Location
+from tinychat.rows.sources import RowReader
 
 if TYPE_CHECKING:
     from tinychat.bench.batch_rates import BatchRates
@@ -29,13 +28,12 @@ if TYPE_CHECKING:
     from tinychat.bench.row_sample import RowSample
     from tinychat.generate.model import Model
 
-_STREAM = Path("-")
 _SAMPLE, _SAMPLE_SECONDS = 32, 60.0
 _ABOVE_0 = click.FloatRange(min=0, min_open=True)
 
 
 @click.command()
-@click.argument("source", metavar="ROWS.jsonl", type=options.PATH)
+@click.argument("source", metavar="IN", type=options.LOCATION)
 @options.model_argument()
 @click.option("--machines", type=click.IntRange(min=1), default=1, show_default=True, help="Number of machines")
 @click.option("--cores", type=click.IntRange(min=1), help="Cores of each; default: as many as were measured")
@@ -61,6 +59,7 @@ _ABOVE_0 = click.FloatRange(min=0, min_open=True)
     show_default=True,
     help="Answer so many rows, for the length of the replies; 0: all are as long as their --max-tokens",
 )
+@column_flags
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON object")
 @options.setting_flags("system", system="System prompt, for lines with a prompt")
 @options.as_chat
@@ -71,7 +70,7 @@ _ABOVE_0 = click.FloatRange(min=0, min_open=True)
 def plan(
     load: Loader,
     /,
-    source: Path,
+    source: Location,
     model: str | None,
     machines: int,
     cores: int | None,
@@ -80,45 +79,51 @@ def plan(
     price: float | None,
     rates_file: Path | None,
     sample: int,
+    prompt_column: str | None,
+    template: str | None,
+    setting_columns: tuple[str, ...],
     as_json: bool,
     as_chat: bool | None,
     **flags: Any,
 ) -> None:
-    """Estimate how long machines take to answer ROWS.jsonl with MODEL.
+    """Estimate how long machines take to answer IN with MODEL.
 
     \b
     tinychat plan rows.jsonl MODEL --machines 20 --cores 8 --price-per-hour 0.40
     tinychat bench MODEL --batches > there.json       # on a machine of the kind that is planned
     tinychat plan rows.jsonl MODEL --machines 20 --rates there.json
 
-    The rows are those of `tinychat batch`, in the shards that its --shard makes; settings are the same flags. The
-    tokens of all prompts are counted, and a sample of the rows is answered for the length of the replies. Rates
-    are measured here, with rows of that length, at several numbers of replies at once. What other cores, memory
-    and memory speed make of them is computed; the time to start a machine and to load the model is left out.
+    IN and its rows are those of `tinychat batch`, in the shards that its --shard makes, and so are the flags of columns
+    and settings. The tokens of all prompts are counted, and a sample of the rows is answered for the length of the
+    replies. Rates are measured here, with rows of that length, at several numbers of replies at once. What other
+    cores, memory and memory speed make of them is computed; the time to start a machine and to load the model is left
+    out.
 
-    ROWS.jsonl may be - for stdin. Stdout gets a few lines, or one JSON object, which --rates reads, too.
+    Stdout gets a few lines, or one JSON object, which --rates reads, too.
     """  # noqa: D301
     preferences = options.take_preferences(flags)
     options.check_raw(preferences, as_chat)
-    with _opened(source) as file:
-        named, model = model, preferences.model(model)
-        saved = None if rates_file is None else _read_rates(rates_file)
-        loaded = load(model, preferences.resolve(named, model).loading)
-        loaded.check_writes()
-        rates = None if saved is None else _checked_rates(saved, loaded.name, rates_file)
-        # Imported here: it needs the compiler, which a wrong path is told without.
-        from tinychat.bench.batch_rates import LEVELS, measure_batches
-        from tinychat.bench.row_plan import Machine, costs_of, estimate
-        from tinychat.bench.row_sample import RowSample
+    rows = RowReader(source)
+    columns = columns_of(rows, prompt_column, template, setting_columns)
+    named, model = model, preferences.model(model)
+    saved = None if rates_file is None else _read_rates(rates_file)
+    loaded = load(model, preferences.resolve(named, model).loading)
+    loaded.check_writes()
+    rates = None if saved is None else _checked_rates(saved, loaded.name, rates_file)
+    # Imported here: it needs the compiler, which a wrong path is told without.
+    from tinychat.bench.batch_rates import LEVELS, measure_batches
+    from tinychat.bench.row_plan import Machine, costs_of, estimate
+    from tinychat.bench.row_sample import RowSample
 
-        given = preferences.resolve(named, model, loaded.name, advice=loaded.own_defaults)
-        request = replace(given.request, think_budget=given.thinking.budget)
-        counter = _RowCounter(loaded, None if as_chat is False else given.chat.system, as_chat, given.thinking.wanted)
-        taken = RowSample(sample)
-        counts = counter.count(file, request, machines, taken)
+    given = preferences.resolve(named, model, loaded.name, advice=loaded.own_defaults)
+    request = replace(given.request, think_budget=given.thinking.budget)
+    system = None if as_chat is False else given.chat.system
+    counter = _RowCounter(BatchAnswers(loaded, system, as_chat, given.thinking.wanted, None))
+    taken = RowSample(sample)
+    counts = counter.count(read_tasks(rows, request, columns), machines, taken)
     total = sum(counts[1:], counts[0])
     if not total.rows:
-        raise SettingError(f"{'stdin' if source == _STREAM else source} has no rows that can be answered")
+        raise SettingError(f"{'stdin' if source.is_stream else source} has no rows that can be answered")
     new_tokens, how = _reply_length(loaded, taken, total)
     if rates is None:
         read, most = total.read_tokens / total.rows, max(each.rows for each in counts)
@@ -137,10 +142,6 @@ def plan(
     result = estimate(counts, new_tokens, rates, costs, machine)
     found = PlannedRows(loaded.name, counts, counter.failed, new_tokens, how, rates, machine, costs, result, price)
     print(json.dumps(found.as_json()) if as_json else found.as_text())
-
-
-def _opened(source: Path) -> AbstractContextManager[BinaryIO]:
-    return nullcontext(sys.stdin.buffer) if source == _STREAM else open(source, "rb")
 
 
 def _read_rates(path: Path) -> dict[str, object]:
@@ -165,36 +166,35 @@ def _checked_rates(saved: Mapping[str, object], name: str, path: Path | None) ->
 
 @dataclass
 class _RowCounter:
-    """Counts the rows of a file for one model; `failed` are those that cannot be answered."""
+    """Counts rows for one model; `failed` are those that cannot be answered."""
 
-    model: Model
-    system: str | None
-    as_chat: bool | None
-    thinking: bool | None
+    answers: BatchAnswers
     failed: int = 0
 
-    def count(self, file: BinaryIO, request: Request, machines: int, sample: RowSample) -> list[RowCount]:
+    def count(self, tasks: Iterable[Task], machines: int, sample: RowSample) -> list[RowCount]:
         """Count the rows of each machine, and let a sample have them."""
         from tinychat.bench.row_plan import count_rows
 
-        return count_rows(self._prompts(file, request, machines, sample), machines)
+        return count_rows(self._prompts(tasks, machines, sample), machines)
 
     def _prompts(
-        self, file: BinaryIO, request: Request, machines: int, sample: RowSample
+        self, tasks: Iterable[Task], machines: int, sample: RowSample
     ) -> Iterator[tuple[int, Sequence[int], int | None]]:
         from tinychat.generate.prompt import check_prompt
 
-        for task in stream_tasks(iter(lambda: file.readline(MAX_LINE_BYTES), b""), request):
+        model = self.answers.model
+        for task in tasks:
             try:
-                if task.error is not None:
-                    raise SettingError(task.error)
-                prompt = task_prompt(self.model, task, self.system, self.as_chat, self.thinking)
-                check_prompt(prompt.ids, self.model.engine, self.model.context_size)
-            except (ContextError, SettingError, TextError):
+                asked = self.answers.request(task)
+                if isinstance(asked, TinychatError):
+                    raise asked
+                prompt, request = asked
+                check_prompt(prompt.ids, model.engine, model.context_size)
+            except ROW_ERRORS:
                 self.failed += 1
                 continue
-            sample.add(prompt, task.request)
-            yield shard_of(task.id, machines), prompt.ids, task.request.max_tokens
+            sample.add(prompt, request)
+            yield shard_of(task.id, machines), prompt.ids, request.max_tokens
 
 
 def _reply_length(model: Model, sample: RowSample, total: RowCount) -> tuple[float, str]:

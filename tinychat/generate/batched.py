@@ -17,6 +17,8 @@ BatchEvent = tuple[int, Delta | Reply | TinychatError]
 LEVELS = (8, 12, 16, 24, 32, 48, 64)
 WORTHWHILE = 1.04
 STEPS_PER_LEVEL = 12
+WINDOW = 4096
+"""A reply is begun so far ahead of the oldest one that is not over: whoever wants them in order stores no more."""
 
 
 class BatchSizeTuner:
@@ -57,17 +59,21 @@ def write_many(
 ) -> Generator[BatchEvent, None, None]:
     """Write replies, several at once, and yield their events as they come.
 
-    `asked` is read as needed; an error in it is yielded. `parallel` replies are written at once, by default a number
-    found by measurement.
+    `asked` is read as needed, `WINDOW` replies ahead of the oldest at most; an error in it is yielded. `parallel`
+    replies are written at once, by default a number found by measurement.
     """
     pay = BatchSizeTuner() if parallel is None else None
     most = LEVELS[0] if parallel is None else parallel
     coming = enumerate(asked)
     runs: dict[int, Run] = {}
+    begun = 0
     try:
         while True:
-            while len(runs) < most and (one := next(coming, None)) is not None:
+            while len(runs) < most and begun - next(iter(runs), begun) < WINDOW:
+                if (one := next(coming, None)) is None:
+                    break
                 number, run = one
+                begun = number + 1
                 if isinstance(run, TinychatError):
                     yield number, run
                 else:

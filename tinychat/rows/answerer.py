@@ -3,39 +3,29 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from tinychat.conversation.messages import as_messages
 from tinychat.errors import ContextError, FieldError, SettingError, TextError, TinychatError
 from tinychat.generate.precedence import Preferences
 from tinychat.generate.prompt import Prompt
 from tinychat.generate.request import Request, as_request
+from tinychat.rows.columns import RowColumns
 from tinychat.rows.own_cores import bind_to_own_cores
-from tinychat.settings import LINE, LoadSettings, names
+from tinychat.rows.result_columns import COLUMNS
+from tinychat.settings import LoadSettings, names
 
 if TYPE_CHECKING:
     from tinychat.generate.grammar import Grammar
     from tinychat.generate.model import Model
     from tinychat.generate.reply import Reply
 
-COLUMNS: Mapping[str, type] = {
-    "reply": str,
-    "finish_reason": str,
-    "prompt_tokens": int,
-    "new_tokens": int,
-    "error": str,
-}
-"""The columns that an answer adds to a row, with their types."""
-
 # Errors of one row, which do not end the others.
 _ROW_ERRORS = (ContextError, SettingError, TextError)
 _OTHER_SETTINGS = (*names("load"), "system", "think")
-_PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _LOADING = Lock()
 
 
@@ -88,15 +78,11 @@ class RowAnswerer:
         **settings: Any,
     ) -> None:
         as_request(**{name: value for name, value in settings.items() if name not in _OTHER_SETTINGS})
-        for name in setting_columns:
-            if name not in names(entry=LINE):
-                raise FieldError("setting_columns", f"has {name!r}; expected some of {', '.join(names(entry=LINE))}")
         for name, count in (("parallel", parallel), ("cores", cores)):
             if count is not None and count < 1:
                 raise FieldError(name, f"must be 1 or more, not {count}")
         self._model = None if model is None else os.fspath(model)
-        self._prompt_column, self._template = prompt_column, template
-        self._setting_columns = tuple(setting_columns)
+        self._columns = RowColumns(prompt_column, template, tuple(setting_columns))
         self._schema, self._as_chat = schema, as_chat
         self._parallel, self._cores = parallel, cores
         self._preferences = Preferences(flags=settings)
@@ -151,23 +137,15 @@ class RowAnswerer:
     def _asked(self, model: Model, request: Request, row: Mapping[str, Any]) -> tuple[Prompt, Request] | TinychatError:
         """Return the prompt and request of a row, or its error."""
         try:
-            given = {name: row.get(name) for name in self._setting_columns}
-            settings = {name: _plain(value) for name, value in given.items() if not _is_missing(value)}
-            return self._prompt(model, row), replace(request, **settings)
+            prompt, settings = self._columns.prompt_of(row), self._columns.settings_of(row)
+            return self._prompt(model, prompt), replace(request, **settings) if settings else request
         except _ROW_ERRORS as error:
             return error
 
-    def _prompt(self, model: Model, row: Mapping[str, Any]) -> Prompt:
-        if self._template is not None:
-            text = _PLACEHOLDER.sub(lambda found: _text_of(row, found[1]), self._template)
-            return model.text_prompt(text, self._system, self._as_chat, self._thinking.wanted)
-        found = _plain(row.get(self._prompt_column))
-        if isinstance(found, str):
-            return model.text_prompt(found, self._system, self._as_chat, self._thinking.wanted)
-        if not isinstance(found, list):
-            raise FieldError(self._prompt_column, f"must be a text or a list of messages, not {found!r:.60}")
-        messages = [message.as_dict() for message in as_messages(found)]
-        return model.chat_prompt(messages, self._system, self._thinking.wanted)
+    def _prompt(self, model: Model, prompt: str | list[dict[str, object]]) -> Prompt:
+        if isinstance(prompt, str):
+            return model.text_prompt(prompt, self._system, self._as_chat, self._thinking.wanted)
+        return model.chat_prompt(prompt, self._system, self._thinking.wanted)
 
 
 @cache
@@ -192,20 +170,3 @@ def _columns(result: Reply | TinychatError) -> dict[str, Any]:
         return dict(zip(COLUMNS, (None, None, 0, 0, str(result))))
     summary = result.summary
     return dict(zip(COLUMNS, (result.text, summary.finish_reason, summary.prompt_tokens, summary.new_tokens, None)))
-
-
-def _is_missing(value: object) -> bool:
-    """Return whether a table has no value here: pandas writes NaN for that."""
-    return value is None or (isinstance(value, float) and value != value)
-
-
-def _plain(value: Any) -> Any:
-    """Return a value of Python for one of numpy, and the whole number that pandas has beside NaN as a float."""
-    value = value.tolist() if hasattr(value, "tolist") else value
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _text_of(row: Mapping[str, Any], column: str) -> str:
-    if _is_missing(value := row.get(column)):
-        raise FieldError(column, "has no value")
-    return str(value)

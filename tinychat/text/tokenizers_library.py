@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from tinychat.errors import TextError, TinychatError
 from tinychat.files import read_small
+from tinychat.worker_threads import TookTooLongError, run_within
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -30,7 +30,6 @@ _MAX_FILE_BYTES = 48 << 20
 MAX_TOKEN_ID = 1 << 24
 
 _SECONDS, _CHARACTERS_PER_SECOND = 2.0, 50_000
-_TICK_SECONDS = 0.1
 _PROBES = ["The quick brown fox, 42 times.", *(letter * 60 + "!?" for letter in "aA0 _.'\n\té日")]
 
 _MAX_GROWTH = 1000
@@ -123,28 +122,11 @@ def _silent_stderr() -> Iterator[None]:
 
 
 def _bounded(work: Callable[[], Any], seconds: float, source: str) -> Any:
-    """Run the work in a thread, and abandon it there if it does not end: nothing can stop it."""
-    results: list[Any] = []
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            results.append(work())
-        except BaseException as error:
-            errors.append(error)
-
-    thread = Thread(target=run, daemon=True)
-    thread.start()
-    # In many short waits, so that time in which the process is stopped does not count.
-    for _ in range(round(seconds / _TICK_SECONDS)):
-        thread.join(_TICK_SECONDS)
-        if not thread.is_alive():
-            break
-    if errors:
-        raise errors[0]
-    if not results:
-        raise TextError(f"{source}: its patterns take too long on a text; use another tokenizer file")
-    return results[0]
+    """Run the work, and abandon it if it does not end."""
+    try:
+        return run_within(seconds, work)
+    except TookTooLongError:
+        raise TextError(f"{source}: its patterns take too long on a text; use another tokenizer file") from None
 
 
 def _probe(backend: Tokenizer, text: str) -> None:

@@ -1,0 +1,204 @@
+"""Rows of files in JSON Lines, CSV and Parquet, one after the other: memory does not grow with the file."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from tinychat.errors import TextError, TinychatError
+from tinychat.rows.locations import Location, arrow
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
+
+MAX_ROW_BYTES = 64 << 20
+"""Most bytes of a line, or of a row of CSV."""
+
+# Rows of Parquet in memory at once.
+_PARQUET_ROWS = 512
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(slots=True)
+class Row:
+    """One row.
+
+    Attributes
+    ----------
+    number : int
+        From 1, over all files: of a line in JSON Lines, empty ones counted, else of a row below the header.
+    file : Location
+    fields : mapping
+        Values by column; a cell of CSV without text is None.
+    line : bytes
+        The line with its end, in JSON Lines.
+    error : str, optional
+        The problem of a row that cannot be read, which has no fields.
+    """
+
+    number: int
+    file: Location
+    fields: Mapping[str, Any]
+    line: bytes = b""
+    error: str | None = None
+
+    @property
+    def unit(self) -> str:
+        """The word for what `number` counts."""
+        return "row" if self.file.format.is_table else "line"
+
+
+class RowReader:
+    """Iterates over the rows of a file, of all files of a folder, or of stdin.
+
+    Raises
+    ------
+    TextError
+        While iterating: if a file is damaged, is not in its format, or has a row of more than `MAX_ROW_BYTES`.
+    SettingError
+        If a format or address needs a package that is not there, or a folder has no rows.
+    OSError
+        If a file cannot be opened.
+    """
+
+    def __init__(self, location: Location) -> None:
+        self.files: list[Location] = location.files()
+        self._sizes = [file.size() for file in self.files]
+        self._total = None if None in self._sizes else sum(size or 0 for size in self._sizes)
+        self._done, self._position = 0, 0
+
+    @property
+    def fraction(self) -> float | None:
+        """The share of the bytes that has been read; None where the size is not known."""
+        return min(1.0, (self._done + self._position) / self._total) if self._total else None
+
+    def __iter__(self) -> Iterator[Row]:
+        before = 0
+        for file, size in zip(self.files, self._sizes):
+            number = 0
+            self._position = 0
+            for number, fields, line, error in _READERS[file.format.kind](self, file):
+                yield Row(before + number, file, fields, line, error)
+            before += number
+            self._done, self._position = self._done + (size or 0), 0
+
+    def _lines(self, file: Location) -> Iterator[tuple[int, bytes]]:
+        """Yield the numbers and lines of a file, decompressed."""
+        number = 0
+        with _readable(file), file.open() as raw, _decompressed(raw, file) as stream:
+            while line := stream.readline(MAX_ROW_BYTES + 1):
+                number += 1
+                if len(line) > MAX_ROW_BYTES:
+                    raise TextError(f"{file} line {number} has more than {MAX_ROW_BYTES >> 20} MiB: split it")
+                self._position = self._position + len(line) if stream is raw else raw.tell()
+                yield number, line.removeprefix(_BOM) if number == 1 else line
+
+    def _jsonl(self, file: Location) -> _Found:
+        for number, line in self._lines(file):
+            if line.isspace():
+                continue
+            try:
+                fields = json.loads(line.decode("utf-8"))
+            except (ValueError, RecursionError) as error:
+                yield number, {}, line, f"the line is not JSON in UTF-8: {error}"
+                continue
+            if isinstance(fields, dict):
+                yield number, fields, line, None
+            else:
+                problem = 'the line is not a JSON object: expected {"prompt": "..."} or {"messages": [...]}'
+                yield number, {}, line, problem
+
+    def _csv(self, file: Location) -> _Found:
+        csv.field_size_limit(MAX_ROW_BYTES)
+        reader = csv.reader(_decoded(self._lines(file), file), strict=True)
+        try:
+            header = next(reader, [])
+            _check_columns(file, header)
+            cells_of_rows = filter(None, reader)
+            for number, cells in enumerate(cells_of_rows, start=1):
+                if len(cells) == len(header):
+                    yield number, dict(zip(header, (cell or None for cell in cells))), b"", None
+                else:
+                    yield number, {}, b"", f"the row has {len(cells)} cells, but the header has {len(header)}"
+        except csv.Error as error:
+            raise TextError(f"{file} line {reader.line_num} is not CSV: {error}; correct the file") from None
+
+    def _parquet(self, file: Location) -> _Found:
+        number = 0
+        with parquet_file(file) as (table, size):
+            count = max(1, table.metadata.num_rows)
+            for batch in table.iter_batches(batch_size=_PARQUET_ROWS, use_threads=False):
+                for fields in batch.to_pylist():
+                    number += 1
+                    self._position = size * number // count
+                    yield number, fields, b"", None
+
+
+_Found = Iterator[tuple[int, Mapping[str, Any], bytes, str | None]]
+_READERS = {"jsonl": RowReader._jsonl, "csv": RowReader._csv, "parquet": RowReader._parquet}
+
+
+@contextmanager
+def parquet_file(file: Location) -> Iterator[tuple[ParquetFile, int]]:
+    """Open a file in Parquet; yields it, and its size in bytes. Errors are those of `RowReader`."""
+    pyarrow = arrow()
+    with _readable(file, pyarrow.ArrowException), file.open() as raw, pyarrow.parquet.ParquetFile(raw) as table:
+        _check_columns(file, table.schema_arrow.names)
+        yield table, file.size() or 0
+
+
+def csv_header(file: Location) -> list[str]:
+    """Return the columns of a file in CSV; errors are those of `RowReader`."""
+    lines = RowReader(file)._lines(file)
+    try:
+        return next(csv.reader(_decoded(lines, file), strict=True), [])
+    except csv.Error as error:
+        raise TextError(f"{file} line 1 is not CSV: {error}; correct the file") from None
+
+
+def _check_columns(file: Location, names: list[str]) -> None:
+    if double := sorted({name for name in names if names.count(name) > 1}):
+        raise TextError(f"{file} has two columns {double[0]!r}: rename one")
+
+
+def _decoded(lines: Iterator[tuple[int, bytes]], file: Location) -> Iterator[str]:
+    for number, line in lines:
+        try:
+            yield line.decode("utf-8")
+        except ValueError:
+            raise TextError(f"{file} line {number} is not text in UTF-8: convert the file first") from None
+
+
+@contextmanager
+def _readable(file: Location, *others: type[Exception]) -> Iterator[None]:
+    """Turn the errors of a damaged file into one line that names it."""
+    damage: tuple[type[Exception], ...] = (OSError, EOFError, ValueError, zlib.error, *others)
+    try:
+        yield
+    except TinychatError:
+        raise
+    except damage as error:
+        if isinstance(error, OSError) and error.filename is not None:
+            raise
+        reason = " ".join(str(error).split())[:200]
+        raise TextError(f"{file} is damaged, or not in the format of its name: {reason}; get it again") from None
+
+
+@contextmanager
+def _decompressed(raw: BinaryIO, file: Location) -> Iterator[BinaryIO]:
+    if file.format.compression == "gz":
+        with gzip.GzipFile(fileobj=raw, mode="rb") as stream:
+            yield io.BufferedReader(stream)
+    elif file.format.compression == "zst":
+        pyarrow = arrow()
+        with pyarrow.CompressedInputStream(pyarrow.PythonFile(raw, "r"), "zstd") as stream:
+            yield io.BufferedReader(stream)
+    else:
+        yield raw
