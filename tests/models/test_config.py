@@ -823,7 +823,7 @@ def test_parameters_equal_transformers(architecture, switches):
     torch = pytest.importorskip("torch")
     raw = raw_config(architecture, pad_token_id=0, rotary_dim=8, **SOME_ATTENTION, **switches)
     # transformers derives it of every other family.
-    raw |= {"head_dim": 16} if architecture == "MinistralForCausalLM" else {}
+    raw |= {"head_dim": 16} if architecture in ("MinistralForCausalLM", "HunYuanDenseV1ForCausalLM") else {}
     their_config = transformers.AutoConfig.for_model(FAMILIES[architecture].model_type, **raw)
     with torch.device("meta"):
         model = transformers.AutoModelForCausalLM.from_config(their_config)
