@@ -61,6 +61,7 @@ ROOMS = {
     "tools": "calls that models write",
     "user_folders": "folders of one user",
     "windows": "calls of Windows",
+    "worker_threads": "threads beside",
 }
 # Where a step stands (column, row), its kind, and what is written in it; a file of the package comes last.
 WEIGHT = """
