@@ -102,20 +102,6 @@ def test_what_is_looked_up_stays_on_the_disk():
         assert memory_bytes_needed(entry) < disk_bytes(entry)
 
 
-def test_latents_and_states_of_kimi_linear_count():
-    entry = CATALOG["kimi-linear-48b-a3b"]
-    attention = (*range(4, 27, 4), 27)
-    kinds = ["full_attention" if layer in attention else "linear_attention" for layer in range(1, 28)]
-    changes = {"num_hidden_layers": 27, "layer_types": kinds}
-    config = parse_config(config_of("kimi-linear-48b-a3b-4-layers") | changes, "test")
-    routers = 26 * 256 * entry.shape.hidden
-    assert entry.shape.weights == weight_count(config) - routers
-    assert entry.shape.cache_numbers == bytes_per_position(config, "bf16") // 2
-    cache = memory_bytes_needed(entry) - disk_bytes(entry) - PROGRAM_BYTES
-    assert cache == 8192 * bytes_per_position(config, "bf16") + sequence_state_bytes(config, 8192)
-    assert (round(entry.shape.weights / 1e9, 1), round(entry.shape.weights_per_token / 1e9, 1)) == (49.1, 3.1)
-
-
 def test_the_larger_gemma_3n_has_the_weights_of_its_configuration():
     changes = {"num_hidden_layers": 35, "intermediate_size": 16384, "num_kv_shared_layers": 15}
     for name, others, billions in (("gemma3n-e2b", {}, 4.4), ("gemma3n-e4b", changes, 6.8)):

@@ -146,41 +146,6 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class KimiShape(Shape):
-    """The numbers of Kimi Linear: latent attention in each fourth layer and the last, an MLP in the first.
-
-    `head_dim` is that of values, and of the part of queries that is not rotated; `latent` the sizes of the latent and
-    of the rotated key beside it; `first_mlp` the width of the MLP.
-    """
-
-    latent: tuple[int, int] = (512, 64)
-    first_mlp: int = 9216
-
-    @property
-    def cache_numbers(self) -> int:
-        """Number of keys and values of a position of the KV cache: the latent is in both."""
-        rank, rotated = self.latent
-        return (self.layers - self._delta_layers) * (2 * rank + rotated)
-
-    @property
-    def _delta_layers(self) -> int:
-        return self.layers - -(-self.layers // 4)
-
-    @property
-    def _mixers(self) -> int:
-        width, (rank, rotated) = self.heads * self.head_dim, self.latent
-        queries = self.heads * (self.head_dim + rotated)
-        attention = (queries + rank + rotated + width) * self.hidden + 2 * width * rank
-        # Queries, keys, values and output; short vectors, of which decays and gates are linears; rates.
-        delta = (4 * width + 2 * _DELTA_WIDTH + self.heads) * self.hidden + 2 * _DELTA_WIDTH * width
-        return attention * (self.layers - self._delta_layers) + delta * self._delta_layers
-
-    def _inside(self, experts: int) -> int:
-        mlp = (self.layers - 1) * (self.mlp * experts + self.shared_mlp) + self.first_mlp
-        return self._mixers + 3 * self.hidden * mlp
-
-
-@dataclass(frozen=True, slots=True)
 class CatalogEntry:
     """A model that is worth trying: its short name and its repository on the hub, `context` in positions.
 
@@ -196,9 +161,7 @@ class CatalogEntry:
     abilities: str = ""
 
 
-_LLAMA, _QWEN2, _QWEN3, _QWEN3_5, _KIMI = (
-    f"{name}ForCausalLM" for name in ("Llama", "Qwen2", "Qwen3", "Qwen3_5", "KimiLinear")
-)
+_LLAMA, _QWEN2, _QWEN3, _QWEN3_5 = (f"{name}ForCausalLM" for name in ("Llama", "Qwen2", "Qwen3", "Qwen3_5"))
 _GRANITE_H, _FALCON_H1 = (f"{name}ForCausalLM" for name in ("GraniteMoeHybrid", "FalconH1"))
 _APACHE = "Apache-2.0"
 _THINK, _TOOLS, _BOTH = "think", "tools", "think, tools"
@@ -296,8 +259,6 @@ _ENTRIES = (
         _TOOLS),
     CatalogEntry("qwen3.5-35b-a3b", "Qwen/Qwen3.5-35B-A3B", _APACHE, "Qwen3_5MoeForCausalLM", 262144,
         Shape(40, 2048, 16, 2, 256, 512, 248320, False, 256, 8, 512, (16, 32)), _BOTH),
-    CatalogEntry("kimi-linear-48b-a3b", "moonshotai/Kimi-Linear-48B-A3B-Instruct", "MIT", _KIMI, 1048576,
-        KimiShape(27, 2304, 32, 32, 128, 1024, 163840, False, 256, 8, 1024, (32, 32)), _TOOLS),
 )
 # fmt: on
 CATALOG: Mapping[str, CatalogEntry] = {entry.name: entry for entry in _ENTRIES}
