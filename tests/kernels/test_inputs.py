@@ -130,7 +130,7 @@ def test_swiglu_survives_extreme_gates(method):
 def test_numbers_of_xielu():
     up = np.array([-1e30, -200, -88, -5, -1, -0.5, -1e-3, -1e-30, 0, 1e-30, 1e-3, 0.5, 1, 5, 88, 200], np.float32)
     rows, numbers = np.concatenate([up, np.zeros(16, np.float32)])[None], np.array([[0.8], [1.3]], np.float32)
-    x = write(quantize_activated, "f32", 1, 16, 32, rows, Xielu(*numbers), dims_of(16))
+    x = write(quantize_activated, "f32", 1, 16, 32, rows, Xielu(*numbers), 16)
     expected = reference.xielu(up[None], *numbers[:, 0])
     # Near 0 a power of almost 1 is rounded.
     assert_within(decode_floats(x, 1, 16), expected, 8 * EPS * (np.abs(expected) + 1) + 8 * EPS * np.abs(up))

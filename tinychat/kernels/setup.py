@@ -92,7 +92,8 @@ def source_files() -> list[Path]:
     """Return every file with compiled code, in a fixed order."""
     package = Path(__file__).parents[1]
     engine = [
-        package / "engine" / f"{name}.py" for name in ("arguments", "compiled", "forward", "mlps", "stages", "wiring")
+        package / "engine" / f"{name}.py"
+        for name in ("arguments", "compiled", "forward", "mlps", "stages", "stream_stages", "wiring")
     ]
     return sorted([*package.glob("kernels/*.py"), *engine])
 
