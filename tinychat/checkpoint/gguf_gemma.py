@@ -79,7 +79,7 @@ def gemma3n(values: GgufValues) -> Config:
         "num_kv_shared_layers": int(shared) if isinstance(shared, float) and shared.is_integer() else shared,
         "altup_num_inputs": values.get("altup.num_inputs"),
         "altup_active_idx": values.get("altup.active_idx"),
-        "activation_sparsity_pattern": scales and [_closed(scale) for scale in scales],
+        "activation_sparsity_pattern": [*map(_closed, scales)] if isinstance(scales, list) else scales,
     }
     return {key: value for key, value in found.items() if value is not None}
 
