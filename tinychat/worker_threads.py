@@ -27,7 +27,7 @@ class _Worker:
     def __init__(self) -> None:
         self.works: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
         self.outcomes: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
-        Thread(target=self._run, daemon=True).start()
+        Thread(target=self._run, name="work with a limit", daemon=True).start()
 
     def _run(self) -> None:
         while (work := self.works.get()) is not None:

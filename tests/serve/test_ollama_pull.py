@@ -35,7 +35,7 @@ def catalogued(monkeypatch, tmp_path, rng):
 
 @pytest.mark.slow
 def test_a_model_is_pulled_and_answers(catalogued):
-    pull = _prepared_pull(_puller(load_model, Preferences(), None), ServerOptions(), PrefixFiles(0))
+    pull = _prepared_pull(_puller(load_model, Preferences(), None), ServerOptions(), PrefixFiles(0), print)
     state = new_server(fake_model(lambda _ids: 97), pull=pull)
     with listening(state) as server:
         status, data = server.raw("POST", "/api/pull", '{"model": "tiny"}')
