@@ -46,7 +46,7 @@ def registers(text: str) -> list[str]:
 
 
 def step_of(line: str, core: Core) -> Step:
-    """Return what a core does for an instruction."""
+    """Return a core's operations for an instruction."""
     ports = core.ports | core.wide if "%zmm" in line else core.ports
     return (_of_x86 if "%" in line or re.match(r"\s+j", line) else _of_arm)(line, ports, core)
 

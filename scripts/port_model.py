@@ -72,7 +72,7 @@ class Probe(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """What the model says of a loop."""
+    """The model's figures of a loop."""
 
     instructions: int
     cycles: float
@@ -165,7 +165,7 @@ def attention_probes(compiled: Any) -> dict[str, Probe]:
 
 
 def estimate(assembly: str, products: int, is_float: bool, isa: str, core: Core) -> Estimate:
-    """Return what the model says of one group, or of one block, of so many products."""
+    """Return the model's figures of one group, or of one block, of so many products."""
     made = multiply_adds_of if is_float else byte_products_of
     # In a group there are few lines; the tile of fewest tokens has the fewest products.
     most_times = POSITIONS if is_float else GROUP // 8
@@ -274,7 +274,7 @@ def measure() -> dict[str, dict[str, Any]]:
 
 
 def in_process(word: str, **variables: str) -> dict[str, dict[str, Any]]:
-    """Return what a process of its own finds: compiled for a target, or measured on an instruction set."""
+    """Return the findings of a process of its own: compiled for a target, or measured on an instruction set."""
     with tempfile.TemporaryDirectory() as cache:
         others = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA_", "TINYCHAT_"))}
         command = [sys.executable, __file__, "--json", word]

@@ -708,7 +708,7 @@ def _varied_attention_block(config, parts, layer, x):
 
 
 def _layer_input(config, parts, layer, x, embedded, ids):
-    """Return what a layer's input adds to the residual stream, through gates of `x`."""
+    """Return the addition of a layer's input to the residual stream, through gates of `x`."""
     P, L = config.varied.input_size, config.num_hidden_layers
     table = parts.stacked(parts.linears["layer_inputs"], 0, "weight").reshape(-1, L, P)
     projected = parts.apply("inputs_proj", 0, embedded).reshape(len(x), L, P)[:, layer]

@@ -163,7 +163,7 @@ def test_streams_end_in_their_mean(T, threads, rng):
 
 
 def results(tokens, threads):
-    """Return what all stages give for some of seven tokens."""
+    """Return the results of all stages for some of seven tokens."""
     rng, T = np.random.default_rng(5), len(tokens)
     rows = [*tokens, 7]
     hidden, branch, before, out = (rows_of(rng, 7)[rows] for _ in range(4))

@@ -33,7 +33,7 @@ from tinychat.kernels.intrinsics import I8, SAME, constant, operation
 from tinychat.kernels.jit import always_inline, always_inline_by_type, by_type, inline, is_kind
 from tinychat.kernels.memory import address_of, load_f32, prefetch_far, store_f32
 from tinychat.kernels.simd import ROUNDER
-from tinychat.kernels.sizes import LANES, ONE_ROW
+from tinychat.kernels.sizes import FAR_BYTES, LANES, ONE_ROW
 from tinychat.kernels.tile import load_lines, load_rows, scale_by_row, scaled, store_tile, zero_tile
 from tinychat.kernels.weight_access import columns, input_group
 from tinychat.kernels.weights import (
@@ -53,7 +53,6 @@ FEW_TILES = 4
 UNPACKED_AHEAD = AHEAD + 4
 # Not literals, for each of which the stream would be compiled once more.
 NEXT_TILE, NOTHING = np.int64(TILE), np.int64(0)
-FAR_BYTES = 8192  # distance of codes that are prefetched
 
 
 @operation(SAME, SAME)
@@ -175,14 +174,17 @@ def unpack(weight, block, first, count, parts, buffer):
 
 
 @always_inline
-def unpack_group(weight, block, group, slot, buffer):
-    """Unpack a group of a row block into a slot of the ring of `add_block`; prefetch what the processor may not."""
+def unpack_group(weight, block, group, place, slot, buffer):
+    """Unpack a group of a row block into a slot of the ring of `add_block`; prefetch what the processor may not.
+
+    place : float of the buffer at which the codes of the slot begin.
+    """
     groups, lines = weight.scales.shape[1], weight.packed.shape[1]
     of_group = lines // groups
     first, start = group * of_group, (block * groups + group) * LANES
     for line in range(of_group):
         prefetch_far(weight.packed, (block * lines + first + line) * 64 + FAR_BYTES)
-    unpack_codes(weight, block, first, of_group, buffer, CODES + slot * (columns(weight) // groups * LANES // 4))
+    unpack_codes(weight, block, first, of_group, buffer, place)
     prefetch_far(weight.scales, start + FAR_BYTES // 16)
     write_scales(buffer, slot, load_rows(weight.scales, start, 0, ONE_ROW))
 
@@ -192,12 +194,12 @@ def add_block(weight, x, s, block, buffer):
     """Add a row block to the totals of one tile of tokens: groups are unpacked between the steps, into a ring."""
     groups = weight.scales.shape[1]
     for group in range(UNPACKED_AHEAD):
-        unpack_group(weight, block, group, group, buffer)
+        unpack_group(weight, block, group, CODES + group * s.size // 4, group, buffer)
     total, place = begin_stream(s, x, buffer, TOTALS)
     slot = UNPACKED_AHEAD
     for turn in range((groups + 3) // 4):
         for group in range(4 * turn + UNPACKED_AHEAD, min(4 * turn + UNPACKED_AHEAD + 4, groups)):
-            unpack_group(weight, block, group, slot, buffer)
+            unpack_group(weight, block, group, CODES + slot * s.size // 4, slot, buffer)
             slot = slot + 1 if slot + 1 < s.count else 0
         total, place = take_turn(s, x, buffer, total, place)
 
@@ -211,10 +213,15 @@ def ring_size(groups, size):
     return 0
 
 
+def goes_round(weight, x):
+    """Return whether groups of this type of weight and of activations are unpacked into a ring."""
+    return is_kind(weight, Int4Weight, Int8Weight) and not is_kind(x, *FINE_KINDS)
+
+
 @always_inline_by_type
 def block_by_block(weight, x, size):
     """Return the slots of the ring for one tile of tokens, 0 where slices do it."""
-    if is_kind(weight, Int4Weight, Int8Weight) and not is_kind(x, *FINE_KINDS):
+    if goes_round(weight, x):
         return lambda weight, x, size: ring_size(columns(weight) // size, size)
     return lambda weight, x, size: 0
 
@@ -222,7 +229,7 @@ def block_by_block(weight, x, size):
 @always_inline_by_type
 def run_block(weight, x, s, block, buffer):
     """Add a row block to the totals of one tile."""
-    if is_kind(weight, Int4Weight, Int8Weight) and not is_kind(x, *FINE_KINDS):
+    if goes_round(weight, x):
         return lambda weight, x, s, block, buffer: add_block(weight, x, s, block, buffer)
     return lambda weight, x, s, block, buffer: None
 

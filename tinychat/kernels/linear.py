@@ -26,7 +26,18 @@ from tinychat.kernels.dot import dot, dot_pairs, dot_small
 from tinychat.kernels.intrinsics import i32x8
 from tinychat.kernels.jit import always_inline, always_inline_by_type, by_type, inline, is_kind
 from tinychat.kernels.memory import load_f32, prefetch, prefetch_far, store_f32
-from tinychat.kernels.sizes import FEW_TOKENS, HALVED, LANES, ONE_ROW, ONE_TOKEN, SEVERAL_TOKENS, SOME_TOKENS, TOKENS
+from tinychat.kernels.sizes import (
+    FAR_BYTES,
+    FEW_TOKENS,
+    HALVED,
+    LANES,
+    NEAR_BYTES,
+    ONE_ROW,
+    ONE_TOKEN,
+    SEVERAL_TOKENS,
+    SOME_TOKENS,
+    TOKENS,
+)
 from tinychat.kernels.sums import (
     ROUNDER_BITS,
     add_offsets,
@@ -75,9 +86,6 @@ TILES_PER_THREAD = 2
 # Not literals, for each of which the kernel would be compiled once more.
 FIRST = np.int64(0)
 ZERO_SUM = np.int32(0)
-# Distances of weights that are prefetched, into the second-level cache and into the first. On a Xeon, which prefetches
-# by itself, decoding takes 1.4 times as long without, and 1.05 times as long with those into the first alone.
-FAR_BYTES, NEAR_BYTES = 8192, 1024
 
 
 @always_inline
