@@ -188,7 +188,7 @@ from numba import types
 from tinychat.kernels.amx_slice import Slice, add_fine_slice, add_slice
 from tinychat.kernels.weights import FineRowActivations, RowActivations
 codes, floats, whole = (numba.types.Array(kind, 1, "C") for kind in (types.int8, types.float32, types.int32))
-kinds = [types.boolean if name == "has_offsets" else types.int64 for name in Slice._fields]
+kinds = [types.boolean if name in ("has_offsets", "is_first") else types.int64 for name in Slice._fields]
 slices, x = types.NamedTuple(kinds, Slice), [codes, floats, whole, floats]
 found = {}
 for function, kind in ((add_slice, types.NamedTuple(x, RowActivations)),

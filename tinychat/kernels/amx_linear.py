@@ -255,6 +255,7 @@ def multiply_one_tile(weight, x, T, out, offset, buffer, residual, first, last, 
         has_offsets(weight),
         NOTHING,
         NOTHING,
+        False,
     )
     for block in range(first, last):
         store_tile(buffer, TOTALS, zero_tile(ONE_ROW, SIXTEEN))
@@ -325,6 +326,7 @@ def slice_of(unpacked, K, size, group, groups, begin, count, in_order):
         unpacked.has_offsets,
         unpacked.address + 64 * (unpacked.lines if in_order else unpacked.lines_of_block),
         (4 * unpacked.lines + steps - 1) // steps,
+        group == 0,
     )
 
 
@@ -345,8 +347,6 @@ def multiply_panel(weight, x, start, T, out, offset, buffer, residual, first, la
         blocks = 1 if in_order else MOST_TOTALS // count
         for top in range(first, last, blocks):
             bottom = min(top + blocks, last)
-            for place in range(TOTALS, TOTALS + (bottom - top) * count * TILE, TILE):
-                store_tile(buffer, place, zero_tile(ONE_ROW, SIXTEEN))
             for group in range(0, parts, at_most):
                 groups = min(at_most, parts - group)
                 for block in range(top, bottom):

@@ -16,7 +16,7 @@ from tinychat.kernels.jit import always_inline
 from tinychat.kernels.memory import prefetch_address
 from tinychat.kernels.sizes import LANES, ONE_ROW
 from tinychat.kernels.sums import ROUNDER_BITS
-from tinychat.kernels.tile import add_outer, load_rows, load_tokens, store_tile
+from tinychat.kernels.tile import add_outer, load_rows, load_tokens, store_tile, zero_tile
 from tinychat.kernels.weights import FINE_BITS
 
 SIXTEEN = (0,) * 16
@@ -40,6 +40,7 @@ class Slice(NamedTuple):
     has_offsets: bool
     ahead: int  # address of weights to prefetch
     lines: int  # of these, for each four steps
+    is_first: bool  # totals begin at zero
 
 
 class Place(NamedTuple):
@@ -62,6 +63,14 @@ def next_product(s, a, group):
 
 
 @always_inline
+def totals_before(s, buffer, totals):
+    """Return the totals of a tile as the slice before left them."""
+    if s.is_first:
+        return zero_tile(ONE_ROW, SIXTEEN)
+    return load_tokens(buffer, totals, LANES, ONE_ROW, SIXTEEN)
+
+
+@always_inline
 def next_step(s, x, buffer, total, place):
     """Add the offsets of a group, if there are any; return what the next step adds to, and its place.
 
@@ -78,7 +87,7 @@ def next_step(s, x, buffer, total, place):
         if scale == s.last:
             # Steps come in fours: what is behind the last tile counts for nothing.
             scale, totals = s.scales, SPARE
-        total = load_tokens(buffer, totals, LANES, ONE_ROW, SIXTEEN)
+        total = totals_before(s, buffer, totals)
     return total, Place(a, group, added, scale, totals)
 
 
@@ -245,7 +254,7 @@ def begin_stream(s, x, buffer, totals):
     store_0(buffer, RING)
     a, group = product_0(s, x, buffer, a, group)
     store_1(buffer, RING + TILE)
-    return load_tokens(buffer, totals, LANES, ONE_ROW, SIXTEEN), Place(a, group, 0, s.scales, totals)
+    return totals_before(s, buffer, totals), Place(a, group, 0, s.scales, totals)
 
 
 @always_inline
@@ -273,7 +282,7 @@ def add_fine_slice(s, x, buffer, totals):
     a, group = fine_product_2(s, x, buffer, a, group)
     store_0(buffer, RING)
     store_1(buffer, RING + TILE)
-    total, place = load_tokens(buffer, totals, LANES, ONE_ROW, SIXTEEN), Place(a, group, 0, s.scales, totals)
+    total, place = totals_before(s, buffer, totals), Place(a, group, 0, s.scales, totals)
     for turn in range((s.steps + 3) // 4):
         prefetch_lines(s, turn)
         total, place = fine_step_0(s, x, buffer, total, place)
