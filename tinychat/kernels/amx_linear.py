@@ -26,7 +26,7 @@ from tinychat.kernels.amx_buffer import (
     TILE,
     TOTALS,
 )
-from tinychat.kernels.amx_slice import AHEAD, SIXTEEN, Slice, add_fine_slice, add_slice, begin_stream, take_turn
+from tinychat.kernels.amx_slice import AHEAD, Slice, add_fine_slice, add_slice, begin_stream, take_turn
 from tinychat.kernels.codes import high_codes, load_table, look_up_high, look_up_low, low_codes
 from tinychat.kernels.compile_queue import deferred
 from tinychat.kernels.intrinsics import I8, SAME, constant, operation
@@ -34,7 +34,7 @@ from tinychat.kernels.jit import always_inline, always_inline_by_type, by_type, 
 from tinychat.kernels.memory import address_of, load_f32, prefetch_far, store_f32
 from tinychat.kernels.simd import ROUNDER
 from tinychat.kernels.sizes import FAR_BYTES, LANES, ONE_ROW
-from tinychat.kernels.tile import load_lines, load_rows, scale_by_row, scaled, store_tile, zero_tile
+from tinychat.kernels.tile import load_lines, load_rows, scale_by_row, scaled, store_tile
 from tinychat.kernels.weight_access import columns, input_group
 from tinychat.kernels.weights import (
     FINE_KINDS,
@@ -173,35 +173,48 @@ def unpack(weight, block, first, count, parts, buffer):
     return mixed if is_kind(weight, MixedWeight) else whole
 
 
-@always_inline
-def unpack_group(weight, block, group, place, slot, buffer):
-    """Unpack a group of a row block into a slot of the ring of `add_block`; prefetch what the processor may not.
+class Unpacking(NamedTuple):
+    """The next group to unpack, and the slot of the ring that it goes to."""
 
-    place : float of the buffer at which the codes of the slot begin.
-    """
+    block: int
+    group: int
+    slot: int
+
+
+@always_inline
+def unpack_next(weight, s, at, buffer):
+    """Unpack a group into a slot of the ring and prefetch what the processor may not; return what follows."""
     groups, lines = weight.scales.shape[1], weight.packed.shape[1]
     of_group = lines // groups
-    first, start = group * of_group, (block * groups + group) * LANES
+    first, start = at.group * of_group, (at.block * groups + at.group) * LANES
     for line in range(of_group):
-        prefetch_far(weight.packed, (block * lines + first + line) * 64 + FAR_BYTES)
-    unpack_codes(weight, block, first, of_group, buffer, place)
+        prefetch_far(weight.packed, (at.block * lines + first + line) * 64 + FAR_BYTES)
+    unpack_codes(weight, at.block, first, of_group, buffer, CODES + at.slot * s.size // 4)
     prefetch_far(weight.scales, start + FAR_BYTES // 16)
-    write_scales(buffer, slot, load_rows(weight.scales, start, 0, ONE_ROW))
+    write_scales(buffer, at.slot, load_rows(weight.scales, start, 0, ONE_ROW))
+    block, group = (at.block, at.group + 1) if at.group + 1 < groups else (at.block + 1, 0)
+    return Unpacking(block, group, at.slot + 1 if at.slot + 1 < s.count else 0)
 
 
 @deferred
-def add_block(weight, x, s, block, buffer):
-    """Add a row block to the totals of one tile of tokens: groups are unpacked between the steps, into a ring."""
-    groups = weight.scales.shape[1]
-    for group in range(UNPACKED_AHEAD):
-        unpack_group(weight, block, group, CODES + group * s.size // 4, group, buffer)
+def multiply_blocks(weight, x, s, T, out, offset, buffer, residual, first, last, tile):
+    """Compute row blocks ``first..last`` for one tile of tokens: groups are unpacked between the steps, into a ring.
+
+    One stream of all row blocks: each would wait for its first products.
+    """
+    groups, block, at = weight.scales.shape[1], first, Unpacking(first, 0, 0)
+    for _ in range(UNPACKED_AHEAD):
+        at = unpack_next(weight, s, at, buffer)
     total, place = begin_stream(s, x, buffer, TOTALS)
-    slot = UNPACKED_AHEAD
-    for turn in range((groups + 3) // 4):
-        for group in range(4 * turn + UNPACKED_AHEAD, min(4 * turn + UNPACKED_AHEAD + 4, groups)):
-            unpack_group(weight, block, group, CODES + slot * s.size // 4, slot, buffer)
-            slot = slot + 1 if slot + 1 < s.count else 0
+    for turn in range(((last - first) * groups + 3) // 4):
+        for _ in range(4):
+            if at.block < last:
+                at = unpack_next(weight, s, at, buffer)
         total, place = take_turn(s, x, buffer, total, place)
+        if 4 * (turn + 1) >= (block + 1 - first) * groups:
+            totals = TOTALS + (block - first) % 2 * TILE
+            write_totals(weight, buffer, totals, T, out, offset, residual, block, block + 1, tile, tile + 1)
+            block += 1
 
 
 @always_inline
@@ -219,7 +232,7 @@ def goes_round(weight, x):
 
 
 @always_inline_by_type
-def block_by_block(weight, x, size):
+def slots_for(weight, x, size):
     """Return the slots of the ring for one tile of tokens, 0 where slices do it."""
     if goes_round(weight, x):
         return lambda weight, x, size: ring_size(columns(weight) // size, size)
@@ -227,16 +240,21 @@ def block_by_block(weight, x, size):
 
 
 @always_inline_by_type
-def run_block(weight, x, s, block, buffer):
-    """Add a row block to the totals of one tile."""
-    if goes_round(weight, x):
-        return lambda weight, x, s, block, buffer: add_block(weight, x, s, block, buffer)
-    return lambda weight, x, s, block, buffer: None
+def run_blocks(weight, x, s, T, out, offset, buffer, residual, first, last, tile):
+    """Compute row blocks for one tile, where a ring does it."""
+
+    def ring(weight, x, s, T, out, offset, buffer, residual, first, last, tile):
+        multiply_blocks(weight, x, s, T, out, offset, buffer, residual, first, last, tile)
+
+    def slices(weight, x, s, T, out, offset, buffer, residual, first, last, tile):
+        pass
+
+    return ring if goes_round(weight, x) else slices
 
 
 @inline
 def multiply_one_tile(weight, x, T, out, offset, buffer, residual, first, last, tile, ring):
-    """Compute row blocks ``first..last`` for one tile of tokens; ring : of `block_by_block`."""
+    """Compute row blocks ``first..last`` for one tile of tokens; ring : of `slots_for`."""
     K, size = columns(weight), input_group(weight)
     parts, codes = K // size, tile * K * LANES
     scales = tile * parts * LANES
@@ -255,12 +273,9 @@ def multiply_one_tile(weight, x, T, out, offset, buffer, residual, first, last, 
         has_offsets(weight),
         NOTHING,
         NOTHING,
-        False,
+        True,
     )
-    for block in range(first, last):
-        store_tile(buffer, TOTALS, zero_tile(ONE_ROW, SIXTEEN))
-        run_block(weight, x, s, block, buffer)
-        write_totals(weight, buffer, T, out, offset, residual, block, block + 1, tile, tile + 1)
+    run_blocks(weight, x, s, T, out, offset, buffer, residual, first, last, tile)
 
 
 @always_inline_by_type
@@ -280,10 +295,10 @@ def scaled_by_row(weight, total, n):
 
 
 @always_inline
-def write_totals(weight, buffer, T, out, offset, residual, first, last, begin, end):
+def write_totals(weight, buffer, totals, T, out, offset, residual, first, last, begin, end):
     """Write row blocks ``first..last`` of tiles ``begin..end`` as `write_tile` does; token by token, for the memory."""
     for t in range(begin * LANES, min(end * LANES, T)):
-        place = TOTALS + (t // LANES - begin) * TILE + t % LANES * LANES
+        place = totals + (t // LANES - begin) * TILE + t % LANES * LANES
         for block in range(first, last):
             n = block * LANES
             index = t * out.shape[1] + offset + n
@@ -337,7 +352,7 @@ def multiply_panel(weight, x, start, T, out, offset, buffer, residual, first, la
     parts, slices = K // size, (K * LANES + SLICE_BYTES - 1) // SLICE_BYTES
     at_most = (parts + slices - 1) // slices
     configure(buffer, min(size, PRODUCT_COLUMNS))
-    ring = block_by_block(weight, x, size)
+    ring = slots_for(weight, x, size)
     for begin in range(start // LANES, tiles, MOST_TILES):
         count = min(MOST_TILES, tiles - begin)
         if count == 1 and ring > 0:
@@ -353,5 +368,5 @@ def multiply_panel(weight, x, start, T, out, offset, buffer, residual, first, la
                     unpacked = unpack(weight, block, group, groups, parts, buffer)
                     s = slice_of(unpacked, K, size, group, groups, begin, count, in_order)
                     run_slice(x, s, buffer, TOTALS + (block - top) * count * TILE)
-            write_totals(weight, buffer, T, out, offset, residual, top, bottom, begin, begin + count)
+            write_totals(weight, buffer, TOTALS, T, out, offset, residual, top, bottom, begin, begin + count)
     release_registers(buffer)

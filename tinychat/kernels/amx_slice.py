@@ -9,7 +9,7 @@ tile instructions and floats alternate, and hide behind each other.
 from typing import NamedTuple
 
 from tinychat.kernels.amx import load_of, product_of, store_of, zero_of
-from tinychat.kernels.amx_buffer import CODES, FACTORS, FACTORS_OF_GROUP, RING, SPARE, TILE
+from tinychat.kernels.amx_buffer import CODES, FACTORS, FACTORS_OF_GROUP, RING, SPARE, TILE, TOTALS
 from tinychat.kernels.compile_queue import deferred
 from tinychat.kernels.intrinsics import ANY, F32, F32X16, I32, I32X16, I64, INDEX, SAME, constant, operation
 from tinychat.kernels.jit import always_inline
@@ -36,7 +36,7 @@ class Slice(NamedTuple):
     scales: int  # the same of their scales
     last: int
     tile_scales: int
-    tile_totals: int  # 0 where one tile goes round a ring of groups
+    tile_totals: int  # 0 where groups go round a ring, of row blocks whose totals wait in two places by turns
     has_offsets: bool
     ahead: int  # address of weights to prefetch
     lines: int  # of these, for each four steps
@@ -71,10 +71,24 @@ def totals_before(s, buffer, totals):
 
 
 @always_inline
+def next_totals(s, buffer, total, totals, is_last):
+    """Store totals; return those that come next, and where they wait. is_last : behind the slice, or a row block."""
+    if s.tile_totals == 0:
+        if is_last:
+            store_tile(buffer, totals, total)
+            return zero_tile(ONE_ROW, SIXTEEN), 2 * TOTALS + TILE - totals
+        return total, totals
+    store_tile(buffer, totals, total)
+    # Steps come in fours: what is behind the last tile counts for nothing.
+    totals = SPARE if is_last else totals + s.tile_totals
+    return totals_before(s, buffer, totals), totals
+
+
+@always_inline
 def next_step(s, x, buffer, total, place):
     """Add the offsets of a group, if there are any; return what the next step adds to, and its place.
 
-    Behind a tile's last group its totals are stored, and those of the next loaded.
+    Behind a tile's last group come the totals of the next.
     """
     if s.has_offsets:
         offsets = load_rows(buffer, FACTORS + place.added * FACTORS_OF_GROUP + 2 * LANES, 0, ONE_ROW)
@@ -82,12 +96,10 @@ def next_step(s, x, buffer, total, place):
     a, group = next_product(s, place.a, place.group)
     added, scale, totals = place.added + 1, place.scale + LANES, place.totals
     if added == s.count:
-        store_tile(buffer, totals, total)
-        added, scale, totals = 0, scale + s.tile_scales - s.count * LANES, totals + s.tile_totals
-        if scale == s.last:
-            # Steps come in fours: what is behind the last tile counts for nothing.
-            scale, totals = s.scales, SPARE
-        total = totals_before(s, buffer, totals)
+        added, scale = 0, scale + s.tile_scales - s.count * LANES
+        is_last = scale == s.last
+        total, totals = next_totals(s, buffer, total, totals, is_last)
+        scale = s.scales if is_last else scale
     return total, Place(a, group, added, scale, totals)
 
 
