@@ -28,7 +28,7 @@ SECONDS = {
     "short_convolution": 1.1,
     "quantize_normed": 0.7,
     "embed": 0.4,
-    "quantize_gated": 0.4,
+    "quantize_activated": 0.4,
 }
 OTHER_SECONDS = 0.1
 # Longest wait for another process, which may have been stopped. After it two compile the same function.
