@@ -33,7 +33,7 @@ from kernels.kernel_inputs import decode_floats, on_threads, random_weight
 from tinychat.engine.arguments import ModelDims
 from tinychat.kernels.embedding import embed
 from tinychat.kernels.experts import choose_experts, choose_scored
-from tinychat.kernels.inputs import cut_gates, quantize_gated, quantize_normed
+from tinychat.kernels.inputs import cut_gates, quantize_activated, quantize_normed
 from tinychat.kernels.norms import norm_heads, scale_queries
 from tinychat.kernels.scores import cap_rows
 from tinychat.kernels.setup import ISA
@@ -72,7 +72,7 @@ def unquantized():
             x = written(quantize_normed, T, K, hidden, norm, test_inputs.dims_of(size))
             yield f"{norm.__class__.__name__}, {T} tokens", test_linear.apply(weight, x, T, N)
         for activation in (Silu(), Gelu(), GeluTanh(), Xielu(*np.array([[0.8], [1.3]], np.float32))):
-            x = written(quantize_gated, T, K, gate_up, activation, size)
+            x = written(quantize_activated, T, K, gate_up, activation, size)
             # How many tokens stand together hangs on the instruction set.
             yield f"{activation.__class__.__name__}, {T} tokens", decode_floats(x, T, K)
         on_threads(cap_rows, 1, T, hidden, SoftCap(np.float32(3)))

@@ -103,7 +103,8 @@ class LlamaEngine:
             "auto": llama.LLAMA_FLASH_ATTN_TYPE_AUTO,
         }[flash_attention]
         self.vocab_size = llama.llama_vocab_n_tokens(llama.llama_model_get_vocab(self.model))
-        self.version = f"llama-cpp-python {version('llama-cpp-python')}"
+        amx = " with AMX" if b"AMX_INT8 = 1" in llama.llama_print_system_info() else ""
+        self.version = f"llama-cpp-python {version('llama-cpp-python')}{amx}"
         self.contexts: dict[tuple[str, int], Context] = {}
 
     def context(self, use: str, size: int) -> Context:

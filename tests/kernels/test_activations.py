@@ -7,9 +7,9 @@ from kernels.kernel_inputs import EPS, UNTOUCHED, assert_within, decode_floats, 
 from kernels.test_inputs import write
 
 from tinychat.engine.mlp_parameters import ACTIVATIONS
-from tinychat.kernels.inputs import quantize_activated, quantize_gated
+from tinychat.kernels.inputs import quantize_activated
 from tinychat.kernels.scores import cap_rows
-from tinychat.kernels.variants import ClampedSwiglu, SoftCap
+from tinychat.kernels.variants import ClampedSwiglu, SoftCap, Ungated
 
 EXTREME = [-1e30, -1e4, -88.0, -1e-30, 0.0, 1e-30, 88.0, 1e4]
 # How far Abramowitz and Stegun's formula is off, and float64 where ``1 + tanh`` is nearly 0; each times half of the
@@ -24,8 +24,8 @@ def test_rows_without_gates(name, T, rng):
     up[0, : len(EXTREME)] = EXTREME
     slack = rng.standard_normal((T, 24)).astype(np.float32)  # whatever stands beyond must not leak in
     rows = np.concatenate([up, slack], axis=1)
-    x = write(quantize_activated, "f32", T, 192, 32, rows, ACTIVATIONS[name], 173)
-    five = write(quantize_activated, "f32", T, 192, 32, rows, ACTIVATIONS[name], 173, threads=5)
+    x = write(quantize_activated, "f32", T, 192, 32, rows, Ungated(ACTIVATIONS[name]), 173)
+    five = write(quantize_activated, "f32", T, 192, 32, rows, Ungated(ACTIVATIONS[name]), 173, threads=5)
     assert x.values.tobytes() == five.values.tobytes()
     expected = np.zeros((T, 192))
     expected[:, :173] = reference.ACTIVATIONS[name](up)
@@ -39,7 +39,7 @@ def test_rows_without_gates(name, T, rng):
 def test_gated_by_another_activation(rng):
     gate, up = rng.standard_normal((2, 3, 40)).astype(np.float32)
     rows = np.concatenate([gate, up, np.zeros((3, 16), np.float32)], axis=1)
-    x = write(quantize_gated, "f32", 3, 48, 32, rows, ACTIVATIONS["gelu_tanh"], 40)
+    x = write(quantize_activated, "f32", 3, 48, 32, rows, ACTIVATIONS["gelu_tanh"], 40)
     expected = reference.gelu_tanh(gate) * up
     assert_within(decode_floats(x, 3, 48)[:, :40], expected, 20 * EPS * np.abs(expected) + 1e-9)
 
@@ -50,7 +50,7 @@ def test_clamped_gates(rng):
     gate[0, 1] = -400.0
     rows = np.concatenate([gate, up, np.zeros((3, 16), np.float32)], axis=1)
     activation = ClampedSwiglu(np.float32(1.702), np.float32(7))
-    x = write(quantize_gated, "f32", 3, 48, 32, rows, activation, 40)
+    x = write(quantize_activated, "f32", 3, 48, 32, rows, activation, 40)
     expected = reference.clamped_swiglu(gate, up, 1.702, 7.0)
     assert_within(decode_floats(x, 3, 48)[:, :40], expected, 100 * EPS * np.abs(expected) + 2.0**-90 * np.abs(gate))
 

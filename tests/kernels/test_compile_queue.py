@@ -174,6 +174,21 @@ def test_a_deferred_function_returns_nothing():
     assert (int64[::1],) not in COMPILE_QUEUE.waiting
 
 
+def test_a_function_that_fails_fails_for_its_caller_only():
+    @deferred
+    def broken(values):
+        values.nothing()
+
+    try:
+        with pytest.raises(NumbaError, match="nothing"):
+            compiled(lambda values: broken(values))(np.zeros(2))
+        out = np.zeros(3)
+        new_caller()(out)
+    finally:
+        del DEFERRED[broken.full_name]
+    assert list(out) == [6, 6, 6]
+
+
 def test_expected_times_are_of_functions_that_exist():
     importlib.import_module("tinychat.engine.compiled")
     assert set(SECONDS) <= {name.rpartition(".")[2] for name in DEFERRED}

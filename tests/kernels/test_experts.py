@@ -16,7 +16,7 @@ from tinychat.kernels.experts import (
     group_rows,
     linear_routed,
     quantize_routed,
-    quantize_routed_gated,
+    quantize_routed_activated,
     scale_choices,
 )
 from tinychat.kernels.linear import tokens_per_tile
@@ -177,7 +177,7 @@ def run_mixture(threads, T, hidden, chosen, weights, gate_up, down, method):
     on_threads(group_rows, threads, T, e)
     on_threads(quantize_routed, threads, T, hidden, NoNorm(), sizes, gate_up, rows, e)
     on_threads(linear_routed, threads, gate_up, e.gate_up, tiles, e)
-    on_threads(quantize_routed_gated, threads, T, Silu(), F, down, rows, e)
+    on_threads(quantize_routed_activated, threads, T, Silu(), F, down, rows, e)
     on_threads(linear_routed, threads, down, e.down, tiles, e)
     on_threads(add_routed, threads, T, False, np.zeros((0, 0), np.float32), out, e)
     return out

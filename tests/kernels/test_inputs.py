@@ -18,8 +18,8 @@ from kernels.kernel_inputs import (
 from tinychat.engine.arguments import ModelDims
 from tinychat.engine.mlp_parameters import ACTIVATIONS
 from tinychat.kernels.dot import DOT_ZERO
-from tinychat.kernels.inputs import cut_gates, quantize_activated, quantize_gated, quantize_normed, quantize_plain
-from tinychat.kernels.variants import ClampedSwiglu, GeluTanh, LayerNorm, NoNorm, RmsNorm, Silu, Xielu
+from tinychat.kernels.inputs import cut_gates, quantize_activated, quantize_normed, quantize_plain
+from tinychat.kernels.variants import ClampedSwiglu, GeluTanh, LayerNorm, NoNorm, RmsNorm, Silu, Ungated, Xielu
 
 LENGTHS = (1, 2, 3, 17, 200)
 # (size, padded size, group size): 172 is padded to a group, to a line of floats for f32.
@@ -109,7 +109,7 @@ def test_normed_rows(method, T, size, K, group_size, rng):
 def test_swiglu_rows(method, T, size, K, group_size, rng):
     gate, up = rng.standard_normal((2, T, size)).astype(np.float32) * 4
     slack = rng.standard_normal((T, 24)).astype(np.float32)  # whatever stands beyond must not leak in
-    x = write(quantize_gated, method, T, K, group_size, np.concatenate([gate, up, slack], axis=1), Silu(), size)
+    x = write(quantize_activated, method, T, K, group_size, np.concatenate([gate, up, slack], axis=1), Silu(), size)
     expected = np.zeros((T, K))
     expected[:, :size] = reference.swiglu(gate, up)
     # exp2's argument carries a rounding of |gate|; every other step one of the result.
@@ -121,7 +121,7 @@ def test_swiglu_rows(method, T, size, K, group_size, rng):
 def test_swiglu_survives_extreme_gates(method):
     gate = np.array([-1e30, -200, -88, -1e-30, 0, 1e-30, 88, 200, 1e30, 1, 2, 3, 4, 5, 6, 7], np.float32)
     gate_up = np.concatenate([gate, np.full(16, 0.5, np.float32), np.zeros(16, np.float32)])[None]
-    x = write(quantize_gated, "f32", 1, 16, 32, gate_up, Silu(), 16)
+    x = write(quantize_activated, "f32", 1, 16, 32, gate_up, Silu(), 16)
     expected = reference.swiglu(gate[None], np.float64(0.5))
     # The exponential stops at 2**127: a gate of -1e30 leaves 1e30 / 2**127.
     assert_within(decode_floats(x, 1, 16), expected, 100 * EPS * np.abs(expected) + np.abs(gate) * 2.0**-127)
@@ -130,7 +130,7 @@ def test_swiglu_survives_extreme_gates(method):
 def test_numbers_of_xielu():
     up = np.array([-1e30, -200, -88, -5, -1, -0.5, -1e-3, -1e-30, 0, 1e-30, 1e-3, 0.5, 1, 5, 88, 200], np.float32)
     rows, numbers = np.concatenate([up, np.zeros(16, np.float32)])[None], np.array([[0.8], [1.3]], np.float32)
-    x = write(quantize_activated, "f32", 1, 16, 32, rows, Xielu(*numbers), 16)
+    x = write(quantize_activated, "f32", 1, 16, 32, rows, Ungated(Xielu(*numbers)), 16)
     expected = reference.xielu(up[None], *numbers[:, 0])
     # Near 0 a power of almost 1 is rounded.
     assert_within(decode_floats(x, 1, 16), expected, 8 * EPS * (np.abs(expected) + 1) + 8 * EPS * np.abs(up))
@@ -185,7 +185,7 @@ def test_threads_share_tokens_and_groups(method, T, rng):
     for writer, arguments in [
         (quantize_plain, (hidden,)),
         (quantize_normed, (hidden, RmsNorm(gain), dims_of(192))),
-        (quantize_gated, (gate_up, Silu(), 192)),
+        (quantize_activated, (gate_up, Silu(), 192)),
     ]:
         one, two, five = (write(writer, method, T, 192, 32, *arguments, threads=threads) for threads in (1, 2, 5))
         for a, b, c in zip(one, two, five):
@@ -199,11 +199,11 @@ def test_threads_share_tokens_and_groups(method, T, rng):
         *[(method, quantize_normed, RmsNorm(np.ones(192, np.float32))) for method in METHODS],
         ("int4", quantize_normed, LayerNorm(*np.ones((2, 192), np.float32))),
         ("int4", quantize_normed, NoNorm()),
-        ("int4", quantize_gated, Silu()),
-        ("int4", quantize_gated, GeluTanh()),
-        ("int4", quantize_gated, ClampedSwiglu(np.float32(1.702), np.float32(7))),
-        ("int4", quantize_activated, Xielu(*np.array([[0.8], [1.3]], np.float32))),
-        *[("int4", quantize_activated, activation) for activation in ACTIVATIONS.values()],
+        ("int4", quantize_activated, Silu()),
+        ("int4", quantize_activated, GeluTanh()),
+        ("int4", quantize_activated, ClampedSwiglu(np.float32(1.702), np.float32(7))),
+        ("int4", quantize_activated, Ungated(Xielu(*np.array([[0.8], [1.3]], np.float32)))),
+        *[("int4", quantize_activated, Ungated(activation)) for activation in ACTIVATIONS.values()],
     ],
     ids=lambda value: value if isinstance(value, str) else getattr(value, "__name__", type(value).__name__),
 )

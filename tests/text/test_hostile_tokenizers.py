@@ -212,3 +212,14 @@ def test_time_grows_with_spellings_and_with_the_text_that_is_searched():
     assert pattern.findall("<" * 100_000) == []
     assert growth(lambda count: spelling_pattern(spellings[:count]), 625) < 64
     assert growth(lambda length: pattern.findall("<" * length), 100_000) < 64
+
+
+def test_stderr_comes_back_where_threads_overlap(capfd):
+    first, second = tokenizers_library.library_calls("first"), tokenizers_library.library_calls("second")
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    os.write(2, b"hidden")
+    second.__exit__(None, None, None)
+    os.write(2, b"shown")
+    assert capfd.readouterr().err == "shown"

@@ -19,7 +19,7 @@ from tinychat.conversion.float_streams import StreamStages
 from tinychat.conversion.recurrence import delta_outputs, group_norm, head_norm, sigmoid, state_outputs
 from tinychat.conversion.source import Floats, Source
 from tinychat.engine.named_tensors import NamedVector
-from tinychat.kernels.variants import AttentionSink
+from tinychat.kernels.variants import AttentionSink, Ungated
 from tinychat.models.config import ModelConfig
 from tinychat.models.experts import Experts
 from tinychat.models.rope import query_scales, rope_tables, sliding_rope
@@ -75,11 +75,9 @@ class FloatStages(StreamStages):
         # What is behind them, a later stage takes.
         values.value = rest if rest.shape[1] else None
 
-    def quantize_gated(self, T, gate_up, activation, size, weight, s):
-        s.x.value = activated(self._config, gate_up.take())
-
-    def quantize_activated(self, T, up, activation, size, weight, s):
-        s.x.value = activated(self._config, up.take(), [self._source.vector(each) for each in activation])
+    def quantize_activated(self, T, gate_up, activation, size, weight, s):
+        numbers = activation.activation if isinstance(activation, Ungated) else ()
+        s.x.value = activated(self._config, gate_up.take(), [self._source.vector(each) for each in numbers])
 
     def linear(self, T, weight, s, out, add):
         residual = out.value if add else None
@@ -291,11 +289,8 @@ class FloatStages(StreamStages):
 
         e.x.value = (inputs_of(expert) for expert in range(self._config.experts.num_experts))
 
-    def quantize_routed_gated(self, T, activation, size, weight, rows, e):
-        e.x.value = (activated(self._config, gate_up) for gate_up in e.gate_up.take())
-
     def quantize_routed_activated(self, T, activation, size, weight, rows, e):
-        self.quantize_routed_gated(T, activation, size, weight, rows, e)
+        e.x.value = (activated(self._config, gate_up) for gate_up in e.gate_up.take())
 
     def linear_routed(self, weight, out, buffers, e):
         by_expert = enumerate(e.x.take(), weight.shard)

@@ -8,25 +8,15 @@ import numpy as np
 from tinychat.kernels.buffers import DeltaScratch, ExpertScratch, FloatScratch, LatentScratch, StreamScratch
 
 
-class GatedMlp(NamedTuple):
-    """An MLP whose first linear gives gates and what they let through."""
+class Mlp(NamedTuple):
+    """An MLP whose first linear gives gates and what they let through, or the latter alone."""
 
     post_attention_layernorm: Any  # before it
-    gate_up_proj: Any
-    activation: Any  # of `kernels.activations`
-    size: np.ndarray  # int64: gates
+    up_proj: Any
+    activation: Any  # of `kernels.activations`, `Ungated` without gates
+    size: np.ndarray  # int64: inputs of the last linear
     down_proj: Any
     post_mlp_layernorm: Any  # of its output, before that is added to the residual stream
-
-
-class PlainMlp(NamedTuple):
-    """An MLP without gates."""
-
-    post_attention_layernorm: Any
-    up_proj: Any
-    activation: Any
-    down_proj: Any
-    post_mlp_layernorm: Any
 
 
 class ParallelMlp(NamedTuple):
@@ -38,7 +28,7 @@ class ParallelMlp(NamedTuple):
 class SparseMlp(NamedTuple):
     """An MLP of whose gates only the largest are open (`kernels.inputs.cut_gates`)."""
 
-    mlp: GatedMlp
+    mlp: Mlp
     cutoff: np.ndarray  # float32: in standard deviations above the mean
 
 
@@ -48,7 +38,7 @@ class ExpertMlp(NamedTuple):
     post_attention_layernorm: Any
     router: Any
     routing: Any  # `SoftmaxRouter`, `ScaledRouter`, `SigmoidRouter` or `BiasedRouter`
-    gate_up_proj: Any  # of all experts
+    up_proj: Any  # of all experts
     activation: Any
     down_proj: Any  # of all experts
     shared: Any  # `Shared` or `NoShared`
@@ -57,14 +47,8 @@ class ExpertMlp(NamedTuple):
 class PlainExperts(NamedTuple):
     """Experts without gates, which may read a latent of the residual stream."""
 
-    post_attention_layernorm: Any  # these are as in `ExpertMlp`
-    router: Any
-    routing: Any
+    experts: ExpertMlp
     latent: Any  # `ExpertLatent` or `NoLatent`
-    up_proj: Any
-    activation: Any
-    down_proj: Any
-    shared: Any  # `PlainShared` or `NoShared`
 
 
 class ExpertLatent(NamedTuple):
@@ -72,13 +56,6 @@ class ExpertLatent(NamedTuple):
 
     in_proj: Any
     out_proj: Any
-
-
-class PlainShared(NamedTuple):
-    """An expert of all tokens, without gates."""
-
-    up_proj: Any
-    down_proj: Any
 
 
 class NormedExperts(NamedTuple):
@@ -91,7 +68,7 @@ class NormedExperts(NamedTuple):
 class MixedMlp(NamedTuple):
     """An MLP and experts beside each other, whose normed outputs are added."""
 
-    mlp: GatedMlp
+    mlp: Mlp
     experts: ExpertMlp
     router_norm: Any  # before the router, which has one of its own
     experts_norm: Any  # of what the experts give

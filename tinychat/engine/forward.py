@@ -42,7 +42,7 @@ from tinychat.engine.stages import (
     norm_values,
     norm_width,
     pick_rows,
-    quantize_gated,
+    quantize_activated,
     quantize_latents,
     quantize_normed,
     quantize_plain,
@@ -413,7 +413,7 @@ def gate_input(team, T, w, inputs, batch, sizes, s):
     """Write for its projection what the gates let through of the layer's own input."""
     linear(team, T, w.gate, s, s.gate_up, STORE)
     take_inputs(team, T, inputs.table, batch.ids, s.inputs, inputs.norm, w.layer, sizes, s.gate_up)
-    quantize_gated(team, T, s.gate_up, w.activation, sizes.layer_input_size, w.projection, s)
+    quantize_activated(team, T, s.gate_up, w.activation, sizes.layer_input_size, w.projection, s)
 
 
 @unless(cap=Unchanged)

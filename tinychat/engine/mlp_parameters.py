@@ -8,13 +8,11 @@ import numpy as np
 from tinychat.engine.arguments import (
     ExpertLatent,
     ExpertMlp,
-    GatedMlp,
     MixedMlp,
+    Mlp,
     NormedExperts,
     ParallelMlp,
     PlainExperts,
-    PlainMlp,
-    PlainShared,
     SparseMlp,
 )
 from tinychat.engine.folder_tensors import Tensors
@@ -34,6 +32,7 @@ from tinychat.kernels.variants import (
     SigmoidRouter,
     Silu,
     SoftmaxRouter,
+    Ungated,
     Xielu,
 )
 from tinychat.kernels.weights import PerLayer
@@ -71,18 +70,18 @@ def mlps_of(config: ModelConfig, tensors: Tensors) -> Any:
     if experts is None:
         mlp = _dense_mlp(config, tensors, config.dense_layers)
         if config.altup:
-            assert isinstance(mlp, GatedMlp)
+            assert isinstance(mlp, Mlp)
             return _sparse_mlp(config.altup, mlp)
         if not config.normed_after:
             return per_layer(L, config.dense_layers, mlp, NoMlp())
-        assert isinstance(mlp, GatedMlp)
+        assert isinstance(mlp, Mlp)
         # Both kinds have the weights of all layers, of which each layer reads its own.
         indices = np.array([~layer if layer in config.normed_after else layer for layer in range(L)], np.int64)
         before = mlp._replace(post_mlp_layernorm=NoNorm())
         return PerLayer(indices, before, mlp._replace(post_attention_layernorm=NoNorm()))
     if config.varied is not None:
         beside = _dense_mlp(config, tensors, range(L))
-        assert isinstance(beside, GatedMlp)
+        assert isinstance(beside, Mlp)
         return MixedMlp(
             beside._replace(post_mlp_layernorm=tensors.norm("mlp_norm", range(L))),
             _expert_mlp(config, tensors, experts)._replace(
@@ -93,7 +92,9 @@ def mlps_of(config: ModelConfig, tensors: Tensors) -> Any:
             tensors.norm("experts_norm", range(L)),
             tensors.norm("post_mlp_layernorm", range(L)),
         )
-    of_experts: Any = (_expert_mlp if config.gated else _plain_experts)(config, tensors, experts)
+    of_experts: Any = _expert_mlp(config, tensors, experts)
+    if not config.gated:
+        of_experts = PlainExperts(of_experts, _latent(tensors, experts))
     after = tensors.norm("post_mlp_layernorm", experts.layers)
     if not isinstance(after, NoNorm):
         of_experts = NormedExperts(of_experts, after)
@@ -103,7 +104,7 @@ def mlps_of(config: ModelConfig, tensors: Tensors) -> Any:
     return per_layer(L, layers, mlps, NoMlp())
 
 
-def _sparse_mlp(altup: AltUp, mlp: GatedMlp) -> GatedMlp | SparseMlp | PerLayer:
+def _sparse_mlp(altup: AltUp, mlp: Mlp) -> Mlp | SparseMlp | PerLayer:
     """Return MLPs of which some or all have closed gates; each layer reads its own of the weights of all."""
     sparse = SparseMlp(mlp, np.array([cutoff or 0 for cutoff in altup.cutoffs], np.float32))
     is_open = [cutoff is None for cutoff in altup.cutoffs]
@@ -115,50 +116,39 @@ def _sparse_mlp(altup: AltUp, mlp: GatedMlp) -> GatedMlp | SparseMlp | PerLayer:
 
 def _dense_mlp(
     config: ModelConfig, tensors: Tensors, layers: Sequence[int], kind: str = "", width: int = 1
-) -> GatedMlp | PlainMlp | ParallelMlp:
-    first = (
+) -> Mlp | ParallelMlp:
+    gates = "gate_" if config.gated else ""
+    mlp = Mlp(
         tensors.norm("post_attention_layernorm", layers),
-        tensors.weight(f"{kind}gate_up_proj" if config.gated else "up_proj"),
+        tensors.weight(f"{kind}{gates}up_proj"),
         activation_of(config, tensors, layers),
+        np.full(len(layers), width * config.intermediate_size, np.int64),
+        tensors.weight(f"{kind}down_proj"),
+        tensors.norm("post_mlp_layernorm", layers),
     )
-    last = tensors.weight(f"{kind}down_proj"), tensors.norm("post_mlp_layernorm", layers)
-    sizes = np.full(len(layers), width * config.intermediate_size, np.int64)
-    mlp = GatedMlp(*first, sizes, *last) if config.gated else PlainMlp(*first, *last)
     return ParallelMlp(mlp) if config.parallel else mlp
 
 
 def _expert_mlp(config: ModelConfig, tensors: Tensors, experts: Experts) -> ExpertMlp:
+    gates = "gate_" if config.gated else ""
     shared: Shared | NoShared = NoShared()
     if experts.shared_intermediate_size > 0:
-        shared = Shared(tensors.weight("shared_gate_up_proj"), tensors.weight("shared_down_proj"))
+        shared = Shared(tensors.weight(f"shared_{gates}up_proj"), tensors.weight("shared_down_proj"))
     return ExpertMlp(
         tensors.norm("post_attention_layernorm", experts.layers),
         tensors.weight(ROUTER),
         _routing(tensors, experts),
-        tensors.weight("expert_gate_up_proj"),
+        tensors.weight(f"expert_{gates}up_proj"),
         activation_of(config, tensors, experts.layers),
         tensors.weight("expert_down_proj"),
         shared,
     )
 
 
-def _plain_experts(config: ModelConfig, tensors: Tensors, experts: Experts) -> PlainExperts:
-    shared: PlainShared | NoShared = NoShared()
-    if experts.shared_intermediate_size > 0:
-        shared = PlainShared(tensors.weight("shared_up_proj"), tensors.weight("shared_down_proj"))
-    latent: ExpertLatent | NoLatent = NoLatent()
-    if experts.latent_size:
-        latent = ExpertLatent(tensors.weight("experts_in_proj"), tensors.weight("experts_out_proj"))
-    return PlainExperts(
-        tensors.norm("post_attention_layernorm", experts.layers),
-        tensors.weight(ROUTER),
-        _routing(tensors, experts),
-        latent,
-        tensors.weight("expert_up_proj"),
-        activation_of(config, tensors, experts.layers),
-        tensors.weight("expert_down_proj"),
-        shared,
-    )
+def _latent(tensors: Tensors, experts: Experts) -> ExpertLatent | NoLatent:
+    if not experts.latent_size:
+        return NoLatent()
+    return ExpertLatent(tensors.weight("experts_in_proj"), tensors.weight("experts_out_proj"))
 
 
 def _routing(tensors: Tensors, experts: Experts) -> SigmoidRouter | BiasedRouter | SoftmaxRouter:
@@ -169,6 +159,11 @@ def _routing(tensors: Tensors, experts: Experts) -> SigmoidRouter | BiasedRouter
 
 def activation_of(config: ModelConfig, tensors: Tensors, layers: Sequence[int]) -> Any:
     """Return the activation of the MLPs of some layers."""
+    found = _activation(config, tensors, layers)
+    return found if config.gated else Ungated(found)
+
+
+def _activation(config: ModelConfig, tensors: Tensors, layers: Sequence[int]) -> Any:
     if config.hidden_act == "xielu":
         return Xielu(tensors.vectors("xielu_positive"), tensors.vectors("xielu_negative"))
     if config.swiglu_limit is None:

@@ -13,12 +13,10 @@ from tinychat.engine.stages import (
     linear_routed,
     norm_rows,
     quantize_activated,
-    quantize_gated,
     quantize_normed,
     quantize_plain,
     quantize_routed,
     quantize_routed_activated,
-    quantize_routed_gated,
     scale_choices,
 )
 from tinychat.engine.wiring import by_kind, unless
@@ -48,12 +46,6 @@ def _(team, T, weight, norm, sizes, s):
 @by_kind
 def begin_mlp(team, T, mlp, sizes, s):
     """Run an MLP's norm and first linear."""
-    quantize_normed(team, T, s.hidden, mlp.post_attention_layernorm, sizes, mlp.gate_up_proj, s)
-    linear(team, T, mlp.gate_up_proj, s, s.gate_up, STORE)
-
-
-@begin_mlp.where(mlp=arguments.PlainMlp)
-def _(team, T, mlp, sizes, s):
     quantize_normed(team, T, s.hidden, mlp.post_attention_layernorm, sizes, mlp.up_proj, s)
     linear(team, T, mlp.up_proj, s, s.gate_up, STORE)
 
@@ -61,13 +53,7 @@ def _(team, T, mlp, sizes, s):
 @by_kind
 def end_mlp(team, T, mlp, sizes, s):
     """Run an MLP's activation and last linear, and add the result to the residual stream."""
-    quantize_gated(team, T, s.gate_up, mlp.activation, mlp.size, mlp.down_proj, s)
-    add_branch(team, T, mlp.down_proj, mlp.post_mlp_layernorm, sizes, s)
-
-
-@end_mlp.where(mlp=arguments.PlainMlp)
-def _(team, T, mlp, sizes, s):
-    quantize_activated(team, T, s.gate_up, mlp.activation, sizes.intermediate_size, mlp.down_proj, s)
+    quantize_activated(team, T, s.gate_up, mlp.activation, mlp.size, mlp.down_proj, s)
     add_branch(team, T, mlp.down_proj, mlp.post_mlp_layernorm, sizes, s)
 
 
@@ -120,13 +106,11 @@ def _(team, T, mlp, sizes, s):
 
 @run_mlp.where(mlp=arguments.PlainExperts)
 def _(team, T, mlp, sizes, s):
-    e = s.experts
-    choose(team, T, mlp, mlp.post_attention_layernorm, sizes, s)
-    read_routed(team, T, mlp, mlp.latent, sizes, s)
-    add_shared(team, T, mlp, mlp.shared, sizes, s)
-    linear_routed(team, mlp.up_proj, e.gate_up, s.tiles, e)
-    quantize_routed_activated(team, T, mlp.activation, sizes.expert_intermediate_size, mlp.down_proj, s.rows, e)
-    linear_routed(team, mlp.down_proj, e.down, s.tiles, e)
+    experts = mlp.experts
+    choose(team, T, experts, experts.post_attention_layernorm, sizes, s)
+    read_routed(team, T, experts, mlp.latent, sizes, s)
+    run_shared(team, T, experts, experts.shared, s.hidden, ADD, sizes, s)
+    run_routed(team, T, experts, sizes, s)
     end_routed(team, T, mlp.latent, s)
 
 
@@ -140,7 +124,7 @@ def _(team, T, mlp, sizes, s):
 @run_mlp.where(mlp=arguments.MixedMlp)
 def _(team, T, mlp, sizes, s):
     begin_mlp(team, T, mlp.mlp, sizes, s)
-    quantize_gated(team, T, s.gate_up, mlp.mlp.activation, mlp.mlp.size, mlp.mlp.down_proj, s)
+    quantize_activated(team, T, s.gate_up, mlp.mlp.activation, mlp.mlp.size, mlp.mlp.down_proj, s)
     linear(team, T, mlp.mlp.down_proj, s, s.branch, STORE)
     norm_rows(team, T, mlp.mlp.post_mlp_layernorm, sizes, s.branch)
     clear_rows(team, T, s.hidden, s.last_hidden)
@@ -152,14 +136,20 @@ def _(team, T, mlp, sizes, s):
 @by_kind
 def run_experts(team, T, mlp, router_norm, out, sizes, s):
     """Add to rows what the experts give that the router chooses."""
-    shared, e = sizes.shared_intermediate_size > 0, s.experts
     choose(team, T, mlp, router_norm, sizes, s)
-    run_shared(team, T, mlp, mlp.shared, sizes, s)
-    quantize_routed(team, T, s.hidden, mlp.post_attention_layernorm, sizes, mlp.gate_up_proj, s.rows, e)
-    linear_routed(team, mlp.gate_up_proj, e.gate_up, s.tiles, e)
-    quantize_routed_gated(team, T, mlp.activation, sizes.expert_intermediate_size, mlp.down_proj, s.rows, e)
+    run_shared(team, T, mlp, mlp.shared, s.branch, STORE, sizes, s)
+    quantize_routed(team, T, s.hidden, mlp.post_attention_layernorm, sizes, mlp.up_proj, s.rows, s.experts)
+    run_routed(team, T, mlp, sizes, s)
+    add_routed(team, T, sizes.shared_intermediate_size > 0, s.branch, out, s.experts)
+
+
+@by_kind
+def run_routed(team, T, mlp, sizes, s):
+    """Run the chosen experts on their inputs."""
+    e = s.experts
+    linear_routed(team, mlp.up_proj, e.gate_up, s.tiles, e)
+    quantize_routed_activated(team, T, mlp.activation, sizes.expert_intermediate_size, mlp.down_proj, s.rows, e)
     linear_routed(team, mlp.down_proj, e.down, s.tiles, e)
-    add_routed(team, T, shared, s.branch, out, e)
 
 
 @by_kind
@@ -190,12 +180,12 @@ def _(team, T, routing, sizes, e):
 
 
 @unless(shared=NoShared)
-def run_shared(team, T, mlp, shared, sizes, s):
-    """Run the expert that all tokens pass; leave what it gives in `s.branch`."""
-    quantize_normed(team, T, s.hidden, mlp.post_attention_layernorm, sizes, shared.gate_up_proj, s)
-    linear(team, T, shared.gate_up_proj, s, s.gate_up, STORE)
-    quantize_gated(team, T, s.gate_up, mlp.activation, sizes.shared_intermediate_size, shared.down_proj, s)
-    linear(team, T, shared.down_proj, s, s.branch, STORE)
+def run_shared(team, T, mlp, shared, out, add, sizes, s):
+    """Write, or add, what the expert gives that all tokens pass."""
+    quantize_normed(team, T, s.hidden, mlp.post_attention_layernorm, sizes, shared.up_proj, s)
+    linear(team, T, shared.up_proj, s, s.gate_up, STORE)
+    quantize_activated(team, T, s.gate_up, mlp.activation, sizes.shared_intermediate_size, shared.down_proj, s)
+    linear(team, T, shared.down_proj, s, out, add)
 
 
 @by_kind
@@ -223,12 +213,3 @@ def end_routed(team, T, latent, s):
 @end_routed.where(latent=NoLatent)
 def _(team, T, latent, s):
     add_routed(team, T, False, s.branch, s.hidden, s.experts)
-
-
-@unless(shared=NoShared)
-def add_shared(team, T, mlp, shared, sizes, s):
-    """Add to the residual stream what the expert without gates gives that all tokens pass."""
-    quantize_normed(team, T, s.hidden, mlp.post_attention_layernorm, sizes, shared.up_proj, s)
-    linear(team, T, shared.up_proj, s, s.gate_up, STORE)
-    quantize_activated(team, T, s.gate_up, mlp.activation, sizes.shared_intermediate_size, shared.down_proj, s)
-    linear(team, T, shared.down_proj, s, s.hidden, ADD)

@@ -8,6 +8,7 @@ import numpy as np
 
 from tinychat.engine.wiring import compiled_by, stage
 from tinychat.kernels.sizes import LANES
+from tinychat.kernels.variants import Ungated
 from tinychat.kernels.weights import PerLayer
 from tinychat.models.altup import STREAM_LINEARS
 from tinychat.models.layout import padded
@@ -28,6 +29,11 @@ PLAIN_INPUTS = {
     "mamba_out_proj": "quantize states",
     "experts_out_proj": "quantize experts",
 }
+
+
+def inner_columns(activation, size):
+    """Return the outputs of an MLP's first linear."""
+    return size if isinstance(activation, Ungated) else 2 * size
 
 
 @compiled_by("weight_access")
@@ -101,19 +107,12 @@ def cut_gates(counter, T, gate_up, cutoff, size):
 
 
 @stage("inputs")
-def quantize_gated(counter, T, gate_up, activation, size, weight, s):
-    """Write for a linear what gates let through."""
-    gate_up.need(padded(2 * size, LANES) + LANES)
+def quantize_activated(counter, T, gate_up, activation, size, weight, s):
+    """Write for a linear what gates let through, or what an activation makes of an MLP without gates."""
+    columns = inner_columns(activation, size)
+    gate_up.need(padded(columns, LANES) + LANES)
     s.x.need(counter.columns(weight))
-    counter.note("activation and quantize", T * 2 * size * FLOAT, T * size * 3)
-
-
-@stage("inputs")
-def quantize_activated(counter, T, up, activation, size, weight, s):
-    """Write for a linear what an activation makes of an MLP without gates."""
-    up.need(padded(size, LANES) + LANES)
-    s.x.need(counter.columns(weight))
-    counter.note("activation and quantize", T * size * FLOAT, T * size * 3)
+    counter.note("activation and quantize", T * columns * FLOAT, T * size * 3)
 
 
 @stage("linear")
@@ -388,21 +387,13 @@ def quantize_routed(counter, T, hidden, norm, sizes, weight, rows, e):
 
 
 @stage("experts")
-def quantize_routed_gated(counter, T, activation, size, weight, rows, e):
-    """Write what the gates of chosen experts let through."""
-    _, chosen = counter.experts
-    e.gate_up.need(padded(2 * size, LANES) + LANES)
-    e.x.need(counter.columns(weight))
-    counter.note("activation and quantize", T * chosen * 2 * size * FLOAT, T * chosen * size * 3)
-
-
-@stage("experts")
 def quantize_routed_activated(counter, T, activation, size, weight, rows, e):
-    """Write what an activation makes of chosen experts without gates."""
+    """Write what the gates of chosen experts let through, or what an activation makes of those without gates."""
     _, chosen = counter.experts
-    e.gate_up.need(padded(size, LANES) + LANES)
+    columns = inner_columns(activation, size)
+    e.gate_up.need(padded(columns, LANES) + LANES)
     e.x.need(counter.columns(weight))
-    counter.note("activation and quantize", T * chosen * size * FLOAT, T * chosen * size * 3)
+    counter.note("activation and quantize", T * chosen * columns * FLOAT, T * chosen * size * 3)
 
 
 @stage("experts")

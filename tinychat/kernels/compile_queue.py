@@ -28,7 +28,7 @@ SECONDS = {
     "short_convolution": 1.1,
     "quantize_normed": 0.7,
     "embed": 0.4,
-    "quantize_gated": 0.4,
+    "quantize_activated": 0.4,
 }
 OTHER_SECONDS = 0.1
 # Longest wait for another process, which may have been stopped. After it two compile the same function.
@@ -169,9 +169,10 @@ class DeferredDispatcher(DeviceDispatcher):
         if arguments not in self.overloads:
             COMPILE_QUEUE.compile_before(task)
         if arguments not in self.overloads:
+            # Before it is compiled: what fails must not fail again for the next function.
+            COMPILE_QUEUE.remove(task)
             with COMPILE_QUEUE.claimed(self, arguments):
                 super().compile(arguments)
-            COMPILE_QUEUE.remove(task)
             if self.overloads[arguments].signature.return_type != types.none:
                 raise TypeError(f"{self.full_name}: a deferred function returns nothing; use @noinline")
         return self.overloads[arguments].entry_point

@@ -18,7 +18,7 @@ experts that are not chosen are not read.
 
 import numpy as np
 
-from tinychat.kernels.inputs import groups_of, write_activated, write_gated, write_group
+from tinychat.kernels.inputs import groups_of, write_activated, write_group
 from tinychat.kernels.jit import always_inline, always_inline_by_type, inline, is_kind, noinline
 from tinychat.kernels.linear import FIRST, PANEL_BYTES, linear_tiles, out_blocks, tokens_per_tile
 from tinychat.kernels.memory import load_f32, load_one, store_f32, store_one
@@ -222,19 +222,8 @@ def quantize_routed(team, T, hidden, norm, sizes, weight, rows, e):
 
 
 @stage
-def quantize_routed_gated(team, T, activation, size, weight, rows, e):
-    """Write ``activation(gate) * up`` of each chosen expert; size : F."""
-    row, groups, used = rows[team.thread], groups_of(layer_of(weight, 0)), e.chosen.shape[1]
-    first, last = share_of(team, T * used)
-    for choice in range(first, last):
-        t, j = choice // used, choice % used
-        write_gated(row, e.gate_up, e.slots[t, j], activation, size, 0, groups.columns)
-        write_slot(weight, row, groups, t, j, e)
-
-
-@stage
 def quantize_routed_activated(team, T, activation, size, weight, rows, e):
-    """Write ``activation(up)`` of each chosen expert, of those that have no gates; size : F."""
+    """Write ``activation(gate) * up`` of each chosen expert, or ``activation(up)`` without gates; size : F."""
     row, groups, used = rows[team.thread], groups_of(layer_of(weight, 0)), e.chosen.shape[1]
     first, last = share_of(team, T * used)
     for choice in range(first, last):

@@ -32,6 +32,7 @@ from tinychat.kernels.simd import (
 from tinychat.kernels.sizes import LANES, RUN
 from tinychat.kernels.sums import ROUNDER_BITS
 from tinychat.kernels.team import share_of, stage
+from tinychat.kernels.variants import Ungated
 from tinychat.kernels.weight_access import columns, input_group
 from tinychat.kernels.weights import (
     FINE_BITS,
@@ -202,14 +203,21 @@ def quantize_plain(team, T, values, weight, s):
             write_group(weight, s.x, values[t], groups, g, t // tokens, t % tokens, tokens)
 
 
+@always_inline_by_type
+def inner_at(activation, gate_up, i, size):
+    """Return 16 numbers that an activation makes of gates, from flat element `i` on, and of what is `size` behind."""
+    if is_kind(activation, Ungated):
+        return lambda activation, gate_up, i, size: activated(activation.activation, load_f32(gate_up, i))
+    return lambda activation, gate_up, i, size: gated(activation, load_f32(gate_up, i), load_f32(gate_up, i + size))
+
+
 @always_inline
-def write_gated(row, gate_up, t, activation, size, first, last):
+def write_activated(row, gate_up, t, activation, size, first, last):
     """Write columns first..last of ``activation(gate) * up`` into `row`, zeros beyond `size`."""
     start = t * gate_up.shape[1]
     for k in range(first, last, LANES):
         if k < size:
-            value = gated(activation, load_f32(gate_up, start + k), load_f32(gate_up, start + size + k))
-            store_f32(row, k, zero_outside(value, 0, size - k))
+            store_f32(row, k, zero_outside(inner_at(activation, gate_up, start + k, size), 0, size - k))
         else:
             store_f32(row, k, splat_f32(0.0))
 
@@ -235,33 +243,14 @@ def cut_gates(team, T, gate_up, cutoff, size):
 
 
 @stage
-def quantize_gated(team, T, gate_up, activation, size, weight, s):
-    """Write ``activation(gate) * up`` (Shazeer, 2020) for `weight`; gate_up : float32 [>= T, >= 2 F + 16]; size : F."""
+def quantize_activated(team, T, gate_up, activation, size, weight, s):
+    """Write ``activation(gate) * up`` (Shazeer, 2020) for `weight`, or ``activation(up)`` where there are no gates.
+
+    gate_up : float32 [>= T, >= 2 F + 16], without gates [>= T, >= F + 16]; size : F.
+    """
     row, groups, tokens = s.rows[team.thread], groups_of(weight), tokens_per_tile(T)
     first, last, first_group, last_group = share_groups(team, T, tokens, groups.count)
     for t in range(first, last):
-        write_gated(row, gate_up, t, activation, size, first_group * groups.size, last_group * groups.size)
-        for g in range(first_group, last_group):
-            write_group(weight, s.x, row, groups, g, t // tokens, t % tokens, tokens)
-
-
-@always_inline
-def write_activated(row, up, t, activation, size, first, last):
-    """Write columns first..last of ``activation(up)`` into `row`, zeros beyond `size`."""
-    start = t * up.shape[1]
-    for k in range(first, last, LANES):
-        if k < size:
-            store_f32(row, k, zero_outside(activated(activation, load_f32(up, start + k)), 0, size - k))
-        else:
-            store_f32(row, k, splat_f32(0.0))
-
-
-@stage
-def quantize_activated(team, T, up, activation, size, weight, s):
-    """Write ``activation(up)`` for `weight`, of an MLP that has no gate; up : float32 [>= T, >= F + 16]; size : F."""
-    row, groups, tokens = s.rows[team.thread], groups_of(weight), tokens_per_tile(T)
-    first, last, first_group, last_group = share_groups(team, T, tokens, groups.count)
-    for t in range(first, last):
-        write_activated(row, up, t, activation, size, first_group * groups.size, last_group * groups.size)
+        write_activated(row, gate_up, t, activation, size, first_group * groups.size, last_group * groups.size)
         for g in range(first_group, last_group):
             write_group(weight, s.x, row, groups, g, t // tokens, t % tokens, tokens)

@@ -72,6 +72,12 @@ class Xielu(NamedTuple):
     negative: np.ndarray  # float32 [1]
 
 
+class Ungated(NamedTuple):
+    """The activation of an MLP that has no gates."""
+
+    activation: Any
+
+
 class SigmoidRouter(NamedTuple):
     """A router whose probabilities are sigmoids; biases are added for the choice alone."""
 
@@ -93,7 +99,7 @@ class ScaledRouter(NamedTuple):
 class Shared(NamedTuple):
     """An expert of all tokens; the router's last row may be its gate."""
 
-    gate_up_proj: Any
+    up_proj: Any
     down_proj: Any
 
 

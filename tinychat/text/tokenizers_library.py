@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from tinychat.errors import TextError, TinychatError
@@ -79,7 +80,7 @@ def encode(backend: Tokenizer, text: str, source: str, special: bool = False) ->
 def library_calls(source: str) -> Iterator[None]:
     """Turn any error of the library into a TextError of one line, and hide its own reports from the terminal."""
     try:
-        with _silent_stderr():
+        with _SILENT_STDERR:
             yield
     except TinychatError:
         raise
@@ -104,21 +105,30 @@ def steps_of(state: Any, children: str) -> Iterator[dict[str, Any]]:
             yield from steps_of(child, children)
 
 
-@contextmanager
-def _silent_stderr() -> Iterator[None]:
-    """A panic writes to the descriptor itself, before anyone can catch it."""
-    try:
-        stderr = os.dup(2)
-    except OSError:
-        yield
-        return
-    try:
-        with open(os.devnull, "wb") as null:
-            os.dup2(null.fileno(), 2)
-        yield
-    finally:
-        os.dup2(stderr, 2)
-        os.close(stderr)
+class _SilentStderr:
+    """Hides what a panic writes to the descriptor itself, before anyone can catch it; threads may enter together."""
+
+    def __init__(self) -> None:
+        self._lock, self._users, self._stderr = Lock(), 0, -1
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._users += 1
+            if self._users == 1:
+                with suppress(OSError), open(os.devnull, "wb") as null:
+                    self._stderr = os.dup(2)
+                    os.dup2(null.fileno(), 2)
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if not self._users and self._stderr >= 0:
+                os.dup2(self._stderr, 2)
+                os.close(self._stderr)
+                self._stderr = -1
+
+
+_SILENT_STDERR = _SilentStderr()
 
 
 def _bounded(work: Callable[[], Any], seconds: float, source: str) -> Any:
