@@ -137,12 +137,12 @@ def attention_probes(compiled: Any) -> dict[str, Probe]:
     @compiled
     def keys(rounds, item, cache, acc, stop):
         for _ in range(rounds):
-            score_vectors(item, cache, 0, 0, 0, 0, MANY, MANY_VECTORS)
+            score_vectors(item, cache, 0, 0, 0, 0, LANES, MANY, MANY_VECTORS)
 
     @compiled
     def values(rounds, item, cache, acc, stop):
         for _ in range(rounds):
-            add_vectors(item, cache, acc, 0, 0, 0, 0, stop, 0, MANY, MANY_VECTORS)
+            add_vectors(item, cache, acc, 0, 0, 0, 0, stop, 0, LANES, MANY, MANY_VECTORS)
 
     scratch = allocate("bf16", CHANNELS, POSITIONS, 1)
     for array in scratch[:-2]:

@@ -56,8 +56,8 @@ from tinychat.kernels.tile import (
 
 # Tile shapes, rows by vectors of keys or channels, as tuples of these lengths: as many sums as there are registers.
 # Vectors of pairs are widened once for all rows of a tile, so a tile of many rows is faster. Where few of them would be
-# used, tiles of three are.
-FEW, MANY = (0,) * 3, (0,) * (12 if ISA == "avx512vnni" else 6)
+# used, tiles of few are: with 32 registers of four rows, as many models have heads for a KV head, or a multiple.
+FEW, MANY = ((0,) * n for n in ((4, 12) if ISA == "avx512vnni" else (3, 6)))
 FEW_VECTORS, MANY_VECTORS = ((0,) * n for n in ((4, 2) if ISA == "avx512vnni" else (2, 1)))
 HALF_VECTORS = FEW_VECTORS[: len(FEW_VECTORS) // 2]  # for few rows that see few keys of a block: fewer are read
 ONE_VECTOR = (0,)
@@ -99,8 +99,18 @@ def rows_of(item):
 
 @always_inline
 def rows_in_large_tiles(item):
-    """Return the number of rows, the first ones, in tiles of `MANY`; the last tile may be half empty."""
-    return (rows_of(item) + len(MANY) // 2 - 1) // len(MANY) * len(MANY)
+    """Return the number of rows, the first ones, in tiles of `MANY`; the last of them may lack a tile of `FEW`."""
+    return (rows_of(item) + len(FEW) - 1) // len(MANY) * len(MANY)
+
+
+@always_inline
+def prefetches(first, size, row, total, rows):
+    """Return the element of a tile's first prefetch, and how many elements they are apart, one for each vector.
+
+    first, size : of the keys or values of the next head; row, total : the first row of the tile, and all rows. A tile
+    prefetches a part as large as its part of the rows, so that memory is read as long as there are products to compute.
+    """
+    return first + size * row // total, (LANES * len(rows) + total - 1) // total
 
 
 @always_inline
@@ -169,31 +179,34 @@ def add_step(sums, vectors, factors, index, distance, stride):
 
 
 @always_inline
-def score_vectors(item, cache, row, first, v, ahead, rows, vectors):
+def score_vectors(item, cache, row, first, v, ahead, apart, rows, vectors):
     """Write the products of the queries of a tile, from row `row` on, with its keys from vector `v` of a block on.
 
-    first, ahead : elements at which the keys of this block, and of the next one to prefetch, begin.
+    first : the element at which the keys begin; ahead, apart : of `prefetches`.
     """
     keys, steps = cache.keys, cache.keys.shape[4]
     step = per_lane(cache) // per_factor(item.queries) * ITEM_ROWS
     products = zero_tile(vectors, rows)
     for i in range(steps):
         for w in range(len(vectors)):
-            prefetch_far(keys, ahead + (v * steps + i * len(vectors) + w) * LANES)
+            prefetch_far(keys, ahead + (v * steps + i * len(vectors) + w) * apart)
         key = load_rows(keys, first + (v * steps + i) * LANES, steps * LANES, vectors)
         products = add_step(products, key, item.queries, i * step + row, ITEM_ROWS, 1)
     store_tokens(item.scores, row * BLOCK + v * LANES, BLOCK, products, rows)
 
 
 @inline
-def score_tile(item, cache, row, block, head, next_head, rows, vectors):
-    """Write the products of a tile's queries with at least the visible keys of a head's block."""
+def score_tile(item, cache, row, total, block, head, next_head, rows, vectors):
+    """Write the products of a tile's queries with at least the visible keys of a head's block.
+
+    total : of `attend_block`.
+    """
     low, high = visible_in_block(item, row, row + len(rows) - 1, block)
     if low < high:
         size = cache.keys.shape[3] * cache.keys.shape[4] * LANES
-        ahead = (next_head if row == 0 else head) * size
+        ahead, apart = prefetches(next_head * size, size, row, total, rows)
         for v in range(0, (high + LANES - 1) // LANES, len(vectors)):
-            score_vectors(item, cache, row, head * size, v, ahead, rows, vectors)
+            score_vectors(item, cache, row, head * size, v, ahead, apart, rows, vectors)
 
 
 @inline
@@ -237,10 +250,10 @@ def softmax(item, cache, state, block, head):
 
 
 @always_inline
-def add_vectors(item, cache, acc, row, v, first, low, high, ahead, rows, vectors):
+def add_vectors(item, cache, acc, row, v, first, low, high, ahead, apart, rows, vectors):
     """Add weighted rows low..high of a block's values to a tile, from row `row` and vector `v` of channels on.
 
-    first, ahead : elements at which the values of this block, and of the next one to prefetch, begin.
+    first : the element at which the values begin; ahead, apart : of `prefetches`.
     """
     values, padded, width = cache.values, cache.values.shape[4], acc.shape[1]
     stride, step = BLOCK // per_factor(item.weights), per_lane(cache) // per_factor(item.weights)
@@ -249,50 +262,50 @@ def add_vectors(item, cache, acc, row, v, first, low, high, ahead, rows, vectors
     sums = scale_by_token(sums, item.rescale, row, rows)
     for s in range(low, high):
         for w in range(len(vectors)):
-            prefetch_far(values, ahead + s * padded + (v + w) * LANES)
+            prefetch_far(values, ahead + (v * values.shape[3] + s * len(vectors) + w) * apart)
         value = load_rows(values, first + s * padded + v * LANES, LANES, vectors)
         sums = add_step(sums, value, item.weights, row * stride + s * step, 1, stride)
     store_tokens(acc, index, width, sums, rows)
 
 
 @inline
-def add_values(item, cache, acc, row, block, head, next_head, rows, vectors):
-    """Add the weighted values of a head's block to the sums of a tile's rows."""
+def add_values(item, cache, acc, row, total, block, head, next_head, rows, vectors):
+    """Add the weighted values of a head's block to the sums of a tile's rows; total : of `attend_block`."""
     low, high = visible_in_block(item, row, row + len(rows) - 1, block)
     if low < high:
         values, shared = cache.values, per_lane(cache)
         size, count = values.shape[3] * values.shape[4], values.shape[4] // LANES
-        first, ahead = head * size, (next_head if row == 0 else head) * size
+        first = head * size
+        ahead, apart = prefetches(next_head * size, size, row, total, rows)
         wide = count - count % len(vectors)
         low, high = low // shared, (high + shared - 1) // shared
         for v in range(0, wide, len(vectors)):
-            add_vectors(item, cache, acc, row, v, first, low, high, ahead, rows, vectors)
+            add_vectors(item, cache, acc, row, v, first, low, high, ahead, apart, rows, vectors)
         for v in range(wide, count):
             for r in range(row, row + len(rows), len(FEW)):
-                add_vectors(item, cache, acc, r, v, first, low, high, ahead, FEW, ONE_VECTOR)
+                add_vectors(item, cache, acc, r, v, first, low, high, ahead, apart, FEW, ONE_VECTOR)
 
 
 @inline
 def attend_block(item, cache, state, block, next_head):
-    """Add one block of positions to the state of an item's rows; prefetch the next head's.
-
-    Only the first tile prefetches it. The others prefetch the block's own memory, which is in the cache.
-    """
+    """Add one block of positions to the state of an item's rows; prefetch the next head's."""
     rows, many = rows_of(item), rows_in_large_tiles(item)
+    # Of all tiles: the last one may be filled up.
+    total = max(many, (rows + len(FEW) - 1) // len(FEW) * len(FEW))
     head = head_of(cache, item.table[block], item.g)
     for row in range(0, many, len(MANY)):
-        score_tile(item, cache, row, block, head, next_head, MANY, MANY_VECTORS)
+        score_tile(item, cache, row, total, block, head, next_head, MANY, MANY_VECTORS)
     _, high = visible_in_block(item, rows - 1, rows - 1, block)
     for row in range(many, rows, len(FEW)):
         if high <= len(HALF_VECTORS) * LANES:
-            score_tile(item, cache, row, block, head, next_head, FEW, HALF_VECTORS)
+            score_tile(item, cache, row, total, block, head, next_head, FEW, HALF_VECTORS)
         else:
-            score_tile(item, cache, row, block, head, next_head, FEW, FEW_VECTORS)
+            score_tile(item, cache, row, total, block, head, next_head, FEW, FEW_VECTORS)
     softmax(item, cache, state, block, head)
     for row in range(0, many, len(MANY)):
-        add_values(item, cache, state.acc, row, block, head, next_head, MANY, MANY_VECTORS)
+        add_values(item, cache, state.acc, row, total, block, head, next_head, MANY, MANY_VECTORS)
     for row in range(many, rows, len(FEW)):
-        add_values(item, cache, state.acc, row, block, head, next_head, FEW, FEW_VECTORS)
+        add_values(item, cache, state.acc, row, total, block, head, next_head, FEW, FEW_VECTORS)
 
 
 @noinline
