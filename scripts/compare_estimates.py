@@ -16,41 +16,41 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
+from catalog_shapes import catalog_config, cut
+
 from tinychat.bench.random_model import write_random_model
 from tinychat.generate.model import Model, load_folder
-from tinychat.models.shapes import SHAPES, config_of
-from tinychat.store.catalog import CATALOG
+from tinychat.store.catalog import CATALOG, CatalogEntry
 from tinychat.store.estimates import memory_bandwidth, tokens_per_second
 
-BOTH = [name for name in SHAPES if name in CATALOG]
 TOKENS = 64
 
 
 def main() -> None:
     """Measure, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("shapes", nargs="*", default=BOTH, help=f"of {', '.join(BOTH)}")
+    parser.add_argument("names", nargs="*", default=list(CATALOG), help="of `tinychat models --available`")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--gigabytes", type=float, default=6, help="larger models get fewer layers")
     asked = parser.parse_args()
-    if unknown := {*asked.shapes} - {*BOTH}:
-        parser.error(f"{', '.join(sorted(unknown))}: choose from {', '.join(BOTH)}")
+    if unknown := {*asked.names} - {*CATALOG}:
+        parser.error(f"{', '.join(sorted(unknown))}: choose from {', '.join(CATALOG)}")
     found = {}
-    for name in asked.shapes:
-        with tempfile.TemporaryDirectory() as folder, load_folder(_written(name, Path(folder)), draft=False) as model:
-            found[name] = [
-                (tokens_per_second(CATALOG[name], memory_bandwidth()), rate(model)) for _ in range(asked.rounds)
-            ]
-        print(f"{name}: {found[name]}", file=sys.stderr)
+    for entry in (cut(CATALOG[name], asked.gigabytes * 1e9) for name in asked.names):
+        label = f"{entry.name}, {entry.shape.layers} layers"
+        with tempfile.TemporaryDirectory() as folder, load_folder(_written(entry, Path(folder)), draft=False) as model:
+            found[label] = [(tokens_per_second(entry, memory_bandwidth), rate(model)) for _ in range(asked.rounds)]
+        print(f"{label}: {found[label]}", file=sys.stderr)
     print("| shape | estimated tok/s | measured | ratio |\n|---|---:|---:|---:|")
-    for name, pairs in found.items():
+    for label, pairs in found.items():
         estimated, measured = (median(values) for values in zip(*pairs))
-        print(f"| {name} | {estimated:.1f} | {measured:.1f} | {median(a / b for a, b in pairs):.2f} |")
+        print(f"| {label} | {estimated:.1f} | {measured:.1f} | {median(a / b for a, b in pairs):.2f} |")
     print(json.dumps(found))
 
 
-def _written(name: str, folder: Path) -> Path:
-    print(f"writing {name}", file=sys.stderr)
-    return write_random_model(config_of(name), folder)
+def _written(entry: CatalogEntry, folder: Path) -> Path:
+    print(f"writing {entry.name}", file=sys.stderr)
+    return write_random_model(catalog_config(entry), folder)
 
 
 def rate(model: Model) -> float:

@@ -109,7 +109,7 @@ def load(name, options):
 
 if __name__ == "__main__":
     # A machine that runs small models well, whatever this one is, and one that need not be waited for.
-    better_model.memory_bandwidth = lambda: 20.0
+    better_model.memory_bandwidth = lambda size: 20.0
     better_model.available_memory_bytes = lambda: 8 << 30
     first_start.SECONDS = float(os.environ.get("SECONDS_TO_ANSWER", first_start.SECONDS))
     sys.exit(main(load=load))

@@ -22,7 +22,17 @@ SHORT_ROWS, LONG_ROWS = [39], [120, 199]  # the positions whose logits the golde
 NEW_TOKENS = 16
 CONTEXT_SIZE = 256
 DELTA_NETS, TAPS = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid", "kimi_linear"), 4
-BIASED = ("afmoe", "glm4_moe", "dots1", "lfm2_moe", "minimax_m2", "deepseek_v3", "glm4_moe_lite", "ernie4_5_moe")
+BIASED = (
+    "afmoe",
+    "exaone_moe",
+    "glm4_moe",
+    "dots1",
+    "lfm2_moe",
+    "minimax_m2",
+    "deepseek_v3",
+    "glm4_moe_lite",
+    "ernie4_5_moe",
+)
 LATENTS = ("youtu", "minicpm3", "deepseek_v2", "deepseek_v3", "glm4_moe_lite")
 MAMBAS = ("granitemoehybrid", "bamba", "falcon_h1", "nemotron_h")
 GEMMAS = ("gemma4_text", "gemma3n_text")

@@ -37,6 +37,7 @@ ARCHITECTURES = {
     "falcon_h1": "falcon-h1",
     "hunyuan_v1_dense": "hunyuan-dense",
     "hunyuan_v1_moe": "hunyuan-moe",
+    "exaone_moe": "exaone-moe",
     "kimi_linear": "kimi-linear",
     "cohere": "command-r",
 }
@@ -131,6 +132,7 @@ VARIANTS = [
         rope_scaling=longrope(6, original_max_position_embeddings=256),
     ),
     like("afmoe"),
+    like("exaone-moe", n_group=1, topk_group=1),
     like("apertus", rope_scaling=None),
     like("cohere", attention_bias=False),
     like("cohere2"),
@@ -346,7 +348,7 @@ def add_particulars(writer, architecture, raw, config):
         writer.add_logit_scale(config.logits_multiplier)
     if is_granite:
         writer.add_attention_scale(config.attention_scale)
-    if any(config.sliding_windows) and architecture in ("olmo2", "exaone4"):
+    if any(config.sliding_windows) and architecture in ("olmo2", "exaone4", "exaone-moe"):
         writer.add_sliding_window_pattern([window > 0 for window in config.sliding_windows])
     if architecture == "mistral3":
         writer.add_rope_scaling_yarn_log_mul(raw["rope_parameters"]["mscale_all_dim"])
@@ -360,7 +362,7 @@ def add_particulars(writer, architecture, raw, config):
         architecture == "gemma4" and config.experts
     ):
         writer.add_expert_feed_forward_length(config.experts.intermediate_size)
-    if architecture in ("glm4moe", "dots1", "lfm2moe", "afmoe"):
+    if architecture in ("glm4moe", "dots1", "lfm2moe", "afmoe", "exaone-moe"):
         writer.add_expert_feed_forward_length(config.experts.intermediate_size)
         writer.add_leading_dense_block_count(config.experts.layers[0])
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
@@ -371,7 +373,7 @@ def add_particulars(writer, architecture, raw, config):
         writer.add_expert_shared_count(raw["moe_num_shared_experts"])
         writer.add_leading_dense_block_count(config.experts.layers[0])
         writer.add_interleave_moe_layer_step(1)
-    if architecture == "afmoe":
+    if architecture in ("afmoe", "exaone-moe"):
         writer.add_expert_shared_count(raw["num_shared_experts"])
     if architecture in ("glm4moe", "dots1"):
         writer.add_expert_shared_count(raw["n_shared_experts"])
@@ -404,7 +406,16 @@ def add_particulars(writer, architecture, raw, config):
         writer.add_expert_weights_norm(config.experts.norm_topk_prob)
         if config.experts.latent_size:
             writer.add_moe_latent_size(config.experts.latent_size)
-    with_shared = ("qwen2moe", "qwen35moe", "qwen3next", "granitemoe", "ernie4_5-moe", "hunyuan-moe", "nemotron_h_moe")
+    with_shared = (
+        "qwen2moe",
+        "exaone-moe",
+        "qwen35moe",
+        "qwen3next",
+        "granitemoe",
+        "ernie4_5-moe",
+        "hunyuan-moe",
+        "nemotron_h_moe",
+    )
     if architecture in with_shared or (architecture == "granitehybrid" and config.experts):
         writer.add_expert_shared_feed_forward_length(config.experts.shared_intermediate_size)
     if config.latents:
@@ -474,7 +485,7 @@ def converted(architecture, config, weights):
             name, values = of_channel_delta(name, values, config.delta_net)
         for ours, theirs in (("router.scale", "ffn_gate_inp"), ("router.per_expert_scale", "ffn_down_exps")):
             name = f"blk.{layer}.{theirs}.scale" if name.endswith(f".{ours}.weight") else name
-        for gate in ("gate", "moe_statics"):
+        for gate in ("gate", "moe_statics", "mlp"):
             name = name.replace(f"{gate}.e_score_correction_bias.weight", f"{gate}.e_score_correction.bias")
         if architecture in ("lfm2moe", "afmoe"):
             name = name.replace("expert_bias.weight", "expert_bias.bias")

@@ -180,6 +180,7 @@ def test_biases_and_norms_of_each_family():
         "CohereForCausalLM": (True, True, False, None),
         "Cohere2ForCausalLM": (True, True, False, None),
         "AfmoeForCausalLM": (False, False, False, "head"),
+        "ExaoneMoeForCausalLM": (False, False, False, "head"),
         "FlexOlmoForCausalLM": (True, True, False, "width"),
         "ApertusForCausalLM": (True, True, False, "head"),
         "HunYuanDenseV1ForCausalLM": (True, True, False, "rotated"),
@@ -427,6 +428,13 @@ def test_layers_of_afmoe():
     assert (config.sliding_windows, config.experts.layers) == ((7, 7, 7, 0), (2, 3))
     assert [bool(dim) for dim in config.rotary_dims] == [True, True, True, False]
     assert config.embedding_multiplier == config.hidden_size**0.5
+
+
+def test_layers_of_exaone_with_experts():
+    config = parse("ExaoneMoeForCausalLM", num_hidden_layers=4, sliding_window=7)
+    assert (config.sliding_windows, config.experts.layers) == ((7, 7, 7, 0), (1, 2, 3))
+    assert [bool(dim) for dim in config.rotary_dims] == [True, True, True, False]
+    assert parse("ExaoneMoeForCausalLM", mlp_layer_types=["sparse", "dense", "sparse"]).experts.layers == (0, 2)
 
 
 def test_norms_of_stablelm():

@@ -219,6 +219,17 @@ AFMOE = COMMON | {
     "mup_enabled": True,
     "pad_token_id": 0,
 }
+EXAONE_MOE = SIGMOIDS | {
+    "architectures": ["ExaoneMoeForCausalLM"],
+    "model_type": "exaone_moe",
+    "head_dim": 40,
+    "sliding_window": 25,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    "num_experts": 18,
+    "num_shared_experts": 2,
+    "n_group": 3,
+    "topk_group": 2,
+}
 FLEX_OLMO = OLMOE | {"architectures": ["FlexOlmoForCausalLM"], "model_type": "flex_olmo", "pad_token_id": 0}
 
 VARIANTS = [
@@ -266,5 +277,7 @@ VARIANTS = [
     Variant("hunyuan-moe", HUNYUAN_MOE | {"tie_word_embeddings": True, "attention_bias": True}, "bfloat16"),
     # Experts in layers that norm what they give.
     Variant("afmoe", AFMOE, "bfloat16"),
+    # Groups of experts behind an MLP; layers without a window do not rotate.
+    Variant("exaone-moe", EXAONE_MOE, "bfloat16"),
     Variant("flex-olmo", FLEX_OLMO | {"norm_topk_prob": True}, "bfloat16"),
 ]

@@ -121,6 +121,11 @@ FAMILIES: Mapping[str, GgufFamily] = {
         "ApertusForCausalLM", numbers={"xielu_positive": "xielu.alpha_p", "xielu_negative": "xielu.alpha_n"}
     ),
     "afmoe": GgufFamily("AfmoeForCausalLM", extra=gguf_configs.afmoe, experts=True),
+    "exaone-moe": GgufFamily(
+        "ExaoneMoeForCausalLM",
+        extra=lambda values: {**gguf_configs.sigmoid_experts(values), **gguf_configs.exaone4(values)},
+        experts=True,
+    ),
     "minicpm3": GgufFamily("MiniCPM3ForCausalLM", extra=gguf_configs.minicpm3),
     "command-r": GgufFamily("CohereForCausalLM", extra=lambda values: {"logit_scale": values.get("logit_scale")}),
     "cohere2": GgufFamily("Cohere2ForCausalLM", extra=gguf_configs.cohere2),

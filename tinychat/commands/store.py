@@ -103,6 +103,8 @@ def _size(count: int) -> str:
 
 def _list_available() -> None:
     """Print the catalog with estimates for this machine."""
+    from functools import cache
+
     from tinychat.machine import available_memory_bytes, memory_bytes
     from tinychat.store.catalog import CATALOG, CatalogEntry
     from tinychat.store.estimates import (
@@ -115,7 +117,7 @@ def _list_available() -> None:
     from tinychat.store.names import catalogued
 
     measured = "now" if cores_become_free() else "while other programs used the cores: they are too low"
-    bandwidth = memory_bandwidth()
+    bandwidth = cache(memory_bandwidth)
     free = available_memory_bytes() or memory_bytes()
 
     def outlook(entry: CatalogEntry) -> str:
@@ -139,7 +141,7 @@ def _list_available() -> None:
     ]
     print_table([("NAME", "DISK", "MEMORY", "CONTEXT", "ABLE TO", "LICENCE", "THIS MACHINE", "REPOSITORY"), *rows])
     print(
-        f"estimates for int4, with {bandwidth:.1f} GB/s of memory bandwidth measured {measured}; "
+        f"estimates for int4, with {bandwidth():.1f} GB/s of memory bandwidth measured {measured}; "
         "download one with `tinychat pull NAME`",
         file=sys.stderr,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from time import time
 
 from tinychat.machine import available_memory_bytes, memory_bytes
@@ -40,10 +41,11 @@ class Better:
         ]
 
 
-def best_entry(bandwidth: float, free: int | None) -> CatalogEntry | None:
+def best_entry(bandwidth: Callable[[int], float], free: int | None) -> CatalogEntry | None:
     """Return the largest model of the catalog that this machine runs well; None if the default one is as large.
 
-    `bandwidth` is this machine's in GB/s, `free` its free memory in bytes, None where that is not known.
+    `bandwidth` is this machine's, as `memory_bandwidth` measures it, `free` its free memory in bytes, None where that
+    is not known.
     """
     fitting = [
         entry
@@ -69,7 +71,7 @@ def model_to_offer(environment: Mapping[str, str] = os.environ, clock: Callable[
     is_due = offer.name is None and not 0 <= now - offer.looked_at < _SECONDS_BETWEEN_CHECKS
     if environment.get("TINYCHAT_MODEL") or not is_due or not write_offer(Offer(None, now)):
         return None
-    bandwidth, free = memory_bandwidth(), available_memory_bytes() or memory_bytes()
+    bandwidth, free = cache(memory_bandwidth), available_memory_bytes() or memory_bytes()
     entry = best_entry(bandwidth, free)
     if entry is None or catalogued(entry.name).kind == "stored":
         return None

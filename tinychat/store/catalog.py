@@ -103,6 +103,12 @@ class Shape:
         return self._delta_layers * (values * _DELTA_WIDTH**2 + 3 * (2 * keys + values) * _DELTA_WIDTH)
 
     @property
+    def parts(self) -> int:
+        """Number of layers; those with a state or experts count twice, those with both three times."""
+        states = self.scan.layers if self.scan else self._delta_layers
+        return self.layers + states + (0 if self.experts == 1 else self.mlps or self.layers)
+
+    @property
     def _table(self) -> int:
         return self.vocab * self.hidden
 

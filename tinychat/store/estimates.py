@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import monotonic, perf_counter, sleep
 
@@ -25,11 +25,11 @@ PROGRAM_BYTES = 300 << 20
 _BYTES_PER_CACHED_NUMBER = 2
 # Of states; a sequence has some that take turns, beside its snapshots, one in so many positions.
 _BYTES_PER_STATE_NUMBER, _STATES, _SNAPSHOT = 4, 3, 512
-# The share of the memory's speed that decoding TinyLlama-1.1B and SmolLM2-135M leaves, and what each layer takes beside
-# the reading of its weights: by `tinychat bench`, at the beginning of a conversation.
-_SHARE_OF_BANDWIDTH, _SECONDS_PER_LAYER = 0.93, 40e-6
-# Far beyond most caches, and soon filled.
-_BUFFER_BYTES, _ROUNDS = 256 << 20, 4
+# The share of the memory's speed that decoding leaves, and what a layer takes beside the reading of its weights, and as
+# much again where it has a state or experts: `scripts/compare_estimates.py`, at the beginning of a conversation.
+_SHARE_OF_BANDWIDTH, _SECONDS_PER_PART = 0.93, 25e-6
+# Far beyond most caches, and soon filled; and how often parts of it are read.
+_BUFFER_BYTES, _ROUNDS, _BYTES_READ = 256 << 20, 8, 1 << 31
 # How long to wait for free cores, and between two looks at them.
 _PATIENCE_SECONDS, _PAUSE_SECONDS = 2.0, 0.02
 
@@ -53,34 +53,47 @@ def memory_bytes_needed(entry: CatalogEntry) -> int:
     return in_memory + cache + states + PROGRAM_BYTES
 
 
-def tokens_per_second(entry: CatalogEntry, bandwidth: float) -> float:
-    """Return the decode rate at the beginning of a conversation, for a memory bandwidth in GB/s."""
+def tokens_per_second(entry: CatalogEntry, bandwidth: Callable[[int], float]) -> float:
+    """Return the decode rate at the beginning of a conversation.
+
+    `bandwidth` is that of so many bytes, in GB/s, as `memory_bandwidth` measures it: a cache may hold a small model.
+    """
     shape = entry.shape
+    weights = round(shape.weights_per_token * default_bits(shape.weights) / 8)
     # A state is read and written.
-    read = shape.weights_per_token * default_bits(shape.weights) / 8 + 2 * _BYTES_PER_STATE_NUMBER * shape.state_numbers
-    return 1 / (read / (_SHARE_OF_BANDWIDTH * bandwidth * 1e9) + shape.layers * _SECONDS_PER_LAYER)
+    read = weights + 2 * _BYTES_PER_STATE_NUMBER * shape.state_numbers
+    speed = bandwidth(min(weights, _BUFFER_BYTES))
+    return 1 / (read / (_SHARE_OF_BANDWIDTH * speed * 1e9) + shape.parts * _SECONDS_PER_PART)
 
 
 def memory_bandwidth(buffer_bytes: int = _BUFFER_BYTES) -> float:
-    """Measure the memory bandwidth of all cores, in GB/s (1e9 bytes), by NumPy.
+    """Measure how fast all cores together read so many bytes again and again by NumPy, in GB/s (1e9 bytes).
 
-    That takes a third of a second, no compiled kernel, and gives some tenths less than `tinychat bench` says.
+    That takes some tenths of a second, no compiled kernel, and gives some tenths less than `tinychat bench` says.
     """
     # Imported here: only this needs them.
     from concurrent.futures import ThreadPoolExecutor
 
     import numpy as np
+    import numpy.typing as npt
+
+    rounds = max(_ROUNDS, _BYTES_READ // buffer_bytes)
+
+    def seconds(part: npt.NDArray[np.int32]) -> float:
+        found = []
+        for _ in range(rounds):
+            started = perf_counter()
+            # The largest of integers is found by vectors.
+            part.max()
+            found.append(perf_counter() - started)
+        # Not the fastest, which a core may have read while another had ended.
+        return sorted(found)[rounds // 4]
 
     threads = len(usable_cores()) or os.cpu_count() or 1
-    # Ones, not zeros: zeros that were never written are all one page. The largest of integers is found by vectors.
+    # Ones, not zeros: zeros that were never written are all one page.
     parts = np.array_split(np.ones(buffer_bytes // 4, np.int32), threads)
-    fastest = float("inf")
     with ThreadPoolExecutor(threads) as pool:
-        for _ in range(_ROUNDS):
-            started = perf_counter()
-            list(pool.map(np.max, parts))
-            fastest = min(fastest, perf_counter() - started)
-    return sum(part.nbytes for part in parts) / fastest / 1e9
+        return sum(part.nbytes for part in parts) / max(pool.map(seconds, parts)) / 1e9
 
 
 def cores_become_free(seconds: float = _PATIENCE_SECONDS) -> bool:
