@@ -75,7 +75,9 @@ def _of_x86(line: str, ports: dict[str, str], core: Core) -> Step:
         return Step(load, [], 0, address, [], plain[-1:], 1)
     kind = kind_of(line)
     sources = plain if kind in ("dot", "fma", "pairs") and len(plain) + bool(load) > 2 else plain[:-1]
-    return Step(load, [ports[kind]] if kind else [], core.cycles.get(kind, 1), address, sources, plain[-1:], 1)
+    # Of two registers and an address with an index, the processor renames load and operation apart.
+    renamed = 2 if core.split and load and len(plain) > 1 and re.search(r"\(%\w+,", line) else 1
+    return Step(load, [ports[kind]] if kind else [], core.cycles.get(kind, 1), address, sources, plain[-1:], renamed)
 
 
 def _of_arm(line: str, ports: dict[str, str], core: Core) -> Step:
@@ -128,6 +130,8 @@ class Pipeline:
 
     def _run(self, step: Step) -> None:
         core = self._core
+        if step.renamed > 1 and 0 < core.split <= self._renamed:
+            self._renamed = core.width
         for _ in range(step.renamed):
             self._rename()
         start = done = self._cycle

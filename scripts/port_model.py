@@ -8,7 +8,7 @@ columns of an int4 linear, for a tile of many tokens and for one, and of attenti
 of values, of a bfloat16 cache and of 64 channels.
 
 With --check the same loops run here, from the first cache, on each instruction set. Cycles are counted by a chain of
-multiplications of three cycles each, before and after each measurement. Exit code 1 if a difference is over 15 %.
+multiplications of three cycles each, right behind each measurement. Exit code 1 if a difference is over 15 %.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from time import perf_counter
 from typing import Any, NamedTuple
 
 from count_instructions import byte_products_of, multiply_adds_of
@@ -53,9 +52,8 @@ PEAKS = {
     "pairs": ("", "\tvdpbf16ps\t%zmm30, %zmm31, %zmm0"),
 }
 MEASURED = ("avx512vnni", "avxvnni", "avx2")
-GROUP, ROWS, COLUMNS, CHANNELS, POSITIONS = 32, 32, 1024, 64, 64
-# Short, so that the clock is the same in the chain: heavy instructions lower it, and it rises some 0.7 ms after them.
-ROUNDS, CHAIN, SECONDS = 101, 1000, 0.0003
+GROUP, COLUMNS, CHANNELS, POSITIONS = 32, 1024, 64, 64
+ROUNDS, CHAIN, CHAINS, CYCLES = 101, 64, 32, 1e6
 ALLOWED = 0.15
 
 
@@ -92,13 +90,14 @@ def probes(runs_here: bool) -> dict[str, Probe]:
 
 
 def linear_probes(compiled: Any) -> dict[str, Probe]:
-    """Return those of an int4 linear, whose weights and activations fit into the second cache."""
+    """Return those of an int4 linear, whose weights and activations fit into the first cache."""
     import numpy as np
-    from kernels.kernel_inputs import empty_activations, random_weight, scratch_of, team_of
-    from numba import typeof
+    from kernels.kernel_inputs import empty_activations, random_weight, team_of
+    from numba import int64, typeof
 
+    from tinychat.kernels.buffers import zeros_on_lines
     from tinychat.kernels.linear import FIRST, multiply_rows
-    from tinychat.kernels.sizes import LANES, TOKENS
+    from tinychat.kernels.sizes import LANES, TILE_FLOATS, TOKENS
     from tinychat.kernels.sums import ROUNDER_BITS
     from tinychat.kernels.weights import STORE
 
@@ -108,19 +107,51 @@ def linear_probes(compiled: Any) -> dict[str, Probe]:
             multiply_rows(team, T, weight, x, out, first, buffers, add)
 
     def arguments(T, columns):
-        weight = random_weight(np.random.default_rng(0), "int4", ROWS, columns)[0]
-        x, out = empty_activations("int4", T, columns), np.zeros((T, ROWS), np.float32)
-        x.scales.fill(1), x.corrections.fill(ROUNDER_BITS)
-        return team_of(1)[0], T, weight, x, out, FIRST, scratch_of(x, 1, columns).tiles, STORE
+        """Return arguments for `columns`, and for the first half of them, in the same memory."""
+        weight = random_weight(np.random.default_rng(0), "int4", LANES, columns)[0]
+        x = empty_activations("int4", T, columns)
+        # Behind the weights is what the loop reads too, so that what it prefetches is in the first cache.
+        packed, codes, scales, steps, corrections = together(
+            weight.packed, x.codes, weight.scales, x.scales, x.corrections
+        )
+        steps.fill(1), corrections.fill(ROUNDER_BITS)
+        out, buffers, team = (
+            zeros_on_lines((T, LANES), np.float32),
+            zeros_on_lines((1, TILE_FLOATS), np.float32),
+            team_of(1),
+        )
+        for part in (1, 2):
+            w = weight._replace(
+                packed=packed[:, : packed.shape[1] // part], scales=scales[:, : scales.shape[1] // part]
+            )
+            inputs = {"codes": codes, "scales": steps, "corrections": corrections}
+            a = x._replace(**{field: array[: len(array) // part] for field, array in inputs.items()})
+            yield team[0], T, w, a, out, FIRST, buffers, STORE
 
     found = {}
-    for name, T in (("many", len(TOKENS)), ("one", 1)):
-        more, fewer = arguments(T, COLUMNS), arguments(T, COLUMNS // 2)
-        types = tuple(typeof(argument) for argument in more)
-        multiply_rows.compile(types)
-        groups = ROWS // LANES * COLUMNS // 2 // GROUP
+    for name, T, columns in (("many", len(TOKENS), COLUMNS), ("one", 1, 4 * COLUMNS)):
+        more, fewer = arguments(T, columns)
+        # Its own assembly, since LLVM optimizes what it links once more.
+        types = (int64, *map(typeof, more))
+        repeat.compile(types)
+        groups = columns // 2 // GROUP
         products = T * LANES * GROUP
-        found[f"linear, {name}"] = Probe(repeat, multiply_rows.inspect_asm(types), more, products, groups, False, fewer)
+        found[f"linear, {name}"] = Probe(repeat, repeat.inspect_asm(types), more, products, groups, False, fewer)
+    return found
+
+
+def together(*arrays: Any) -> list[Any]:
+    """Return copies that follow each other in memory, each from a cache line on."""
+    import numpy as np
+
+    from tinychat.kernels.buffers import LINE, zeros_on_lines
+
+    ends = np.cumsum([-(-array.nbytes // LINE) * LINE for array in arrays])
+    memory, found = zeros_on_lines(int(ends[-1]), np.uint8), []
+    for array, end in zip(arrays, ends):
+        start = end + -(-array.nbytes // LINE) * -LINE
+        found.append(memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape))
+        found[-1][:] = array
     return found
 
 
@@ -211,8 +242,12 @@ def peak(lines: str, made: Any, core: Core) -> float:
     return sum(map(made, every)) / cycles_of(every, core)
 
 
-def chain_seconds() -> Any:
-    """Return a function that times `CHAIN` times 64 multiplications, each of the result of the one before."""
+def timer() -> Any:
+    """Return a function that returns a compiled one: of rounds and arguments, cycles that so many rounds take.
+
+    A chain of multiplications of three cycles each measures the clock as soon as the rounds are done: heavy
+    instructions lower it, and it rises some 5 microseconds after them.
+    """
     import llvmlite.binding as llvm
     from kernels.kernel_inputs import compiled
     from llvmlite import ir
@@ -221,49 +256,47 @@ def chain_seconds() -> Any:
     from tinychat.kernels.intrinsics import operation
 
     llvm.initialize_native_asmparser()
+    number = ir.IntType(64)
+
+    @operation(types.int64)
+    def ticks(builder):
+        text = "lfence\nrdtsc\nshlq $$32, %rdx\norq %rdx, %rax"
+        return builder.asm(ir.FunctionType(number, []), text, "={rax},~{rdx}", [], side_effect=True)
 
     @operation(types.int64, types.int64)
     def multiplied(builder, x):
-        kind = ir.FunctionType(x.type, [x.type])
-        return builder.asm(kind, "imulq $0, $0\n" * 64, "=r,0", [x], side_effect=True)
+        kind = ir.FunctionType(number, [number])
+        return builder.asm(kind, "imulq $0, $0\n" * CHAIN, "=r,0", [x], side_effect=True)
 
-    @compiled
-    def chain(rounds, x):
-        for _ in range(rounds):
-            x = multiplied(x)
-        return x
+    def timed(function: Any) -> Any:
+        @compiled
+        def cycles(rounds, arguments):
+            before = ticks()
+            function(rounds, *arguments)
+            after = ticks()
+            x = after
+            for _ in range(CHAINS):
+                x = multiplied(x)
+            return (after - before) / (ticks() - after) * (CHAINS * CHAIN * 3)
 
-    chain(1, 3)
+        return cycles
 
-    def seconds() -> float:
-        started = perf_counter()
-        chain(CHAIN, 3)
-        return perf_counter() - started
-
-    return seconds
-
-
-def seconds_of(function: Any, rounds: int, arguments: tuple[Any, ...]) -> float:
-    """Return how long so many rounds take."""
-    started = perf_counter()
-    function(rounds, *arguments)
-    return perf_counter() - started
+    return timed
 
 
 def measure() -> dict[str, dict[str, Any]]:
     """Run the probes here; return the assembly of each, and the cycles of a group or a block."""
     found = {}
-    compiled_probes, clock = probes(runs_here=True), chain_seconds()
+    compiled_probes, timed = probes(runs_here=True), timer()
     for name, probe in compiled_probes.items():
-        probe.function(1, *probe.arguments)
-        rounds = max(1, round(100 * SECONDS / seconds_of(probe.function, 100, probe.arguments)))
+        cycles_of_rounds = timed(probe.function)
+        rounds = max(1, round(CYCLES * 100 / cycles_of_rounds(100, probe.arguments)))
         cycles = []
         for _ in range(ROUNDS):
-            before, taken = clock(), seconds_of(probe.function, rounds, probe.arguments)
+            taken = cycles_of_rounds(rounds, probe.arguments)
             if probe.fewer:
-                taken -= seconds_of(probe.function, rounds, probe.fewer)
-            hertz = 2 * CHAIN * 64 * 3 / (before + clock())
-            cycles.append(taken * hertz / rounds / probe.times)
+                taken -= cycles_of_rounds(rounds, probe.fewer)
+            cycles.append(taken / rounds / probe.times)
         found[name] = {
             "assembly": probe.assembly,
             "products": probe.products,

@@ -46,6 +46,7 @@ class Core(NamedTuple):
     cycles: dict[str, int]  # 1 where it says nothing
     wide: dict[str, str]  # ports of registers of 512 bits, where they differ
     doubled: tuple[str, ...] = ()  # kinds that take two operations
+    split: int = 0  # where an index splits instructions: of those renamed in a cycle, how many may be the first of two
 
 
 _GOLDEN_COVE = Core(
@@ -58,6 +59,7 @@ _GOLDEN_COVE = Core(
     {"dot": 5, "multiply": 5, "fma": 4, "convert": 4, "float add": 3, "permute": 3, "load": 7},
     dict.fromkeys(("dot", "multiply", "fma", "logic", "add", "float add", "convert"), "05")
     | {"shift": "0", "shuffle": "5", "size": "0", "load": "23", "stored": "4"},
+    split=4,
 )
 _ZEN5 = Core(
     8,

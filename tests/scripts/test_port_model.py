@@ -50,6 +50,10 @@ def repeated(line, count, register="%ymm"):
         (repeated("\tvmovdqu\t(%rax)", 12), 4),
         (repeated("\tvmovdqu64\t(%rax)", 12, "%zmm"), 6),
         (["\tmovq\t%rax, %rbx"] * 12, 2),
+        # An index in the address makes two operations, of which the first is one of four in a cycle.
+        (["\tvpaddd\t(%rax,%rcx), %ymm1, %ymm0", "\tmovq\t%rax, %rbx", "\tmovq\t%rax, %rbx"] * 4, 4),
+        (["\tvpaddd\t(%rax), %ymm1, %ymm0", "\tmovq\t%rax, %rbx", "\tmovq\t%rax, %rbx"] * 4, 2),
+        (["\tvmovdqu\t(%rax,%rcx), %ymm0", "\tmovq\t%rax, %rbx", "\tmovq\t%rax, %rbx"] * 4, 2),
         # What is stored and loaded again is waited for.
         (["\tvmovups\t%ymm0, 32(%rsp)", "\tvaddps\t32(%rsp), %ymm1, %ymm0"], 11),
         # A comparison and its branch are one.
