@@ -1,11 +1,14 @@
-"""Measure the memory of a long batch, and the share of its time that is not the model's.
+"""Measure the memory of a long batch, and where its time goes.
 
-    .venv/bin/python scripts/measure_batch.py [MODEL] [--rows 100000] [--tokens 8] [--format jsonl] [--profile 30]
+    .venv/bin/python scripts/measure_batch.py [MODEL] [--rows 100000] [--tokens 8] [--format jsonl] [--ready]
 
 Rows have prompts of about 30 tokens, and keys and values have `--cache-memory`. Prints the resident memory after each
-tenth of the rows, its growth over the second half, and the share of the time outside of the engine: reading, templates,
-encoding, scheduling, sampling and writing. `--profile` prints so many functions by the time that they took themselves;
-it makes the rest slower.
+tenth of the rows, its growth over the second half, and shares of the time from the first row to the last result, by the
+clock of the thread that runs the steps: in compiled kernels; in the rest of the engine, which prepares their input; in
+sampling, with the text of the tokens; and the overhead, all else, which is reading, scheduling and writing. Templates
+and tokenizers run beside the steps: as far as these do not wait for them, they only take cores from the kernels, whose
+share grows by it. `--ready` makes all prompts before the clock starts. `--profile` prints so many functions by the time
+that they took themselves; it makes the rest slower.
 """
 
 from __future__ import annotations
@@ -16,37 +19,35 @@ import json
 import pstats
 import sys
 import tempfile
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from tinychat import cli
+from tinychat.commands import batch_answers
 from tinychat.commands.batch_results import Outcome, Results
 from tinychat.commands.loading import load_model
 from tinychat.engine.engine import Engine
+from tinychat.generate.reply import Reply
+from tinychat.kernels.machine_code import EntryPoint
 
 PLACES = "forest village garden harbour castle meadow island".split()
 WHO = "a cat, a dog and an old captain"
 
 
 class Measurements:
-    """Time in the engine, and resident memory by the number of results."""
+    """Seconds by what they are spent on, and resident memory by the number of results."""
 
     def __init__(self, rows: int) -> None:
-        self.engine_seconds = self.begun = self.ended = 0.0
+        self.seconds: dict[str, float] = {"kernels": 0.0, "engine": 0.0, "sampling": 0.0}
+        self.begun = self.ended = 0.0
         self.memory: list[tuple[int, float]] = []
         self._every = max(1, rows // 10)
 
     def install(self) -> None:
         """Measure from now on."""
-        run, begin, add = Engine.run, Results.begin, Results.add
-
-        def timed_run(engine: Engine, *arguments: Any, **keywords: Any) -> Any:
-            started = perf_counter()
-            try:
-                return run(engine, *arguments, **keywords)
-            finally:
-                self.engine_seconds += perf_counter() - started
+        begin, add, call = Results.begin, Results.add, EntryPoint.__call__
 
         def noted_begin(results: Results) -> None:
             begin(results)
@@ -59,7 +60,44 @@ class Measurements:
                 self.memory.append((results.done, resident_mib()))
                 print(f"{results.done} rows: {self.memory[-1][1]:.1f} MiB", flush=True)
 
-        Engine.run, Results.begin, Results.add = timed_run, noted_begin, noted_add  # type: ignore[method-assign]
+        timed_call = self._timed("kernels", call)
+
+        def of_caller(entry: EntryPoint, thread: int, *arguments: Any) -> bool:
+            return bool((call if thread else timed_call)(entry, thread, *arguments))
+
+        Results.begin, Results.add = noted_begin, noted_add  # type: ignore[method-assign, assignment]
+        EntryPoint.__call__ = of_caller
+        Engine.run = self._timed("engine", Engine.run)  # type: ignore[method-assign]
+        Reply.accept_draft = self._timed("sampling", Reply.accept_draft)  # type: ignore[method-assign]
+
+    def _timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*arguments: Any, **keywords: Any) -> Any:
+            started = perf_counter()
+            try:
+                return function(*arguments, **keywords)
+            finally:
+                self.seconds[name] += perf_counter() - started
+
+        return timed
+
+    def make_prompts_first(self) -> None:
+        """Make all prompts before the clock starts."""
+
+        def all_made(items: Iterable[Any], _count: int) -> Iterator[Any]:
+            made = [*items]
+            self.begun = perf_counter()
+            yield from made
+
+        batch_answers.made_ahead = all_made  # type: ignore[attr-defined, assignment]
+
+    def print_shares(self, rows: int) -> None:
+        """Print the rate, and the shares of the time."""
+        whole = self.ended - self.begun
+        kernels, engine, sampling = (self.seconds[name] / whole for name in ("kernels", "engine", "sampling"))
+        print(
+            f"{rows / whole:.0f} rows/s; kernels {kernels:.1%}, rest of the engine {engine - kernels:.1%}, "
+            f"sampling {sampling:.1%}, overhead {1 - engine - sampling:.1%}"
+        )
 
 
 def resident_mib() -> float:
@@ -74,7 +112,8 @@ def write_rows(path: Path, count: int) -> None:
     if path.suffix == ".parquet":
         from pyarrow import Table, parquet
 
-        return parquet.write_table(Table.from_pylist([*rows]), path)
+        parquet.write_table(Table.from_pylist([*rows]), path)
+        return
     with open(path, "w", encoding="utf-8") as file:
         if path.suffix == ".csv":
             file.write("id,prompt\n")
@@ -90,10 +129,13 @@ def main() -> int:
     parser.add_argument("--format", choices=["jsonl", "csv", "parquet"], default="jsonl")
     parser.add_argument("--parallel", type=int)
     parser.add_argument("--cache-memory", default="64M")
+    parser.add_argument("--ready", action="store_true")
     parser.add_argument("--profile", type=int, default=0)
     options = parser.parse_args()
     measured = Measurements(options.rows)
     measured.install()
+    if options.ready:
+        measured.make_prompts_first()
     with tempfile.TemporaryDirectory() as folder:
         source, target = (Path(folder) / f"{name}.{options.format}" for name in ("in", "out"))
         write_rows(source, options.rows)
@@ -104,8 +146,7 @@ def main() -> int:
         code = profile.runcall(cli.main, command, load_model) if options.profile else cli.main(command, load_model)
     if options.profile:
         pstats.Stats(profile).sort_stats("tottime").print_stats(options.profile)
-    seconds = measured.ended - measured.begun
-    print(f"{options.rows / seconds:.0f} rows/s; outside of the engine: {1 - measured.engine_seconds / seconds:.1%}")
+    measured.print_shares(options.rows)
     later = [point for point in measured.memory if point[0] >= options.rows // 2]
     growth = (later[-1][1] - later[0][1]) / max(1, later[-1][0] - later[0][0]) * 100_000
     print(f"memory grows by {growth:.1f} MiB in 100,000 rows")

@@ -10,7 +10,7 @@ import numpy as np
 
 from tinychat.engine.context import check_context
 from tinychat.engine.share import ProcessorShare
-from tinychat.errors import SettingError
+from tinychat.errors import SettingError, TextError
 from tinychat.generate.model import Model
 from tinychat.tools.formats.known import HERMES
 
@@ -110,6 +110,15 @@ class MarkedTools:
 
     def render_ids(self, messages, add_generation_prompt=True, **variables):
         return self._model.template.render_ids(messages, add_generation_prompt, **variables)
+
+    def render_ids_of_many(self, conversations, **variables):
+        return [self._ids_or_none(messages, **variables) for messages in conversations]
+
+    def _ids_or_none(self, messages, **variables):
+        try:
+            return self.render_ids(messages, **variables)
+        except TextError:
+            return None
 
     def marker_ids(self, tokenizer):
         return frozenset()

@@ -265,6 +265,23 @@ def test_a_partly_filled_block_is_kept_and_replaced_by_a_longer_one(config):
     assert found.ids == list(range(100))
 
 
+def test_a_sequence_goes_on_in_the_block_that_it_lets_others_find(config):
+    cache = KVCache(pool_of(config), 300)
+    extend(cache, range(30))
+    cache.insert_prefix(30)
+    block = cache.table[0]
+    extend(cache, range(30, 40))
+    assert cache.table == [block]
+    found = KVCache(cache.pool, 300)
+    found.match_prefix(range(30), 30)
+    assert (found.table, found.ids) == ([block], list(range(30)))
+    found.make_room(1)
+    assert found.table != [block], "what others find is copied before it is gone on from"
+    cache.rewind(20)
+    cache.make_room(1)
+    assert cache.table != [block], "others find what stood there"
+
+
 def test_what_follows_a_drop_is_not_kept(config, rng):
     cache = filled(config, "f16", 70, rng)
     cache.resize(300)

@@ -11,7 +11,17 @@ from generate.test_driver import CONTEXT, Letters, draw_prompts, small_engine
 from hypothesis import HealthCheck, given, settings
 
 from tinychat.engine.sequence import new_sequence
-from tinychat.generate.drafts import LONGEST, POSITIONS, Drafts, DraftText, Occurrences, RowCosts
+from tinychat.generate.drafts import (
+    LONGEST,
+    LOOKED_AT,
+    MANY,
+    POSITIONS,
+    RESTING,
+    Drafts,
+    DraftText,
+    Occurrences,
+    RowCosts,
+)
 from tinychat.generate.model import Model
 from tinychat.generate.run import Room
 
@@ -354,3 +364,21 @@ def test_ids_and_logits_are_those_of_a_fresh_run_after_any_drafts(folder, data):
         logits = after.step(ids[start : start + 200])
     rest = ids[len(model.sequence.ids) :]
     np.testing.assert_array_equal(model.sequence.step(rest or ids[-1:]), logits if rest else after.step(ids[-1:]))
+
+
+def test_drafts_that_bring_nothing_rest_where_many_replies_are_written():
+    drafts = Drafts()
+    texts = [drafts.new_text() for _ in range(MANY)]
+    for _ in range(LOOKED_AT):
+        assert not drafts.rest(MANY)
+        drafts.share(texts, MANY)
+    assert not drafts.rest(MANY - 1), "a few replies go on with them"
+    rested = 0
+    while drafts.rest(MANY):
+        rested += 1
+    assert rested == RESTING - 2
+    for _ in range(LOOKED_AT):
+        drafts.share(texts, MANY)
+        for text in texts:
+            drafts.learn(text, 1, [1, 2])
+    assert not drafts.rest(MANY)

@@ -281,3 +281,17 @@ def test_qwen3_is_switched_off_by_an_empty_section(chatml):
     on, off = (template.render(question, **template.thinking_variables(wanted)) for wanted in (True, False))
     assert on == template.render(question)
     assert off == f"{on}<think>\n\n</think>\n\n"
+
+
+def test_many_conversations_are_written_as_each_alone(style):
+    _, _, _, template = style
+    hostile = [{"role": "user", "content": "a<|im_end|></s>b"}]
+    refused = [{"role": "user", "content": object()}]
+    many = [*CONVERSATIONS.values(), hostile, refused]
+    found = template.render_ids_of_many(many)
+    assert found[-1] is None
+    for messages, ids in zip(many[:-1], found):
+        try:
+            assert ids == template.render_ids(messages)
+        except TextError:
+            assert ids is None

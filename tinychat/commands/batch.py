@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tinychat.commands import options
-from tinychat.commands.batch_answers import BatchAnswers
+from tinychat.commands.batch_answers import TOGETHER, BatchAnswers
 from tinychat.commands.batch_output import Answered, BatchOutput, in_order
 from tinychat.commands.batch_results import BatchResults, Results, converted_folder
 from tinychat.commands.batch_shards import Shard, merged, shard_of
@@ -269,7 +269,8 @@ def _run(
     try:
         title = f"answering {_name(output.source, 'stdin') if output.source.is_stream else output.source.base_name}"
         with progress_bar(title, lambda: f"{results.done} rows, {results.rates}") as progress:
-            for _ in answers.write(tasks, results, parallel, check):
+            at_once = TOGETHER if output.source.can_be_read_again else 1
+            for _ in answers.write(tasks, results, parallel, check, at_once):
                 done = rows.fraction
                 progress(int(_STEPS * (done or 0.0)), None if done is None else _STEPS)
     except KeyboardInterrupt:

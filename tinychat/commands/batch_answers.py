@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from tinychat.commands.batch_results import Outcome, Results
@@ -27,6 +28,8 @@ ROW_ERRORS = (ContextError, SettingError, TextError)
 _SCHEMAS = 8
 # Prompts that are made before a reply can begin: templates and tokenizers run in a process and threads of their own.
 _AHEAD = 32
+# Of these so many together: a call of the process takes as long as the rendering of several.
+TOGETHER = 16
 
 
 @dataclass
@@ -44,10 +47,16 @@ class BatchAnswers:
         self._compiled = lru_cache(_SCHEMAS)(self._compile)
 
     def write(
-        self, tasks: Iterable[Task], results: Results, parallel: int | None, seen: Callable[[Task], None]
+        self,
+        tasks: Iterable[Task],
+        results: Results,
+        parallel: int | None,
+        seen: Callable[[Task], None],
+        at_once: int = 1,
     ) -> Generator[None, None, None]:
         """Answer the tasks, several at once, and write the results in their order; yields after each of them.
 
+        The prompts of `at_once` tasks are made together: 1 where tasks come one by one, and none may wait for the next.
         `seen` is called with each task before it is answered, in a thread that makes prompts while others are answered.
         """
         from tinychat.generate.reply import Delta
@@ -56,10 +65,12 @@ class BatchAnswers:
         ready: dict[int, Outcome] = {}
 
         def requests() -> Generator[tuple[Prompt, Request] | TinychatError, None, None]:
-            for number, task in enumerate(tasks):
-                seen(task)
-                asked[number] = task
-                yield self.request(task)
+            coming = enumerate(tasks)
+            while group := dict(islice(coming, at_once)):
+                for task in group.values():
+                    seen(task)
+                asked.update(group)
+                yield from self.requests([*group.values()])
 
         written = 0
         with closing(made_ahead(requests(), _AHEAD)) as prompts:
@@ -81,16 +92,30 @@ class BatchAnswers:
             return True
         return task.url is None and self.model.takes_message(self.system, self.as_chat)
 
-    def request(self, task: Task) -> tuple[Prompt, Request] | TinychatError:
-        """Return the prompt and request of a task, or the error of its row."""
+    def requests(self, tasks: Sequence[Task]) -> list[tuple[Prompt, Request] | TinychatError]:
+        """Return prompt and request of each task, or the error of its row."""
+        found = {id(task): messages for task in tasks if (messages := self._conversation(task)) is not None}
+        prompts = dict(zip(found, self.model.chat_prompts([*found.values()], self.thinking)))
+        return [self._request(task, prompts.get(id(task))) for task in tasks]
+
+    def _request(self, task: Task, prompt: Prompt | None) -> tuple[Prompt, Request] | TinychatError:
         if task.error is not None:
             return SettingError(task.error)
         try:
             constraint = self._constraint(task)
             request = task.request if constraint is None else replace(task.request, constraint=constraint)
-            return self._prompt(task), request
+            return prompt or self._prompt(task), request
         except ROW_ERRORS as error:
             return error
+
+    def _conversation(self, task: Task) -> list[dict[str, object]] | None:
+        """Return the messages of a task whose prompt can be made beside others; None of one with tools or an error."""
+        if task.error is not None or task.tools.tools or not self.is_conversation(task):
+            return None
+        if not isinstance(task.prompt, str):
+            return task.prompt
+        standing: list[dict[str, object]] = [{"role": "system", "content": self.system}] if self.system else []
+        return [*standing, {"role": "user", "content": task.prompt}]
 
     def calls(self, task: Task, result: Reply | TinychatError) -> ReplyCalls | None:
         """Return the calls of the reply to a task; None if it has no tools, or failed."""

@@ -23,6 +23,10 @@ from tinychat.file_lock import is_file_at, try_lock
 if TYPE_CHECKING:
     from tinychat.conversation.reply_calls import ReplyCalls
     from tinychat.generate.reply import Reply
+    from tinychat.generate.request import Request
+
+# Made once: `json.dumps` makes an encoder for each value.
+_sorted_json = json.JSONEncoder(sort_keys=True).encode
 
 _LINE_START = b'{"id": '
 # Longer than any result.
@@ -67,7 +71,10 @@ class Results:
     """
 
     def __init__(self, out: BinaryIO, common: Sequence[object] = ()) -> None:
-        self._out, self._common = out, [str(value) for value in common]
+        self._out, self._common = out, _sorted_json([str(value) for value in common])
+        # The last request and its settings: most tasks have the same.
+        self._request: Request | None = None
+        self._settings = ""
         self.done = self.failed = self.cut = self.tokens = self.prompt_tokens = self.cached_tokens = 0
         self._begun = self._ended = monotonic()
 
@@ -110,7 +117,11 @@ class Results:
         # Absent fields are left out: results of earlier versions, which lacked them, stay valid.
         rest: list[object] = [field for field in (task.url, task.schema) if field is not None]
         rest += [asdict(task.tools)] if task.tools.tools else []
-        text = json.dumps([self._common, task.prompt, task.request.values(), task.error, *rest], sort_keys=True)
+        if self._request is not task.request:
+            self._request, self._settings = task.request, _sorted_json(task.request.values())
+        error = "null" if task.error is None else _sorted_json(task.error)
+        parts = [self._common, _sorted_json(task.prompt), self._settings, error, *map(_sorted_json, rest)]
+        text = f"[{', '.join(parts)}]"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def _count(self, outcome: Outcome) -> None:
@@ -155,6 +166,8 @@ class BatchResults(Results):
             if not (try_lock(self._file.fileno()) and is_file_at(path, self._file.fileno())):
                 raise SettingError(f"another batch is writing to {path}: wait for it, or give another file with -o")
             self._read_done(tasks)
+            # Only written from here on: a file that may be read, too, is asked for its position at each line.
+            self._out = open(self._file.fileno(), "ab", closefd=False)
         except BaseException:
             self._file.close()
             raise

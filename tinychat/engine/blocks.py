@@ -221,11 +221,14 @@ class BlockPool:
         """Return whether a block has several owners."""
         return self._owners[block] > 1
 
-    def copy(self, block: int) -> int:
-        """Return a new block of the same contents."""
+    def copy(self, block: int, filled: int) -> int:
+        """Return a new block of the same first `filled` positions."""
         (new,) = self.take(1)
-        for array in self.arrays:
-            array[new] = array[block]
+        for cache in caches_of(self.buffers):
+            for array in (cache.keys, cache.values):
+                used = -(-filled * array.shape[3] // BLOCK)
+                array[new, :, :, :used] = array[block, :, :, :used]
+            cache.scales[new] = cache.scales[block]
         return new
 
     def _set_limit(self, blocks: int) -> None:

@@ -45,6 +45,8 @@ class KVCache:
         self.table: list[int] = pool.new_table(self)
         self.angles_of: int = 0
         self.states: StateTrack | None = StateTrack(self.config) if self.config.state_layers else None
+        # The block in which this sequence appends: others that share it own only positions before its end.
+        self._written: int | None = None
         # From where on keys and values are not those of a fresh run of the ids, since tokens before were dropped.
         self._altered_from: int | None = None
         windows = self.config.sliding_windows
@@ -89,6 +91,7 @@ class KVCache:
         with self.pool.lock:
             if self.states is not None and length < self.length:
                 self.states.set(*self.states.nearest(length, self.pool.snapshots, self.table) if length else (0, None))
+            self._written = None
             del self.ids[length:]
             if self._altered_from is not None and self.length <= self._altered_from:
                 self._altered_from = None
@@ -101,19 +104,20 @@ class KVCache:
         """Own blocks for `count` more positions; CacheFullError if the pool has no more."""
         with self.pool.lock:
             index, filled = divmod(self.length, BLOCK)
-            if filled and self.pool.is_shared(self.table[index]):
+            if filled and self.table[index] != self._written and self.pool.is_shared(self.table[index]):
                 self._own(index, filled)
             elif filled:
                 self.pool.snapshots.cut(self.table[index], filled)
             missing = blocks_for(self.length + count) - len(self.table)
             if missing > 0:
                 self.table += self.pool.take(missing)
+            self._written = self.table[-1]
 
     def _own(self, index: int, filled: int) -> None:
         """Replace a block of the table that has other owners by a copy of its first `filled` positions."""
         block = self.table[index]
         try:
-            own = self.pool.copy(block)
+            own = self.pool.copy(block, filled)
         except CacheFullError:
             # Sooner than this sequence stops, no later one finds the beginning that ends in this block.
             self.pool.evict_prefix(block)
@@ -190,6 +194,7 @@ class KVCache:
         """Drop positions ``start..stop``; later ones move down, their keys re-rotated to the new positions."""
         sources, first = np.r_[:start, stop : self.length], start // BLOCK
         with self.pool.lock:
+            self._written = None
             replaced, self.table[first:] = self.table[first:], self._rewritten(sources, first, self.pool)
             self.pool.release(replaced)
             del self.ids[start:stop]

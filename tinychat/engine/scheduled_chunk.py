@@ -27,7 +27,7 @@ class ScheduledChunk(NamedTuple):
     def exact(self) -> ScheduledChunk:
         """Return the span with plain integers: see `exact_ids`."""
         ids, length, outputs = exact_ids(self.ids), index(self.sequence_length), index(self.outputs)
-        return self._replace(ids=ids, sequence_length=length, outputs=outputs)
+        return ScheduledChunk(self.cache, ids, length, outputs, self.hidden)
 
     def check(self) -> None:
         """Refuse ids that do not fit into the cache, with a ContextError, and outputs after more ids than there are."""

@@ -69,6 +69,7 @@ def write_many(
     begun = 0
     try:
         while True:
+            new = []
             while len(runs) < most and begun - next(iter(runs), begun) < WINDOW:
                 if (one := next(coming, None)) is None:
                     break
@@ -78,11 +79,11 @@ def write_many(
                     yield number, run
                 else:
                     runs[number] = run
-                    driver.submit(run)
+                    new.append(run)
             if not runs:
                 return
             started, before, is_full = perf_counter(), driver.rows, len(runs) == most
-            driver.step()
+            driver.step(*new)
             if pay is not None:
                 pay.note(driver.rows - before, perf_counter() - started, is_full)
                 most = pay.count

@@ -163,6 +163,10 @@ class ModelDrafts(Drafts):
         text.sequence.evict()
         self._sequence.engine.rest()
 
+    def rest(self, texts: int) -> bool:
+        """Return False: the model would have to read all texts again."""
+        return False
+
     def new_text(self) -> ModelText:
         """Return the text of another reply."""
         return ModelText(self._sequence.another())

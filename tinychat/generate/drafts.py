@@ -39,6 +39,9 @@ LATEST, HELD_UP = 0.2, 2.0
 # counts, and how many tries are averaged.
 DEFAULT_CHANCES = (0.1, 0.2, 0.4, 0.6, 0.8, 0.9)
 WEIGHT, MEMORY = 4.0, 64.0
+# Of so many replies at once, none gets drafts for a while after steps in which they brought hardly any token more: to
+# look for them takes as long as to choose a token.
+MANY, LOOKED_AT, RESTING, LEAST_SHARE = 8, 64, 1024, 0.03
 
 
 class Occurrences:
@@ -161,6 +164,15 @@ class Drafts:
         self._costs = RowCosts()
         self._goes_on = np.array(chances) * WEIGHT
         self._tries = np.full(len(chances), WEIGHT)
+        self.is_resting: bool = False
+        # Steps since the last judgement, their replies and right ids; and the steps that are left of a rest.
+        self._looks = self._looked_at = self._gained = self._rest = 0
+
+    def rest(self, texts: int) -> bool:
+        """Begin a step of so many replies; return whether it goes without drafts, and their texts are not followed."""
+        self._rest = max(0, self._rest - 1)
+        self.is_resting = texts >= MANY and self._rest > 0
+        return self.is_resting
 
     def new_text(self) -> DraftText:
         """Return the text of another reply."""
@@ -184,6 +196,7 @@ class Drafts:
     def share(self, texts: Sequence[DraftText], rows: int) -> list[int]:
         """Return how many ids of each suggestion give most tokens a second, beside `rows` rows without drafts."""
         counts = [0] * len(texts)
+        self._judge(len(texts))
         offers = [(-chance, n, i) for i, text in enumerate(texts) for n, chance in enumerate(self.chances_of(text))]
         costs = self._costs.expected(rows, rows + len(offers)).tolist() if offers else []
         if not costs:
@@ -198,6 +211,14 @@ class Drafts:
         for _, _, i in offers[:best]:
             counts[i] += 1
         return counts
+
+    def _judge(self, replies: int) -> None:
+        """Count a step; drafts rest if those before it brought hardly more tokens than there were replies."""
+        self._looks, self._looked_at = self._looks + 1, self._looked_at + replies
+        if self._looks == LOOKED_AT:
+            if self._gained < LEAST_SHARE * self._looked_at:
+                self._rest = RESTING
+            self._looks = self._looked_at = self._gained = 0
 
     def follow(self, rows: Sequence[tuple[DraftText | None, int, int]], engine: Engine) -> None:
         """Take what is wanted of the step that `engine` has run.
@@ -214,6 +235,7 @@ class Drafts:
         for i, (suggested, token_id) in enumerate(zip(text.suggestion[: max(proposed, 1)], chosen)):
             self.count(text.kind(i), suggested == token_id)
         text.extend(chosen)
+        self._gained += max(0, len(chosen) - 1)
 
     def count(self, kind: int, is_right: bool) -> None:
         """Count a suggested id."""

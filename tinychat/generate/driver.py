@@ -27,6 +27,7 @@ from tinychat.generate.drafts import LONGEST, Drafts
 from tinychat.generate.idle_sequences import IdleSequences, cut_cache
 from tinychat.generate.memory_watch import MemoryWatch
 from tinychat.generate.prefix_miss import explain_miss
+from tinychat.generate.proposals import proposed_ids
 from tinychat.generate.reply import Delta
 from tinychat.generate.run import Run, ScheduledRun, row_shares
 from tinychat.generate.sequence import Logits
@@ -131,18 +132,21 @@ class Driver:
     def submit(self, run: Run) -> None:
         """Let a reply be written, unless it is already; `SettingError` if the driver is closed."""
         with self.exclusive():
-            self._check_open()
-            if run.is_over or run.is_submitted:
-                return
-            run.is_submitted = True
-            self._waiting.append(run)
-            if run.listener is not None:
-                with self._turn:
-                    self._listened.append(run)
-                    self._turn.notify_all()
-                    if self._thread is None:
-                        self._thread = threading.Thread(target=self._write_for_listeners, daemon=True)
-                        self._thread.start()
+            self._submit(run)
+
+    def _submit(self, run: Run) -> None:
+        self._check_open()
+        if run.is_over or run.is_submitted:
+            return
+        run.is_submitted = True
+        self._waiting.append(run)
+        if run.listener is not None:
+            with self._turn:
+                self._listened.append(run)
+                self._turn.notify_all()
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._write_for_listeners, daemon=True)
+                    self._thread.start()
 
     def cancel(self, run: Run) -> None:
         """End a run; what it has written stays, with the text that was held back."""
@@ -207,9 +211,11 @@ class Driver:
                 run = self._listened[0]
             self.advance(run)
 
-    def step(self) -> None:
-        """Run one pass for all that want more, and deliver its events."""
+    def step(self, *submitted: Run) -> None:
+        """Submit runs, as `submit` does; run one pass for all that want more, and deliver its events."""
         with self.exclusive():
+            for run in submitted:
+                self._submit(run)
             self._step()
 
     def _step(self) -> None:
@@ -308,7 +314,7 @@ class Driver:
         rows = accumulate(run.missing for run in writing)
         del writing[sum(count <= self.engine.chunk_size for count in rows) :]
         parts = []
-        for run, draft in zip(writing, self._drafts_of(writing)):
+        for run, draft in zip(writing, proposed_ids(self.drafts, writing, self.engine)):
             ids = [*run.reply.token_ids[-run.missing :], *draft]
             parts.append(ScheduledRun(run, run.sequence.span(ids, run.length + len(draft), 1 + len(draft)), draft))
         if not reading:
@@ -343,26 +349,6 @@ class Driver:
                 sequence.reuse(run.ids)
                 return False
         return True
-
-    def _drafts_of(self, writing: list[Run]) -> list[list[int]]:
-        """Return the ids that may follow the last token of each run, as far as they pay in one pass."""
-        if (drafts := self.drafts) is None:
-            return [[] for _ in writing]
-        texts, limits = [], []
-        for run in writing:
-            run.text = run.text or drafts.new_text()
-            most = LONGEST if run.tokens_left is None else run.tokens_left - 1
-            texts.append(run.text)
-            limits.append(run.sequence.rows_at_once(most + run.missing) - run.missing)
-        rows = sum(run.missing for run in writing)
-        drafts.suggest(texts, limits, [run.reply.guess for run in writing], rows, self.engine.rest)
-        counts = drafts.share(texts, rows)
-        room = self.engine.chunk_size - rows
-        proposed = []
-        for text, count in zip(texts, counts):
-            proposed.append(text.suggestion[: min(count, room)])
-            room -= len(proposed[-1])
-        return proposed
 
     def _free_memory(self, error: CacheFullError) -> None:
         """Free memory: of an idle sequence, else of a paused run, else of the youngest."""
@@ -407,7 +393,7 @@ class Driver:
             if part.draft:
                 # Rejected drafts leave the cache.
                 sequence.cut(len(sequence.ids) - len(part.draft) + common_length(part.draft, delta.ids))
-            if self.drafts is not None:
+            if self.drafts is not None and not self.drafts.is_resting:
                 if run.text is not None and part.draft is not None:
                     self.drafts.learn(run.text, len(part.draft), delta.ids)
                 else:

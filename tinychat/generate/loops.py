@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 from tinychat.generate.constraint_state import Region
@@ -29,6 +30,8 @@ _WRONG, _NEW, _COUNTED = 1, 12, 20
 _WORDLESS = 8
 # Stands for each number that begins a line.
 _ANY_NUMBER = -1
+# How many tokens are looked at once only, as long as they come again soon.
+_RECENT = 4096
 # What follows the number of an item.
 _MARKS = (b".", b")", b":")
 
@@ -136,6 +139,7 @@ class LoopDetector:
             self._positions[key] = len(self._entries)
 
 
+@lru_cache(_RECENT)
 def _token(text: bytes) -> _Token:
     plain = text.strip()
     if plain.isdigit():

@@ -13,7 +13,7 @@ from tinychat.engine.ids import common_length
 from tinychat.generate.constraint_state import Region
 from tinychat.generate.drafts import Guess
 from tinychat.generate.logprobs import ScoredToken, TokenLogprobs, token_logprobs
-from tinychat.generate.loops import LoopDetector
+from tinychat.generate.loops import PROSE, LoopDetector
 from tinychat.generate.prompt import Prompt
 from tinychat.generate.request import Request
 from tinychat.generate.sampling import Sampler
@@ -146,8 +146,8 @@ class Reply:
         self._string_ids: list[int] = []
         # What was not looked at for loops yet.
         self._unwatched: list[tuple[int, Region]] = []
-        # The sampler alone asks for it.
-        self._shape = None if request.repeat_in_code else TextShape()
+        # The sampler alone asks for it, where it penalizes.
+        self._shape = None if request.repeat_in_code or request.repeat_penalty == 1.0 else TextShape()
         self._budget = None
         if request.think_budget is not None and (not is_covered or (self._constraint and self._constraint.may_think)):
             # The grammar counts every line end behind the section.
@@ -304,8 +304,11 @@ class Reply:
             self._unwatched.append((token_id, self._region))
 
     def _goes_round(self) -> bool:
-        """Return whether the reply is in a loop; several tokens at once cost little more than one."""
-        if self._loops is None or len(self._unwatched) < _AT_ONCE:
+        """Return whether the reply is in a loop; several tokens at once cost little more than one.
+
+        A short reply has no loop, and is not looked at.
+        """
+        if self._loops is None or len(self._unwatched) < _AT_ONCE or len(self.token_ids) < PROSE:
             return False
         unwatched, self._unwatched = self._unwatched, []
         return any(self._loops.add(token_id, region) for token_id, region in unwatched)

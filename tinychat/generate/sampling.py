@@ -6,9 +6,12 @@ has masked tokens before. llama.cpp, which has them all, applies the temperature
 
 from __future__ import annotations
 
-import secrets
+import math
+import os
+import random
 from collections.abc import Iterator, Sequence
 from copy import copy, deepcopy
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,6 +32,11 @@ _MOST_GROWTH, _LEAST_GROWTH = 88.7228391, 1e-6
 _LOWEST = float(np.finfo(np.float32).min)
 # How many logits are looked at or passed over together.
 _COLUMN = 64
+# Of its own, so that a program that seeds the shared one does not get the same replies. To ask the system for each seed
+# takes as long as to choose several tokens.
+_SEEDS = random.Random()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_SEEDS.seed)
 
 _Scores = npt.NDArray[np.float64]
 _Ids = npt.NDArray[np.int64]
@@ -42,8 +50,7 @@ class Sampler:
 
     def __init__(self, request: Request, tokenizer: Tokenizer | None = None) -> None:
         self.request = request
-        self.seed = secrets.randbits(32) if request.seed is None else request.seed
-        self._random = np.random.Generator(np.random.PCG64(self.seed))
+        self.seed = _SEEDS.getrandbits(32) if request.seed is None else request.seed
         self._biased_ids = np.array([token_id for token_id, _ in request.biases], np.int64)
         self._biases = np.array([bias for _, bias in request.biases], np.float32)
         self._breakers = _Breakers(request.dry_sequence_breakers, tokenizer)
@@ -62,8 +69,14 @@ class Sampler:
         logits = self._counted(logits, previous_ids)
         logits = self._dried(logits, previous_ids)
         if self.request.temperature == 0.0:
-            return int(_finite(logits, np.argmax(logits, keepdims=True))[0])
+            best = int(logits.argmax())
+            _peak(logits, [best])
+            return best
         return self._draw(*self._candidates(logits))
+
+    @cached_property
+    def _random(self) -> np.random.Generator:
+        return np.random.Generator(np.random.PCG64(self.seed))
 
     def fork(self) -> Sampler:
         """Return a sampler that draws what this one will draw next."""
@@ -75,8 +88,8 @@ class Sampler:
         """Return the ids that may come next, the most likely first, and their unnormalized probabilities."""
         logits = self._near_the_best(logits)
         temperature = self.request.temperature
-        ids = _finite(logits, most_likely(logits, _NEGLIGIBLE * temperature, self.request.top_k))
-        peak = float(logits[ids[0]])
+        ids = most_likely(logits, _NEGLIGIBLE * temperature, self.request.top_k)
+        peak = _peak(logits, ids)
         weights = self._kept_weights((logits[ids].astype(np.float64) - peak) / temperature)
         first = self._excluded(weights)
         return ids[first : len(weights)], weights[first:]
@@ -152,11 +165,12 @@ class Sampler:
         return int(ids[min(int(position), len(weights) - 1)])
 
 
-def _finite(logits: Logits, ids: _Ids) -> _Ids:
-    """Return candidates, of which the first must have a finite logit."""
-    if not len(ids) or not np.isfinite(logits[ids[0]]):
+def _peak(logits: Logits, ids: _Ids | Sequence[int]) -> float:
+    """Return the logit of the first candidate, which must be finite."""
+    peak = float(logits[ids[0]]) if len(ids) else math.nan
+    if not math.isfinite(peak):
         raise ModelFolderError("the model's output is not a number: its weights are damaged, convert the model again")
-    return ids
+    return peak
 
 
 def repetitions(ids: Sequence[int], least: int, most: int) -> dict[int, int]:

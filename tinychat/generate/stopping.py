@@ -21,6 +21,8 @@ class StopStringFilter:
         """Return the text that is surely before any stop string."""
         if self.found is not None:
             return ""
+        if not self._strings:
+            return text
         pending = self._pending + text
         match = self._first_match(pending)
         if match is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Iterator, Sequence
+from functools import cached_property, lru_cache
 from itertools import count, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,11 +14,21 @@ from tinychat.text.guard import GUARD_END, GUARD_START, well_formed
 from tinychat.text.token_spelling import TokenSpelling
 from tinychat.text.tokenizer import Tokenizer
 from tinychat.text.tokenizer_settings import TokenizerSettings
-from tinychat.text.tokenizers_library import MAX_TOKEN_ID, encode, library_calls, open_tokenizer, state_of, steps_of
+from tinychat.text.tokenizers_library import (
+    MAX_TOKEN_ID,
+    encode,
+    encode_many,
+    library_calls,
+    open_tokenizer,
+    state_of,
+    steps_of,
+)
 
 if TYPE_CHECKING:
     import tokenizers
 
+# Most tokens come again soon.
+_RECENT = 4096
 _SPACE = "\u2581"
 
 # Replaces an added token while its surroundings are encoded; no guarded text has it.
@@ -45,6 +56,7 @@ class HuggingFaceTokenizer(Tokenizer):
         self._prefix = prefix
         self._source = source
         self._spelling = TokenSpelling.from_decoder(state_of(backend.decoder), source)
+        self._recent_bytes = lru_cache(_RECENT)(self._spelled_bytes)
         self.prefix_ids, self.suffix_ids = _ids_around(backend, source)
         self.vocab_size = backend.get_vocab_size(with_added_tokens=True)
         self.strips_first_space = self._spelling.strips_first_space
@@ -54,12 +66,29 @@ class HuggingFaceTokenizer(Tokenizer):
         text = well_formed(text)
         if GUARD_START in text or GUARD_END in text:
             return self._encode_guarded(text)
-        if self._prefix and text and not text.startswith(tuple(self.added_tokens)):
-            text = self._prefix + text
-        return encode(self._backend, text, self._source)
+        return encode(self._backend, self._with_prefix(text), self._source)
+
+    def encode_many(self, texts: Sequence[str | None]) -> list[list[int] | None]:
+        """Ids of texts: the library gets all at once, but those with marks."""
+        formed = [None if text is None else well_formed(text) for text in texts]
+        plain = [text is not None and GUARD_START not in text and GUARD_END not in text for text in formed]
+        together = [self._with_prefix(text or "") for text, is_plain in zip(formed, plain) if is_plain]
+        try:
+            found: Iterator[list[int] | None] = iter(encode_many(self._backend, together, self._source))
+        except TextError:
+            return super().encode_many(texts)
+        others = iter(super().encode_many([text for text, is_plain in zip(texts, plain) if not is_plain]))
+        return [next(found if is_plain else others) for is_plain in plain]
+
+    def _with_prefix(self, text: str) -> str:
+        begins = text and not text.startswith(tuple(self.added_tokens))
+        return self._prefix + text if self._prefix and begins else text
 
     def token_bytes(self, token_id: int) -> bytes:
         """UTF-8 bytes that a token adds to running text."""
+        return self._recent_bytes(token_id)
+
+    def _spelled_bytes(self, token_id: int) -> bytes:
         if token_id in self._added_texts:
             return self._added_texts[token_id].encode()
         return self._spelling.token_bytes(self.piece(token_id))

@@ -114,15 +114,25 @@ def _program(source: str) -> jinja2.Template:
     return environment().from_string(source)
 
 
-def answer(request: Any) -> str:
+def answer(request: Any) -> str | list[str | None]:
     """Compile the template ``source``, and render it with ``variables`` unless they are None.
 
-    The program is cached for later requests. A text far longer than the variables is a ValueError.
+    The program is cached for later requests. A text far longer than the variables is a ValueError. With ``many``, a
+    list of variables, the answer is a list of texts, None where there is an error: it is told if asked alone.
     """
-    source, variables = request["source"], request["variables"]
-    program = _program(source)
-    if variables is None:
-        return ""
+    program = _program(request["source"])
+    if "many" in request:
+        return [_rendered_or_none(program, variables) for variables in request["many"]]
+    return "" if request["variables"] is None else _rendered(program, request["variables"])
+
+
+def _rendered_or_none(program: jinja2.Template, variables: object) -> str | None:
+    with suppress(Exception):
+        return _rendered(program, variables)
+    return None
+
+
+def _rendered(program: jinja2.Template, variables: Any) -> str:
     text = program.render(_marked(variables))
     if len(text) > _LONGEST_TEXT + _LONGEST_TEXT_PER_INPUT * _text_length(variables):
         raise ValueError("it writes a text that is too large")

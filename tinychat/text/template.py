@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,33 @@ class ChatTemplate:
     ) -> list[int]:
         """Write a conversation as `render` does and encode it: the prompt for the model."""
         return self._tokenizer.encode_rendered(self.render(messages, add_generation_prompt, **variables))
+
+    def render_ids_of_many(
+        self, conversations: Sequence[Sequence[Message]], **variables: object
+    ) -> list[list[int] | None]:
+        """Write and encode many conversations as `render_ids` does, in less time; None for one that has an error."""
+        guarded = {name: guard(_plain(value), self._control_spellings) for name, value in variables.items()}
+        given: list[dict[str, object] | None] = []
+        for messages in conversations:
+            try:
+                turns = [self._guarded_turn(message) for message in messages]
+                given.append(self._variables(turns, True, **guarded))
+            except TextError:
+                given.append(None)
+        many = [variables for variables in given if variables is not None]
+        found = iter(self._tokenizer.encode_many(self._texts_of(many)))
+        return [None if variables is None else next(found) for variables in given]
+
+    def _texts_of(self, many: list[dict[str, object]]) -> list[str | None]:
+        """Run the program with each of these variables; None where it fails."""
+        texts: object = None
+        if many and not self._is_endless:
+            with suppress(LimitError, ValueError):
+                texts = _RENDERER.call({"source": self._source, "many": many})
+        # The helper is trusted no more than the program.
+        if isinstance(texts, list) and len(texts) == len(many):
+            return [text if isinstance(text, str) else None for text in texts]
+        return [None] * len(many)
 
     def guarded(self, text: str) -> Guarded:
         """Return a text of others as part of a message that spells control tokens of its own."""
@@ -176,7 +204,12 @@ class ChatTemplate:
         }
 
     def _write(self, turns: Sequence[Message], add_generation_prompt: bool, **variables: object) -> str:
-        given = {
+        return self._run(self._variables(turns, add_generation_prompt, **variables), "cannot write this conversation")
+
+    def _variables(
+        self, turns: Sequence[Message], add_generation_prompt: bool, **variables: object
+    ) -> dict[str, object]:
+        return {
             **self._tokenizer.special_tokens,
             "tools": None,
             "documents": None,
@@ -184,7 +217,6 @@ class ChatTemplate:
             "messages": turns,
             "add_generation_prompt": add_generation_prompt,
         }
-        return self._run(given, "cannot write this conversation")
 
     def _run(self, variables: dict[str, object] | None, failure: str) -> str:
         if self._is_endless:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
+from tinychat.errors import TextError
 from tinychat.text.added_tokens import AddedToken
 from tinychat.text.guard import guard, spelling_pattern, well_formed
 
@@ -74,6 +75,16 @@ class Tokenizer(ABC):
     @abstractmethod
     def encode_rendered(self, text: str) -> list[int]:
         """Ids of text that a chat template wrote: special tokens count, guarded ones stay text."""
+
+    def encode_many(self, texts: Sequence[str | None]) -> list[list[int] | None]:
+        """Ids of texts as `encode_rendered` gives them; None for None, and for a text that has an error."""
+        return [None if text is None else self._encoded_or_none(text) for text in texts]
+
+    def _encoded_or_none(self, text: str) -> list[int] | None:
+        try:
+            return self.encode_rendered(text)
+        except TextError:
+            return None
 
     @abstractmethod
     def token_bytes(self, token_id: int) -> bytes:

@@ -12,7 +12,7 @@ import binascii
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -70,10 +70,16 @@ def open_tokenizer(path: Path) -> Tokenizer:
 
 def encode(backend: Tokenizer, text: str, source: str, special: bool = False) -> list[int]:
     """Return the ids of a text, with the post-processor's if `special`; a failure or too long a time is a TextError."""
+    return encode_many(backend, [text], source, special)[0]
+
+
+def encode_many(backend: Tokenizer, texts: Sequence[str], source: str, special: bool = False) -> list[list[int]]:
+    """Return the ids of texts as `encode` does; all of them have the time of one."""
     # Of the library's ways to encode, those of many texts let other threads run.
-    work = partial(backend.encode_batch_fast, [text], add_special_tokens=special)
+    work = partial(backend.encode_batch_fast, texts, add_special_tokens=special)
     with library_calls(source):
-        return list(_bounded(work, _SECONDS + len(text) / _CHARACTERS_PER_SECOND, source)[0].ids)
+        found = _bounded(work, _SECONDS + sum(map(len, texts)) / _CHARACTERS_PER_SECOND, source)
+        return [list(encoding.ids) for encoding in found]
 
 
 @contextmanager

@@ -63,6 +63,18 @@ class ToolTemplate:
         messages, given = self._prepared(messages, variables)
         return self._template.render_ids(messages, add_generation_prompt, **given)
 
+    def render_ids_of_many(
+        self, conversations: Sequence[Sequence[Message]], **variables: object
+    ) -> list[list[int] | None]:
+        """Write and encode many conversations without tools: see `ChatTemplate.render_ids_of_many`.
+
+        None, too, for one with calls or results.
+        """
+        plain = [not any(_is_of_tools(message) for message in messages) for messages in conversations]
+        together = [messages for messages, is_plain in zip(conversations, plain) if is_plain]
+        found = iter(self._template.render_ids_of_many(together, **variables))
+        return [next(found) if is_plain else None for is_plain in plain]
+
     def marker_ids(self, tokenizer: Tokenizer) -> frozenset[int]:
         """Return the control tokens by which the model writes calls: text for whoever reads these."""
         control = [text for text, number in tokenizer.added_tokens.items() if number in tokenizer.special_ids]

@@ -1,0 +1,37 @@
+"""The drafts of the replies that get a token in the same step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tinychat.generate.drafts import LONGEST, Drafts
+from tinychat.generate.run import Run
+
+if TYPE_CHECKING:
+    from tinychat.engine.engine import Engine
+
+
+def proposed_ids(drafts: Drafts | None, runs: Sequence[Run], engine: Engine) -> list[list[int]]:
+    """Return the ids that may follow the last token of each run, as far as they pay in one pass."""
+    if drafts is None or drafts.rest(len(runs)):
+        for run in runs:
+            run.text = None
+        return [[] for _ in runs]
+    texts, limits = [], []
+    for run in runs:
+        if run.text is None:
+            run.text = drafts.new_text()
+            run.text.begin(run.ids)
+        most = LONGEST if run.tokens_left is None else run.tokens_left - 1
+        texts.append(run.text)
+        limits.append(run.sequence.rows_at_once(most + run.missing) - run.missing)
+    rows = sum(run.missing for run in runs)
+    drafts.suggest(texts, limits, [run.reply.guess for run in runs], rows, engine.rest)
+    counts = drafts.share(texts, rows)
+    room = engine.chunk_size - rows
+    proposed = []
+    for text, count in zip(texts, counts):
+        proposed.append(text.suggestion[: min(count, room)])
+        room -= len(proposed[-1])
+    return proposed
