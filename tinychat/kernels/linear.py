@@ -26,6 +26,7 @@ from tinychat.kernels.dot import dot, dot_pairs, dot_small
 from tinychat.kernels.intrinsics import i32x8
 from tinychat.kernels.jit import always_inline, always_inline_by_type, by_type, inline, is_kind
 from tinychat.kernels.memory import load_f32, prefetch, prefetch_far, store_f32
+from tinychat.kernels.ranges import end_ranges, take
 from tinychat.kernels.sizes import (
     FAR_BYTES,
     FEW_TOKENS,
@@ -55,7 +56,7 @@ from tinychat.kernels.sums import (
     upper_half,
     whole_tile,
 )
-from tinychat.kernels.team import barrier, finish_stage, next_tile, stage
+from tinychat.kernels.team import barrier, stage
 from tinychat.kernels.team_queue import THREADS
 from tinychat.kernels.tile import (
     add_outer,
@@ -83,6 +84,7 @@ from tinychat.kernels.weights import (
 # Weights that stay in the second-level cache while all tokens of a chunk pass by.
 PANEL_BYTES = 256 * 1024
 TILES_PER_THREAD = 2
+UNIT_BYTES = 16 * 1024
 # Not literals, for each of which the kernel would be compiled once more.
 FIRST = np.int64(0)
 ZERO_SUM = np.int32(0)
@@ -380,6 +382,14 @@ def work_tile_rows(weight, tile, blocks, threads):
     return min(panel, max(1, blocks // (threads * TILES_PER_THREAD)))
 
 
+@always_inline
+def unit_rows(weight, T, tile, blocks, threads):
+    """Return the row blocks that a thread takes at once."""
+    if T == tile or T < len(TOKENS):
+        return max(1, UNIT_BYTES // (columns(weight) * 8))
+    return work_tile_rows(weight, tile, blocks, threads)
+
+
 @deferred
 def multiply_rows(team, T, weight, x, out, offset, buffers, add):
     """Compute this thread's work tiles of `linear`.
@@ -387,14 +397,13 @@ def multiply_rows(team, T, weight, x, out, offset, buffers, add):
     offset : a multiple of 16, the column of `out` at which the output begins.
     """
     blocks, tile = out_blocks(weight), tokens_per_tile(T)
-    size = work_tile_rows(weight, tile, blocks, team.queue[THREADS])
-    count, buffer = (blocks + size - 1) // size, buffers[team.thread]
-    work = next_tile(team)
-    while work < count:
-        first, last = work * size, min((work + 1) * size, blocks)
+    unit = unit_rows(weight, T, tile, blocks, team.queue[THREADS])
+    queue, thread, buffer = team.queue, team.thread, buffers[team.thread]
+    first, last = take(queue, thread, blocks, unit)
+    while first < last:
         linear_tiles(weight, x, FIRST, T, tile, out, offset, buffer, add, first, last)
-        work = next_tile(team)
-    finish_stage(team, count)
+        first, last = take(queue, thread, blocks, unit)
+    end_ranges(team)
 
 
 @stage
