@@ -108,7 +108,17 @@ def tokens_per_tile(T):
 def prefetch_next(packed, index):
     """Prefetch lines of a weight, `FAR_BYTES` and `NEAR_BYTES` after byte `index`."""
     prefetch_far(packed, index + FAR_BYTES)
-    prefetch(packed, index + NEAR_BYTES)
+    if NEAR_BYTES > 0:
+        prefetch(packed, index + NEAR_BYTES)
+
+
+@always_inline
+def dot_line(table, sums, packed, first, codes, index):
+    """Add the products of one token and a line of codes of four bits."""
+    line = load_lines(packed, first, 0, ONE_ROW)
+    prefetch_next(packed, first)
+    sums = dot(sums, look_up_low(table, line), codes, index)
+    return dot(sums, look_up_high(table, line), codes, index + 4)
 
 
 @always_inline_by_type
@@ -276,6 +286,26 @@ def affine_tile(weight, size, x, tile, block, tokens):
     return tokens_apart(total)
 
 
+@always_inline
+def int4_of_token(weight, x, tile, block, lines):
+    """Return the tile of a row block of four-bit codes and one token; a group has `lines` lines, a multiple of four."""
+    table, groups = load_table(weight.table), weight.scales.shape[1]
+    total = zero_tile(ONE_ROW, ONE_TOKEN)
+    for g in range(groups):
+        position = tile * groups + g
+        sums = start_tile(x.corrections, position, ONE_TOKEN)
+        prefetch_far(weight.scales, (block * groups + g) * LANES + FAR_BYTES // 16)
+        first, index = (block * groups + g) * lines * 64, position * lines * 8
+        for j in range(0, lines, 4):
+            sums = dot_line(table, sums, weight.packed, first + j * 64, x.codes, index + j * 8)
+            sums = dot_line(table, sums, weight.packed, first + j * 64 + 64, x.codes, index + j * 8 + 8)
+            sums = dot_line(table, sums, weight.packed, first + j * 64 + 128, x.codes, index + j * 8 + 16)
+            sums = dot_line(table, sums, weight.packed, first + j * 64 + 192, x.codes, index + j * 8 + 24)
+        scales = load_rows(weight.scales, (block * groups + g) * LANES, 0, ONE_ROW)
+        total = add_scaled(total, sums, scales, x.scales, position)
+    return scale_rows(total, load_rows(weight.row_scales, block * LANES, 0, ONE_ROW))
+
+
 @always_inline_by_type
 def linear_tile(weight, x, tile, block, tokens):
     """Return the tile of a row block and a tile of tokens."""
@@ -292,6 +322,11 @@ def linear_tile(weight, x, tile, block, tokens):
             scales = load_rows(weight.scales, (block * groups + g) * LANES, 0, ONE_ROW)
             total = add_scaled(total, sums, scales, x.scales, position * T)
         return tokens_apart(scale_rows(total, load_rows(weight.row_scales, block * LANES, 0, ONE_ROW)))
+
+    def int4_token(weight, x, tile, block, tokens):
+        if weight.packed.shape[1] == 4 * weight.scales.shape[1]:
+            return int4_of_token(weight, x, tile, block, 4)
+        return int4_of_token(weight, x, tile, block, weight.packed.shape[1] // weight.scales.shape[1])
 
     def float32(weight, x, tile, block, tokens):
         T, K = len(tokens), columns(weight)
@@ -310,6 +345,8 @@ def linear_tile(weight, x, tile, block, tokens):
             return affine_tile(weight.four, size, x, tile, index, tokens)
         return affine_tile(weight.eight, size, x, tile, -1 - index, tokens)
 
+    if is_kind(weight, Int4Weight) and len(tokens) == 1:
+        return int4_token
     if is_kind(weight, MixedWeight):
         return mixed
     if is_kind(weight, Affine4Weight, Affine8Weight):

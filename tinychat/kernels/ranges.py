@@ -4,8 +4,8 @@ A thread so reads weights as one stream: in turns with another thread, in units 
 them a tenth more slowly. Only where another program, or a slower core, delays a thread do others read from its range.
 
 A range is one int64, which whoever takes items swaps: the number of the stage, the first item, the last. If the stage
-is an earlier one, its thread has not begun, and the range is its whole share. Items that were taken never come back into
-a range, so no swap mistakes one range for another.
+is an earlier one, its thread has not begun, and the range is its whole share. Items that were taken never come back
+into a range, so no swap mistakes one range for another.
 """
 
 from tinychat.kernels.jit import always_inline, noinline
