@@ -56,7 +56,12 @@ def take_all(team, items, unit, late, counts, owner):
 def test_items_of_ranges_are_taken_once_whoever_is_late(threads, items, unit, late):
     stages = 50
     counts, owner = np.zeros((stages, items), np.int64), np.full((stages, items), -1)
-    on_threads(take_all, threads, items, unit, late if late < threads else -1, counts, owner)
+    late = late if late < threads else -1
+    queue = new_queue(threads, threads)
+    with ThreadPoolExecutor(threads) as pool:
+        teams = [Team(thread, queue, np.zeros(1, np.int64)) for thread in range(threads)]
+        for call in [pool.submit(take_all, team, items, unit, late, counts, owner) for team in teams]:
+            call.result()
     assert (counts == 1).all()
     if 0 <= late < threads > 1:
         assert (owner != late).all()
