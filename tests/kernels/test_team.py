@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from kernels.kernel_inputs import compiled, on_threads
 
+from tinychat.kernels.ranges import end_ranges, take
 from tinychat.kernels.team import YIELD_AFTER, barrier, check_clock, nanoseconds, share, stage
 from tinychat.kernels.team_queue import Team, new_queue
 
@@ -29,6 +30,41 @@ def test_shares_are_contiguous_even_and_complete(threads, items):
     assert (np.diff(owner) >= 0).all()
     sizes = np.bincount(owner, minlength=threads)
     assert sizes.max() - sizes.min() <= 1
+
+
+@compiled
+def take_all(team, items, unit, late, counts, owner):
+    """Take the items of some stages; one thread begins each when the others have found nothing left."""
+    for i in range(counts.shape[0]):
+        if team.thread == late:
+            barrier(team.queue, team.thread)
+        first, last = take(team.queue, team.thread, items, unit)
+        while first < last:
+            for item in range(first, last):
+                counts[i, item] += 1
+                owner[i, item] = team.thread
+            first, last = take(team.queue, team.thread, items, unit)
+        end_ranges(team)
+        if team.thread != late:
+            barrier(team.queue, team.thread)
+        barrier(team.queue, team.thread)
+
+
+@pytest.mark.parametrize("late", [-1, 0, 1])
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize(("items", "unit"), [(0, 1), (1, 1), (2, 5), (64, 1), (1000, 7)])
+def test_items_of_ranges_are_taken_once_whoever_is_late(threads, items, unit, late):
+    stages = 50
+    counts, owner = np.zeros((stages, items), np.int64), np.full((stages, items), -1)
+    late = late if late < threads else -1
+    queue = new_queue(threads, threads)
+    with ThreadPoolExecutor(threads) as pool:
+        teams = [Team(thread, queue, np.zeros(1, np.int64)) for thread in range(threads)]
+        for call in [pool.submit(take_all, team, items, unit, late, counts, owner) for team in teams]:
+            call.result()
+    assert (counts == 1).all()
+    if 0 <= late < threads > 1:
+        assert (owner != late).all()
 
 
 @compiled

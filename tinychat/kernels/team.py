@@ -35,7 +35,9 @@ from tinychat.kernels.team_queue import (
     PARKED,
     PASSED,
     POSTED,
+    RANGE,
     SERVED,
+    STAGE,
     STATES,
     THREADS,
     TICKETS,
@@ -212,7 +214,8 @@ def post(queue, threads):
             return False
     queue[THREADS], queue[TICKETS], queue[WAITED] = threads, 0, 0
     for thread in range(threads):
-        queue[STATES + thread * LINE + FIRST_TICKET] = 0
+        line = STATES + thread * LINE
+        queue[line + FIRST_TICKET], queue[line + STAGE], queue[line + RANGE] = 0, 1, 0
     for thread in range(1, threads):
         atomic_add(queue, STATES + thread * LINE + POSTED, 1)
     atomic_add(queue, JOBS, 1)

@@ -15,8 +15,10 @@ ARRIVALS = 2 * LINE
 TICKETS = 3 * LINE
 PASSED = 4 * LINE  # barriers that all threads have reached
 WAITED = 5 * LINE  # nanoseconds that threads have waited at barriers in this job
-STATES = 6 * LINE  # from here on a line for each thread: its state, jobs served, first ticket of the stage, jobs posted
-SERVED, FIRST_TICKET, POSTED = 1, 2, 3
+# From here on a line for each thread: its state, jobs served, first ticket of the stage, jobs posted, the stages of the
+# job that had ranges, counted from 1 on, and its range (`kernels.ranges`).
+STATES = 6 * LINE
+SERVED, FIRST_TICKET, POSTED, STAGE, RANGE = 1, 2, 3, 4, 5
 AWAKE, PARKED, CLAIMED = 0, 1, 2
 
 
@@ -32,5 +34,5 @@ def new_queue(threads: int, fewest: int = 1) -> np.ndarray:
     """Return the queue of a team, its workers parked; a job may lose threads until `fewest` are left."""
     queue = np.zeros(STATES + threads * LINE, np.int64)
     queue[THREADS], queue[MIN_THREADS] = threads, fewest
-    queue[STATES::LINE] = PARKED
+    queue[STATES::LINE], queue[STATES + STAGE :: LINE] = PARKED, 1
     return queue
