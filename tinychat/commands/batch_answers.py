@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -95,8 +95,18 @@ class BatchAnswers:
     def requests(self, tasks: Sequence[Task]) -> list[tuple[Prompt, Request] | TinychatError]:
         """Return prompt and request of each task, or the error of its row."""
         found = {id(task): messages for task in tasks if (messages := self._conversation(task)) is not None}
-        prompts = dict(zip(found, self.model.chat_prompts([*found.values()], self.thinking)))
+        prompts = dict(zip(found, self._chat_prompts([*found.values()])))
         return [self._request(task, prompts.get(id(task))) for task in tasks]
+
+    def _chat_prompts(self, conversations: Sequence[Sequence[Mapping[str, object]]]) -> list[Prompt | None]:
+        """Return the prompts of many conversations without tools, in less time than `Model.chat_prompt` takes for each.
+
+        None for one that has an error, which `chat_prompt` raises.
+        """
+        template, thinking = self.model.template, self.thinking
+        found = self.model.tool_template.render_ids_of_many(conversations, **template.thinking_variables(thinking))
+        opens, ends = self.model.opens_thinking(thinking), template.stop_strings
+        return [None if ids is None else Prompt(ids, False, ends, opens) for ids in found]
 
     def _request(self, task: Task, prompt: Prompt | None) -> tuple[Prompt, Request] | TinychatError:
         if task.error is not None:

@@ -185,7 +185,7 @@ class _RowCounter:
         model = self.answers.model
         for task in tasks:
             try:
-                asked = self.answers.request(task)
+                (asked,) = self.answers.requests([task])
                 if isinstance(asked, TinychatError):
                     raise asked
                 prompt, request = asked

@@ -212,17 +212,6 @@ class Model:
         shown = self.call_markers if tools else frozenset[int]()
         return Prompt(ids, False, self.template.stop_strings, self.opens_thinking(thinking), shown=shown)
 
-    def chat_prompts(
-        self, conversations: abc.Sequence[abc.Sequence[Mapping[str, object]]], thinking: bool | None = None
-    ) -> list[Prompt | None]:
-        """Return the prompts of many conversations without tools, in less time than `chat_prompt` takes for each.
-
-        None for one that has an error, which `chat_prompt` raises.
-        """
-        found = self.tool_template.render_ids_of_many(conversations, **self.template.thinking_variables(thinking))
-        opens, ends = self.opens_thinking(thinking), self.template.stop_strings
-        return [None if ids is None else Prompt(ids, False, ends, opens) for ids in found]
-
     def opens_thinking(self, thinking: bool | None) -> bool:
         """Return whether the reply to a `chat_prompt` begins inside its think section."""
         variables = self.template.thinking_variables(thinking)

@@ -18,9 +18,10 @@ experts that are not chosen are not read.
 
 import numpy as np
 
+from tinychat.kernels.compile_queue import deferred
 from tinychat.kernels.inputs import groups_of, write_activated, write_group
 from tinychat.kernels.jit import always_inline, always_inline_by_type, inline, is_kind, noinline
-from tinychat.kernels.linear import FIRST, PANEL_BYTES, linear_tiles, out_blocks, tokens_per_tile
+from tinychat.kernels.linear import FIRST, PANEL_BYTES, linear_tiles, tokens_per_tile
 from tinychat.kernels.memory import load_f32, load_one, store_f32, store_one
 from tinychat.kernels.norms import moments_of, normed
 from tinychat.kernels.simd import exp2, fma, splat_f32, sum_lanes, zero_outside
@@ -28,7 +29,7 @@ from tinychat.kernels.sizes import LANES
 from tinychat.kernels.team import finish_stage, next_tile, share_of, stage
 from tinychat.kernels.team_queue import THREADS
 from tinychat.kernels.variants import BiasedRouter
-from tinychat.kernels.weight_access import columns, layer_of
+from tinychat.kernels.weight_access import columns, layer_of, out_blocks
 from tinychat.kernels.weights import STORE
 
 LOG2_E = np.float32(1.4426950408889634)
@@ -247,7 +248,7 @@ def tiles_of(e, expert):
     return (e.counts[expert] + tile - 1) // tile
 
 
-@noinline
+@deferred
 def multiply_routed(team, weight, out, buffers, e):
     """Compute this thread's work tiles of `linear_routed`."""
     blocks, K, tiles, active = out_blocks(layer_of(weight, 0)), columns(layer_of(weight, 0)), 0, e.active[0]

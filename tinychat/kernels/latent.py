@@ -12,15 +12,16 @@ of a head follow those of the one before, in tiles as those of any linear.
 
 import numpy as np
 
+from tinychat.kernels.compile_queue import deferred
 from tinychat.kernels.inputs import groups_of, write_group
-from tinychat.kernels.jit import always_inline, inline, noinline
-from tinychat.kernels.linear import linear_tiles, out_blocks, tokens_per_tile, work_tile_rows
+from tinychat.kernels.jit import always_inline, inline
+from tinychat.kernels.linear import linear_tiles, tokens_per_tile, work_tile_rows
 from tinychat.kernels.memory import load_one, store_one
 from tinychat.kernels.norms import inverse_rms
 from tinychat.kernels.sizes import LANES
 from tinychat.kernels.team import finish_stage, next_tile, share_of, stage
 from tinychat.kernels.team_queue import THREADS
-from tinychat.kernels.weight_access import layer_of
+from tinychat.kernels.weight_access import layer_of, out_blocks
 from tinychat.kernels.weights import STORE
 
 # Of the norms of latents, in all models: transformers does not take it from the configuration.
@@ -107,7 +108,7 @@ def quantize_latents(team, T, attended, sizes, weight, s):
         write_head(weight, row, attended, start, size, s.latents.x, tile, t % tokens, tokens)
 
 
-@noinline
+@deferred
 def multiply_heads(team, T, weight, x, out, buffers, heads, stride):
     """Compute this thread's work tiles of `linear_heads`."""
     blocks, tile = out_blocks(layer_of(weight, 0)), tokens_per_tile(T)

@@ -24,8 +24,9 @@ from tinychat.kernels.codes import high_codes, load_table, look_up_high, look_up
 from tinychat.kernels.compile_queue import deferred, deferred_by_type
 from tinychat.kernels.dot import dot, dot_pairs, dot_small
 from tinychat.kernels.intrinsics import i32x8
-from tinychat.kernels.jit import always_inline, always_inline_by_type, by_type, inline, is_kind
+from tinychat.kernels.jit import always_inline, always_inline_by_type, inline, is_kind
 from tinychat.kernels.memory import load_f32, prefetch, prefetch_far, store_f32
+from tinychat.kernels.one_token import tile_of_token
 from tinychat.kernels.ranges import end_ranges, take
 from tinychat.kernels.sizes import (
     FAR_BYTES,
@@ -67,7 +68,7 @@ from tinychat.kernels.tile import (
     store_tile,
     zero_tile,
 )
-from tinychat.kernels.weight_access import columns, input_group
+from tinychat.kernels.weight_access import columns, input_group, out_blocks
 from tinychat.kernels.weights import (
     FINE_BITS,
     FINE_KINDS,
@@ -86,8 +87,6 @@ PANEL_BYTES = 256 * 1024
 TILES_PER_THREAD = 2
 # Weights that a thread takes at once of its range, for a few tokens.
 UNIT_BYTES = 16 * 1024
-# Of a single token. Measured on a Xeon with tile registers: 2 % faster without; elsewhere not measured.
-PREFETCHES_NEAR = not HAS_TILE_REGISTERS
 # Not literals, for each of which the kernel would be compiled once more.
 FIRST = np.int64(0)
 ZERO_SUM = np.int32(0)
@@ -112,17 +111,6 @@ def prefetch_next(packed, index):
     """Prefetch lines of a weight, `FAR_BYTES` and `NEAR_BYTES` after byte `index`."""
     prefetch_far(packed, index + FAR_BYTES)
     prefetch(packed, index + NEAR_BYTES)
-
-
-@always_inline
-def dot_line(table, sums, packed, first, codes, index):
-    """Add the products of one token and a line of codes of four bits."""
-    line = load_lines(packed, first, 0, ONE_ROW)
-    prefetch_far(packed, first + FAR_BYTES)
-    if PREFETCHES_NEAR:
-        prefetch(packed, first + NEAR_BYTES)
-    sums = dot(sums, look_up_low(table, line), codes, index)
-    return dot(sums, look_up_high(table, line), codes, index + 4)
 
 
 @always_inline_by_type
@@ -290,30 +278,6 @@ def affine_tile(weight, size, x, tile, block, tokens):
     return tokens_apart(total)
 
 
-@always_inline
-def int4_of_token(weight, x, tile, block, lines):
-    """Return the tile of a row block of four-bit codes and one token; a group has `lines` lines, a multiple of four.
-
-    Where `lines` is a literal, LLVM makes one loop with prefetches between the loads of its lines. Four prefetches in a
-    row cost a sixth of the speed on a Xeon.
-    """
-    table, groups = load_table(weight.table), weight.scales.shape[1]
-    total = zero_tile(ONE_ROW, ONE_TOKEN)
-    for g in range(groups):
-        position = tile * groups + g
-        sums = start_tile(x.corrections, position, ONE_TOKEN)
-        prefetch_far(weight.scales, (block * groups + g) * LANES + FAR_BYTES // 16)
-        first, index = (block * groups + g) * lines * 64, position * lines * 8
-        for j in range(0, lines, 4):
-            sums = dot_line(table, sums, weight.packed, first + j * 64, x.codes, index + j * 8)
-            sums = dot_line(table, sums, weight.packed, first + j * 64 + 64, x.codes, index + j * 8 + 8)
-            sums = dot_line(table, sums, weight.packed, first + j * 64 + 128, x.codes, index + j * 8 + 16)
-            sums = dot_line(table, sums, weight.packed, first + j * 64 + 192, x.codes, index + j * 8 + 24)
-        scales = load_rows(weight.scales, (block * groups + g) * LANES, 0, ONE_ROW)
-        total = add_scaled(total, sums, scales, x.scales, position)
-    return scale_rows(total, load_rows(weight.row_scales, block * LANES, 0, ONE_ROW))
-
-
 @always_inline_by_type
 def linear_tile(weight, x, tile, block, tokens):
     """Return the tile of a row block and a tile of tokens."""
@@ -330,11 +294,6 @@ def linear_tile(weight, x, tile, block, tokens):
             scales = load_rows(weight.scales, (block * groups + g) * LANES, 0, ONE_ROW)
             total = add_scaled(total, sums, scales, x.scales, position * T)
         return tokens_apart(scale_rows(total, load_rows(weight.row_scales, block * LANES, 0, ONE_ROW)))
-
-    def int4_token(weight, x, tile, block, tokens):
-        if weight.packed.shape[1] == 4 * weight.scales.shape[1]:
-            return int4_of_token(weight, x, tile, block, 4)
-        return int4_of_token(weight, x, tile, block, weight.packed.shape[1] // weight.scales.shape[1])
 
     def float32(weight, x, tile, block, tokens):
         T, K = len(tokens), columns(weight)
@@ -354,7 +313,7 @@ def linear_tile(weight, x, tile, block, tokens):
         return affine_tile(weight.eight, size, x, tile, -1 - index, tokens)
 
     if is_kind(weight, Int4Weight) and len(tokens) == 1:
-        return int4_token
+        return lambda weight, x, tile, block, tokens: tile_of_token(weight, x, tile, block, tokens)
     if is_kind(weight, MixedWeight):
         return mixed
     if is_kind(weight, Affine4Weight, Affine8Weight):
@@ -482,13 +441,3 @@ def multiply_parts(team, T, weight, x, out, buffers):
         multiply_rows(team, T, weight, x, out, FIRST, buffers, STORE)
 
     return split if is_kind(weight, SplitWeight) else whole
-
-
-@by_type
-def out_blocks(weight):
-    """Return the number of row blocks, N/16."""
-    if is_kind(weight, Float32Weight):
-        return lambda weight: weight.values.shape[0]
-    if is_kind(weight, MixedWeight):
-        return lambda weight: weight.indices.shape[0]
-    return lambda weight: weight.packed.shape[0]

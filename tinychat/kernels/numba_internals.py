@@ -28,8 +28,9 @@ from tinychat.kernels.setup import warn_once
 LOCK_TIMEOUT = 2
 _PAUSE = 0.005
 _BITCODE = "bitcode"
-# Functions of Numba's runtime and of Python, which machine code cannot call where neither is loaded.
-_RUNTIME_PREFIXES = ("numba", "NRT_", "Py", "_Py")
+# Functions of Numba's runtime and of Python, which machine code cannot call where neither is loaded, and those that
+# Numba never found.
+_RUNTIME_PREFIXES = ("numba", ".numba", "NRT_", "Py", "_Py")
 
 
 class DeviceLibrary(JITCodeLibrary):  # type: ignore[misc]

@@ -7,6 +7,7 @@ from tinychat.kernels.weights import (
     ACTIVATION_GROUP,
     Affine4Weight,
     Affine8Weight,
+    Float32Weight,
     Int4Weight,
     Int8Weight,
     MixedWeight,
@@ -57,3 +58,13 @@ def input_group(weight):
     if is_kind(weight, Affine4Weight, Affine8Weight):
         return lambda weight: min(ACTIVATION_GROUP, columns(weight) // weight.scales.shape[1])
     return lambda weight: columns(weight) // weight.scales.shape[1]
+
+
+@by_type
+def out_blocks(weight):
+    """Return the number of row blocks, N/16."""
+    if is_kind(weight, Float32Weight):
+        return lambda weight: weight.values.shape[0]
+    if is_kind(weight, MixedWeight):
+        return lambda weight: weight.indices.shape[0]
+    return lambda weight: weight.packed.shape[0]
