@@ -37,9 +37,9 @@ def run(command: list[str], folder: Path, **variables: str) -> str:
 
 def by_pip(python: str, wheel: Path, folder: Path, tools: Path) -> Path:
     """Install into a new environment; return the folder of its programs."""
-    run([python, "-m", "venv", str(folder / "env")], folder)
+    run([python, "-P", "-m", "venv", str(folder / "env")], folder)
     programs = folder / "env" / SCRIPTS
-    run([str(programs / "python"), "-m", "pip", "install", "--quiet", str(wheel)], folder)
+    run([str(programs / "python"), "-P", "-m", "pip", "install", "--quiet", str(wheel)], folder)
     return programs
 
 
@@ -65,7 +65,7 @@ INSTALLERS: dict[str, Callable[[str, Path, Path, Path], Path]] = {"pip": by_pip,
 def answers(programs: Path, folder: Path) -> tuple[str, str]:
     """Return version and answer of an installed package, by both of its commands."""
     command, python = str(programs / "tinychat"), str(programs / "python")
-    versions = {run([command, "--version"], folder), run([python, "-m", "tinychat", "--version"], folder)}
+    versions = {run([command, "--version"], folder), run([python, "-P", "-m", "tinychat", "--version"], folder)}
     if len(versions) != 1:
         raise RuntimeError(f"commands of different versions: {sorted(versions)}")
     run([command, "doctor"], folder)
@@ -91,14 +91,14 @@ def main() -> int:
         base = Path(name)
         run([sys.executable, "-P", "-m", "venv", str(base / "env")], base)
         tools = base / "env" / SCRIPTS
-        run([str(tools / "python"), "-m", "pip", "install", "--quiet", "uv", "pipx", "build"], base)
-        run([str(tools / "python"), "-m", "build", "--wheel", "--outdir", str(base), str(REPO)], base)
+        run([str(tools / "python"), "-P", "-m", "pip", "install", "--quiet", "uv", "pipx", "build"], base)
+        run([str(tools / "python"), "-P", "-m", "build", "--wheel", "--outdir", str(base), str(REPO)], base)
         (wheel,) = base.glob("*.whl")
         if missing := missing_files(wheel):
             raise SystemExit(f"not in the wheel: {', '.join(missing)}")
         print("| Python | installer | |\n|---|---|---|")
         for python in options.pythons:
-            version = run([python, "-c", "import platform; print(platform.python_version())"], base)
+            version = run([python, "-P", "-c", "import platform; print(platform.python_version())"], base)
             for installer in options.installers:
                 folder = base / f"{version}-{installer}"
                 folder.mkdir()

@@ -166,8 +166,6 @@ class BatchResults(Results):
             if not (try_lock(self._file.fileno()) and is_file_at(path, self._file.fileno())):
                 raise SettingError(f"another batch is writing to {path}: wait for it, or give another file with -o")
             self._read_done(tasks)
-            # Only written from here on: a file that may be read, too, is asked for its position at each line.
-            self._out = open(self._file.fileno(), "ab", closefd=False)
         except BaseException:
             self._file.close()
             raise
