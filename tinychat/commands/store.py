@@ -124,7 +124,8 @@ def _list_available() -> None:
         if free is not None and memory_bytes_needed(entry) > free:
             return "not enough free memory"
         stored = ", stored" if catalogued(entry.name).kind == "stored" else ""
-        return f"~{tokens_per_second(entry, bandwidth):.2g} tok/s{stored}"
+        rounded = float(f"{tokens_per_second(entry, bandwidth):.2g}")
+        return f"~{rounded:g} tok/s{stored}"
 
     rows = [
         (
