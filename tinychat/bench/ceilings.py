@@ -19,12 +19,13 @@ from tinychat.kernels.ceilings import (
     read_share,
 )
 from tinychat.kernels.sizes import TILE_FLOATS, TOKENS
+from tinychat.kernels.team import PARK_AFTER
 
 # Far beyond any cache, so that every byte comes from memory.
 BUFFER_BYTES = 512 << 20
 ROUNDS, ROUNDS_OF_REGISTERS = 4_000_000, 600_000
-# An engine's workers stay awake for some milliseconds after a step; until they sleep they would take part of a core.
-SETTLE_SECONDS = 0.01
+# An engine's workers stay awake after a step; until they sleep they would take part of a core.
+SETTLE_SECONDS = 1.5e-9 * PARK_AFTER
 
 
 class Ceilings:

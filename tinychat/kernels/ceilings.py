@@ -20,7 +20,7 @@ from tinychat.kernels.tile import add_outer, load_lines, load_rows, store_tile, 
 LINES = (0,) * 4
 ONE = (0,)
 READ_FLOATS = len(LINES) * LANES
-# Distances of prefetches: two cores of a Xeon read 37 GB/s with them, 30 without.
+# Distances of prefetches: two cores of a Xeon read 33 GB/s with them, 30 without, in turns (`bandwidth`).
 FAR_FLOATS, NEAR_FLOATS = 512, 128
 MULTIPLY_ADDS = TILE_FLOATS * 4
 TILES_OF_X = 8
