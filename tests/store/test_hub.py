@@ -248,7 +248,9 @@ def test_a_conversion_that_fails_ends_the_download(sharded, plainly, hub, monkey
         api.locate("owner/sharded")
     sharded[1].set()
     wait_until(lambda: not any(thread.name.endswith("(_run)") for thread in threading.enumerate()))
-    assert len(list(Path(constants.HF_HUB_CACHE).rglob("snapshots/*/model-*.safetensors"))) == 2
+    # How much of the shards before it came meanwhile depends on the moment.
+    *_, last = hub.held_back
+    assert not list(Path(constants.HF_HUB_CACHE).rglob(f"snapshots/*/{last}"))
 
 
 def test_a_download_that_goes_on_after_its_block_is_still_checked(sharded, plainly, hub, monkeypatch):
