@@ -26,7 +26,6 @@ from numba import types
 
 from tinychat.kernels.bfloat16 import round_bf16, scatter_halves, store_halves
 from tinychat.kernels.buffers import SoftmaxState
-from tinychat.kernels.intrinsics import i32x16
 from tinychat.kernels.jit import always_inline, always_inline_by_type, inline, noinline
 from tinychat.kernels.kv import KEY, PAIRS, VALUE, element_of, head_of, per_lane, scaled
 from tinychat.kernels.memory import load_f32, load_f32x64, load_one, prefetch_far, scatter_f32, store_f32, store_one
@@ -67,7 +66,7 @@ LOWEST = np.float32(-1e30)  # below any score
 class Item(NamedTuple):
     """Rows that are attended together, and their working memory."""
 
-    queries: np.ndarray  # [d, ITEM_ROWS]
+    queries: np.ndarray  # [ITEM_ROWS / len(MANY), d, len(MANY)]: those of a tile stay in the first-level cache
     scores: np.ndarray  # float32 [ITEM_ROWS, BLOCK]
     weights: np.ndarray  # [ITEM_ROWS, BLOCK]
     positions: np.ndarray  # int64 [ITEM_ROWS]
@@ -162,20 +161,27 @@ def scatter_factors(factors, index, stride, x):
 
 
 @always_inline_by_type
-def add_step(sums, vectors, factors, index, distance, stride):
+def add_step(sums, stored, first, apart, vectors, factors, index, distance, stride):
     """Return a tile of sums plus vectors of keys or values times one factor for each row, `stride` apart.
 
-    Of vectors of pairs both products are added, the odd one first; the odd factors are `distance` from the even ones,
-    or share their elements.
+    stored, first, apart, vectors : of `load_rows`. Of vectors of pairs both products are added, the odd one first; the
+    odd factors are `distance` from the even ones, or share their elements.
     """
 
-    def widened(sums, vectors, factors, index, distance, stride):
-        return add_outer_of_pairs(sums, vectors, factors, index, distance, stride)
+    def widened(sums, stored, first, apart, vectors, factors, index, distance, stride):
+        return add_outer_of_pairs(sums, stored, first, apart, vectors, factors, index, distance, stride)
 
-    def alike(sums, vectors, factors, index, distance, stride):
-        return add_outer(sums, vectors, factors, index, stride)
+    def alike(sums, stored, first, apart, vectors, factors, index, distance, stride):
+        return add_outer(sums, load_rows(stored, first, apart, vectors), factors, index, stride)
 
-    return widened if vectors.dtype == i32x16 and factors.dtype == types.float32 else alike
+    return widened if stored.dtype == PAIRS and factors.dtype == types.float32 else alike
+
+
+@always_inline
+def query_index(item, row):
+    """Return the element at which a row's query begins; its numbers are `len(MANY)` elements apart."""
+    tile = row // len(MANY)
+    return tile * len(MANY) * item.queries.shape[0] + row - tile * len(MANY)
 
 
 @always_inline
@@ -185,13 +191,15 @@ def score_vectors(item, cache, row, first, v, ahead, apart, rows, vectors):
     first : the element at which the keys begin; ahead, apart : of `prefetches`.
     """
     keys, steps = cache.keys, cache.keys.shape[4]
-    step = per_lane(cache) // per_factor(item.queries) * ITEM_ROWS
+    query, step = query_index(item, row), per_lane(cache) // per_factor(item.queries) * len(MANY)
     products = zero_tile(vectors, rows)
     for i in range(steps):
         for w in range(len(vectors)):
             prefetch_far(keys, ahead + (v * steps + i * len(vectors) + w) * apart)
-        key = load_rows(keys, first + (v * steps + i) * LANES, steps * LANES, vectors)
-        products = add_step(products, key, item.queries, i * step + row, ITEM_ROWS, 1)
+        key = first + (v * steps + i) * LANES
+        products = add_step(
+            products, keys, key, steps * LANES, vectors, item.queries, query + i * step, len(MANY), 1
+        )
     store_tokens(item.scores, row * BLOCK + v * LANES, BLOCK, products, rows)
 
 
@@ -263,8 +271,8 @@ def add_vectors(item, cache, acc, row, v, first, low, high, ahead, apart, rows, 
     for s in range(low, high):
         for w in range(len(vectors)):
             prefetch_far(values, ahead + (v * values.shape[3] + s * len(vectors) + w) * apart)
-        value = load_rows(values, first + s * padded + v * LANES, LANES, vectors)
-        sums = add_step(sums, value, item.weights, row * stride + s * step, 1, stride)
+        value = first + s * padded + v * LANES
+        sums = add_step(sums, values, value, LANES, vectors, item.weights, row * stride + s * step, 1, stride)
     store_tokens(acc, index, width, sums, rows)
 
 
@@ -317,8 +325,8 @@ def load_queries(item, cache, qkv, d):
         start = token * qkv.shape[1] + (item.g * item.group + row % item.group) * d
         # The last vector may reach beyond the query: into the next, or into keys or the array's slack.
         for i in range(0, d, LANES):
-            index = i // per_factor(item.queries) * ITEM_ROWS + r
-            scatter_factors(item.queries, index, ITEM_ROWS, as_factor(cache, load_f32(qkv, start + i)))
+            index = query_index(item, r) + i // per_factor(item.queries) * len(MANY)
+            scatter_factors(item.queries, index, len(MANY), as_factor(cache, load_f32(qkv, start + i)))
 
 
 @always_inline

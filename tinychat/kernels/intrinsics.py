@@ -110,6 +110,15 @@ class Emitter:
         return self.add(first, self.mul(stride, I64(step)))
 
 
+class VolatileLoad(ir.LoadInstr):
+    """A volatile load, for which llvmlite's builder has no argument."""
+
+    def descr(self, buf: list[str]) -> None:
+        """Append the instruction's text."""
+        super().descr(buf)
+        buf[-1] = buf[-1].replace("load", "load volatile", 1)
+
+
 class Elements:
     """A C-contiguous array, by its flat elements."""
 
@@ -126,6 +135,13 @@ class Elements:
     def load(self, index: ir.Value, pointee: ir.Type, align: int, unit: ir.Type | None = None) -> ir.Value:
         """Emit a load from a flat element."""
         return self.builder.load(self.pointer(index, pointee, unit), align=align)
+
+    def load_again(self, index: ir.Value, pointee: ir.Type, align: int) -> ir.Value:
+        """Emit a load that LLVM does not replace by what an earlier one has loaded, which would keep a register."""
+        instruction = VolatileLoad(self.builder.block, self.pointer(index, pointee))
+        instruction.align = align
+        self.builder._insert(instruction)
+        return instruction
 
     def splat(self, index: ir.Value, element: ir.Type, align: int = 4) -> ir.Value:
         """Emit the load of one element into all 16 lanes."""

@@ -98,17 +98,19 @@ def add_outer(builder, tile, vectors, scalars, index, stride):
     return added(builder, tile, vectors, scalars, index, stride, element, multiply_add)
 
 
-@operation(SAME, ANY, ANY, ANY, INDEX, INDEX, INDEX)
-def add_outer_of_pairs(builder, tile, pairs, scalars, index, distance, stride):
+@operation(SAME, ANY, ANY, INDEX, INDEX, ANY, ANY, INDEX, INDEX, INDEX)
+def add_outer_of_pairs(builder, tile, pairs, first, apart, rows, scalars, index, distance, stride):
     """Return a tile plus the products of pairs of bfloat16 and floats, in two steps.
 
-    The first multiplies the odd elements by the scalars from ``index + distance`` on, the second the even ones by those
-    from `index` on.
+    pairs, first, apart, rows : of `load_rows`, an array of pairs. The first step multiplies their odd elements by the
+    scalars from ``index + distance`` on, the second the even ones by those from `index` on. Each step loads the pairs:
+    few registers are left beside a tile.
     """
-    for elements, first in ((odd_elements, builder.add(index, distance)), (even_elements, index)):
-        floats = [elements(builder, pair) for pair in pairs]
-        tile = added(builder, tile, floats, scalars, first, stride, F32, multiply_add_floats)
-    return tile
+    at = [builder.apart(first, apart, r) for r in range(len(rows))]
+    odd = [odd_elements(builder, pairs.load(each, I32X16, align=4)) for each in at]
+    tile = added(builder, tile, odd, scalars, builder.add(index, distance), stride, F32, multiply_add_floats)
+    even = [even_elements(builder, pairs.load_again(each, I32X16, align=4)) for each in at]
+    return added(builder, tile, even, scalars, index, stride, F32, multiply_add_floats)
 
 
 def multiply_add_floats(builder, sums, a, b):
