@@ -39,7 +39,7 @@ def step_of_pairs(a, b, out):
 @compiled
 def step_of_floats(a, b, out):
     tile = load_tokens(out, 0, LANES, ONE, THREE)
-    store_tokens(out, 0, LANES, add_outer_of_pairs(tile, load_rows(a, 0, LANES, ONE), b, 0, 1, 2), THREE)
+    store_tokens(out, 0, LANES, add_outer_of_pairs(tile, a, 0, LANES, ONE, b, 0, 1, 2), THREE)
 
 
 def by_the_instruction(a, b, out):

@@ -197,9 +197,7 @@ def score_vectors(item, cache, row, first, v, ahead, apart, rows, vectors):
         for w in range(len(vectors)):
             prefetch_far(keys, ahead + (v * steps + i * len(vectors) + w) * apart)
         key = first + (v * steps + i) * LANES
-        products = add_step(
-            products, keys, key, steps * LANES, vectors, item.queries, query + i * step, len(MANY), 1
-        )
+        products = add_step(products, keys, key, steps * LANES, vectors, item.queries, query + i * step, len(MANY), 1)
     store_tokens(item.scores, row * BLOCK + v * LANES, BLOCK, products, rows)
 
 
