@@ -17,6 +17,7 @@ from tinychat.store.estimates import PROGRAM_BYTES, disk_bytes, memory_bandwidth
 from tinychat.store.local import store_folder
 from tinychat.store.names import catalogued, find, known_names
 
+
 def at(speed):
     """Return a bandwidth that is the same for any size."""
     return lambda size: speed
