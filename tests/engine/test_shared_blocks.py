@@ -130,6 +130,11 @@ class Sequences(RuleBasedStateMachine):
             self.histories[j] = copy.copy(self.histories[i])
 
     @rule(i=SEQUENCES)
+    def insert_prefix(self, i):
+        """Others find all of its ids, and it goes on in its last block."""
+        self.sequences[i].insert_prefix()
+
+    @rule(i=SEQUENCES)
     def forget(self, i):
         self.sequences[i].evict()
         self.histories[i] = []
