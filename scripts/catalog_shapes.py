@@ -43,14 +43,17 @@ def catalog_config(entry: CatalogEntry) -> dict[str, object]:
 
 def cut(entry: CatalogEntry, most_bytes: float) -> CatalogEntry:
     """Return the model with as many of its first layers as take so many bytes in int4."""
-    all_kinds = _layers(entry)
+    whole, all_kinds = entry.shape, _layers(entry)
     while disk_bytes(entry) > most_bytes:
-        shape, layers = entry.shape, entry.shape.layers - 1
-        if kinds := all_kinds[:layers]:
-            shape = replace(shape, attending=kinds.count(_ATTENTION), mlps=kinds.count(_EXPERTS))
-        if shape.scan and kinds:
-            shape = replace(shape, scan=replace(shape.scan, layers=kinds.count(_STATES)))
-        entry = replace(entry, shape=replace(shape, layers=layers))
+        layers = entry.shape.layers - 1
+        # As large a part of them reads keys and values of others, if each kind of layer has its own.
+        readers = min(whole.readers * layers // whole.layers, max(layers - whole.period, 0))
+        kinds = all_kinds[:layers]
+        shape = replace(whole, layers=layers, readers=readers, attending=kinds.count(_ATTENTION))
+        shape = replace(shape, mlps=kinds.count(_EXPERTS))
+        if whole.scan:
+            shape = replace(shape, scan=replace(whole.scan, layers=kinds.count(_STATES) if kinds else layers))
+        entry = replace(entry, shape=shape)
     return entry
 
 

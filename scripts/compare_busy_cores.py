@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import shlex
 import subprocess
@@ -27,7 +26,7 @@ from statistics import median
 
 from comparison import measuring, models
 from comparison.processes import EngineError, EngineProcess, clean_environment, running, versions_of, work_folder
-from comparison.report import OURS, processor, rounded
+from comparison.report import OURS, rounded, write_rates
 
 from tinychat.machine import usable_cores
 
@@ -132,16 +131,12 @@ def main() -> None:
         sys.exit(f"error: {error}")
     options = ["--runs", str(arguments.runs), "--prompt", str(arguments.prompt)]
     command = ["scripts/compare_busy_cores.py", arguments.checkpoint.name, *options]
-    titles = ["", *engines, f"{OURS} / best fixed", f"{OURS} / {LLAMA}"]
-    lines = [
-        f"{processor()}; {versions}; medians of {arguments.runs} runs in turns: `{shlex.join(command)}`",
-        "",
-        f"| {' | '.join(titles)} |",
-        "|---" + "|---:" * (len(titles) - 1) + "|",
-        *(row(label, values) for label, values in found.items()),
-        json.dumps(found),
-    ]
-    sys.stdout.write("\n".join(lines) + "\n")
+    write_rates(
+        f"{versions}; medians of {arguments.runs} runs in turns: `{shlex.join(command)}`",
+        [*engines, f"{OURS} / best fixed", f"{OURS} / {LLAMA}"],
+        (row(label, values) for label, values in found.items()),
+        found,
+    )
 
 
 if __name__ == "__main__":

@@ -14,16 +14,13 @@ and, as its last line, one JSON object with every value. A ratio above 1 means t
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from pathlib import Path
 from statistics import median
 
-from comparison import measuring
-from comparison.measuring import Rate
-from comparison.processes import EngineError, running
-from comparison.report import processor, rounded
+from comparison.measuring import Rate, rates_of
+from comparison.report import rounded, write_rates
 from comparison.serving import SHORT_PROMPT
 
 OLD, NEW = "old", "new"
@@ -68,20 +65,13 @@ def main(given: list[str] | None = None) -> None:
     ]
     checkouts = {OLD: arguments.old.resolve(), NEW: arguments.new.resolve()}
     commands = {name: engine_command(checkout, arguments) for name, checkout in checkouts.items()}
-    try:
-        with running(commands) as engines:
-            found = measuring.measure_rates(engines, rates, arguments.runs)
-    except (EngineError, OSError) as error:
-        sys.exit(f"error: {error}")
-    lines = [
-        f"{processor()}; {arguments.threads} threads; medians of {arguments.runs} runs in turns",
-        "",
-        "| | old | new | new / old | of single runs |",
-        "|---|---:|---:|---:|---:|",
-        *(row(rate, values) for rate, values in found.items()),
-        json.dumps({rate.label: values for rate, values in found.items()}),
-    ]
-    sys.stdout.write("\n".join(lines) + "\n")
+    found = rates_of(commands, rates, arguments.runs)
+    write_rates(
+        f"{arguments.threads} threads; medians of {arguments.runs} runs in turns",
+        [OLD, NEW, "new / old", "of single runs"],
+        (row(rate, values) for rate, values in found.items()),
+        {rate.label: values for rate, values in found.items()},
+    )
 
 
 if __name__ == "__main__":

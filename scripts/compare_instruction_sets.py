@@ -13,16 +13,14 @@ line, one JSON object with every value. A ratio above 1 means that the first is 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from pathlib import Path
 from statistics import median
 
-from comparison import measuring
-from comparison.measuring import Rate
-from comparison.processes import EngineError, running, work_folder
-from comparison.report import processor, rounded
+from comparison.measuring import Rate, planned_rates, rates_of
+from comparison.processes import work_folder
+from comparison.report import rounded, write_rates
 
 from tinychat.bench.random_model import write_random_model
 from tinychat.models.shapes import config_of
@@ -63,29 +61,21 @@ def parse_arguments(given: list[str] | None) -> argparse.Namespace:
 
 def main(given: list[str] | None = None) -> None:
     arguments = parse_arguments(given)
-    rates = measuring.planned_rates(arguments.prompts, arguments.depths)
+    rates = planned_rates(arguments.prompts, arguments.depths)
     rates += [Rate("many", 16, sequences=count) for count in arguments.at_once]
     with work_folder(None) as work:
         folder = Path(arguments.model).absolute()
         if arguments.model.startswith(RANDOM):
             folder = write_random_model(config_of(arguments.model.removeprefix(RANDOM)), work / "random")
         commands = {each: engine_command(each, folder, arguments.threads) for each in arguments.variants}
-        try:
-            with running(commands) as engines:
-                found = measuring.measure_rates(engines, rates, arguments.runs)
-        except (EngineError, OSError) as error:
-            sys.exit(f"error: {error}")
+        found = rates_of(commands, rates, arguments.runs)
     first, *others = arguments.variants
-    titles = ["", *arguments.variants, *(f"{first} / {other}" for other in others)]
-    lines = [
-        f"{processor()}; {arguments.threads} threads; medians of {arguments.runs} runs in turns",
-        "",
-        f"| {' | '.join(titles)} |",
-        f"|---{'|---:' * (len(titles) - 1)}|",
-        *(row(rate, values) for rate, values in found.items()),
-        json.dumps({rate.label: values for rate, values in found.items()}),
-    ]
-    sys.stdout.write("\n".join(lines) + "\n")
+    write_rates(
+        f"{arguments.threads} threads; medians of {arguments.runs} runs in turns",
+        [*arguments.variants, *(f"{first} / {other}" for other in others)],
+        (row(rate, values) for rate, values in found.items()),
+        {rate.label: values for rate, values in found.items()},
+    )
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ its share of the prefill rate, what a pass takes as a multiple of a pass over on
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shlex
 import sys
@@ -23,7 +22,7 @@ from statistics import median
 from comparison import measuring, models
 from comparison.measuring import Rate
 from comparison.processes import EngineError, running, versions_of, work_folder
-from comparison.report import OURS, processor, rounded
+from comparison.report import OURS, rounded, write_rates
 
 LLAMA = "llama.cpp"
 PROMPT = 512
@@ -86,17 +85,13 @@ def main() -> None:
     except (EngineError, OSError) as error:
         sys.exit(f"error: {error}")
     command = ["scripts/compare_many.py", arguments.checkpoint.name, "--runs", str(arguments.runs)]
-    titles = ["", OURS, LLAMA, f"{OURS} / {LLAMA}", f"{OURS}: share of prefill", f"{LLAMA}: share of prefill"]
-    titles.append(f"{OURS}: a pass / a pass over one")
-    lines = [
-        f"{processor()}; {versions}; medians of {arguments.runs} runs in turns: `{shlex.join(command)}`",
-        "",
-        f"| {' | '.join(titles)} |",
-        "|---" + "|---:" * (len(titles) - 1) + "|",
-        *rows(found),
-        json.dumps({rate.label: values for rate, values in found.items()}),
-    ]
-    sys.stdout.write("\n".join(lines) + "\n")
+    titles = [OURS, LLAMA, f"{OURS} / {LLAMA}", f"{OURS}: share of prefill", f"{LLAMA}: share of prefill"]
+    write_rates(
+        f"{versions}; medians of {arguments.runs} runs in turns: `{shlex.join(command)}`",
+        [*titles, f"{OURS}: a pass / a pass over one"],
+        rows(found),
+        {rate.label: values for rate, values in found.items()},
+    )
 
 
 if __name__ == "__main__":

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import correlation
 
-from comparison.processes import EngineProcess, Finished, run_measured
+from comparison.processes import EngineError, EngineProcess, Finished, run_measured, running
 
 DECODED_TOKENS = 64
 PROMPT = "Once upon a time there was a little girl who"
@@ -66,6 +66,15 @@ def measure_rates(
                 if run >= 0:
                     found[rate][name].append(value)
     return found
+
+
+def rates_of(commands: Mapping[str, list[str]], rates: list[Rate], runs: int) -> dict[Rate, dict[str, list[float]]]:
+    """Start an engine by each command, measure all rates, and end; or exit with the error of one that fails."""
+    try:
+        with running(commands) as engines:
+            return measure_rates(engines, rates, runs)
+    except (EngineError, OSError) as error:
+        sys.exit(f"error: {error}")
 
 
 def measure_starts(commands: dict[str, list[str]], runs: int) -> dict[str, list[Finished]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import platform
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -72,6 +74,18 @@ def _cell(row: Row, title: str, engines: list[str]) -> str:
         return ""
     variant = figure[0].removeprefix(title).strip()
     return f"{rounded(figure[1])} ({variant})" if variant else rounded(figure[1])
+
+
+def write_rates(how: str, titles: list[str], rows: Iterable[str], values: Mapping[str, object]) -> None:
+    """Write to stdout where and how rates were measured, a markdown table, and all values as one line of JSON."""
+    lines = [
+        f"{processor()}; {how}",
+        "",
+        f"| {' | '.join(['', *titles])} |",
+        "|---" + "|---:" * len(titles) + "|",
+        *rows,
+    ]
+    sys.stdout.write("\n".join([*lines, json.dumps(values)]) + "\n")
 
 
 def as_json(rows: list[Row], columns: dict[str, list[str]]) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from tinychat.engine import cache_file
 from tinychat.engine.cache_file import _MAGIC
 from tinychat.engine.sequence import new_sequence
 from tinychat.errors import FieldError, SessionError
@@ -63,6 +64,16 @@ def kept_by(engine, path, length=150):
     run(sequence, ids)
     assert sequence.save(path)
     return ids
+
+
+def test_another_sequence_goes_on_in_the_last_block_meanwhile(folders, path, monkeypatch):
+    first, rng = new_sequence(new_engine(folders["qwen3-window"]), CONTEXT), np.random.default_rng(3)
+    run(first, ids := rng.integers(0, 517, 70).tolist())
+    second, replacing = first.fork(), cache_file.replacing
+    monkeypatch.setattr(cache_file, "replacing", lambda path: first.step([5, 6]) is not None and replacing(path))
+    assert second.save(path)
+    assert first.cache.table == second.cache.table
+    assert new_sequence(new_engine(folders["qwen3-window"]), CONTEXT).load(path) == len(ids)
 
 
 def test_only_what_is_of_the_same_is_used(folders, path, monkeypatch):

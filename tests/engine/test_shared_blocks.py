@@ -19,7 +19,7 @@ from tinychat.errors import CacheFullError
 from tinychat.generate.sequence import logits_of_all
 from tinychat.kernels.sizes import BLOCK
 
-CONTEXT = 300
+CONTEXT, LONGEST = 300, 400
 BLOCKS = 12  # of the pool: too few for all sequences at once
 SEQUENCES = st.integers(0, 2)
 
@@ -52,7 +52,7 @@ class Sequences(RuleBasedStateMachine):
 
     def expect(self, i):
         """Return the logits of the last step, and the ids, of a sequence that has done the same alone."""
-        sequence, logits = new_sequence(self.alone, CONTEXT), None
+        sequence, logits = new_sequence(self.alone, LONGEST), None
         pool = self.alone.pool
         pool.release(pool.prefixes.evict(pool.capacity, lambda block: True))
         for operation, *arguments in self.histories[i]:
@@ -116,7 +116,7 @@ class Sequences(RuleBasedStateMachine):
     def grow_again(self):
         self.engine.pool.grow_again()
 
-    @rule(i=SEQUENCES, context_size=st.integers(200, 400))
+    @rule(i=SEQUENCES, context_size=st.integers(200, LONGEST))
     def resize(self, i, context_size):
         if context_size >= len(self.sequences[i].ids):
             self.sequences[i].resize(context_size)
@@ -128,6 +128,11 @@ class Sequences(RuleBasedStateMachine):
             self.sequences[j].release()
             self.sequences[j] = self.sequences[i].fork()
             self.histories[j] = copy.copy(self.histories[i])
+
+    @rule(i=SEQUENCES)
+    def insert_prefix(self, i):
+        """Others find all of its ids, and it goes on in its last block."""
+        self.sequences[i].insert_prefix()
 
     @rule(i=SEQUENCES)
     def forget(self, i):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from tinychat.engine.blocks import sequence_bytes
+from tinychat.engine.blocks import BlockPool, sequence_bytes
 from tinychat.engine.sequence import new_sequence
 from tinychat.engine.states import Snapshots, State, state_bytes
 from tinychat.errors import CacheFullError
@@ -128,6 +128,11 @@ class Sequences(RuleBasedStateMachine):
         self.run_to(i, length)
 
     @rule(i=SEQUENCES)
+    def insert_prefix(self, i):
+        """Others find all of its ids, and it goes on in its last block."""
+        self.sequences[i].insert_prefix()
+
+    @rule(i=SEQUENCES)
     def end(self, i):
         self.sequences[i].release()
 
@@ -230,8 +235,12 @@ def run_to(sequence, text, *lengths):
     return logits[-1].tobytes()
 
 
-@pytest.mark.parametrize("is_shared", [False, True])
-def test_snapshots_of_what_was_overwritten_are_gone(folder, texts, is_shared):
+def fail_full(*arguments):
+    raise CacheFullError("")
+
+
+@pytest.mark.parametrize(("is_shared", "is_full"), [(False, False), (True, False), (True, True)])
+def test_snapshots_of_what_was_overwritten_are_gone(folder, texts, is_shared, is_full, monkeypatch):
     (first, second), (_, expected) = texts
     sequence = new_sequence(open_engine(folder), CONTEXT)
     for length in (SHARED - 2, SHARED + 2):
@@ -240,6 +249,8 @@ def test_snapshots_of_what_was_overwritten_are_gone(folder, texts, is_shared):
     if is_shared:
         sequence.insert_prefix()
     sequence.rewind(SHARED - 2)
+    if is_full:
+        monkeypatch.setattr(BlockPool, "copy", fail_full)
     run_to(sequence, second, SHARED + 4, SHARED + 7)
     sequence.rewind(SHARED + 3)
     assert run_to(sequence, second, SHARED + 9) == expected[SHARED + 8].tobytes()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tools.call_texts import FORMATS, spelled
 
 from tinychat.tools.definitions import Tool, ToolChoice
-from tinychat.tools.grammars.harmony import harmony_grammar
+from tinychat.tools.formats.known import HARMONY
 from tinychat.tools.grammars.markers import TEXT_ONLY, Markers
 
 llguidance = pytest.importorskip("llguidance")
@@ -370,9 +370,9 @@ def test_messages_of_harmony(control):
     early = ' to=functions.weather<|channel|>commentary json<|message|>{"city": "Bonn"}'
     answers, calls = [say("final", "Hello."), thought + say("final", "{}")], [late, early, thought + late]
     for required in (False, True):
-        held = Held.of(harmony_grammar(ToolChoice(TOOLS, required, constrains=True), words.markers), words, tokens)
+        held = Held.of(HARMONY.grammar(ToolChoice(TOOLS, required, constrains=True), words.markers), words, tokens)
         assert all(map(held.accepts, calls))
         assert [held.accepts(answer) for answer in answers] == [not required] * 2
         for wrong in (late.replace("weather", "wether"), early.replace('"Bonn"', "5"), "Hello", late + "<|end|>"):
             assert not held.accepts(wrong), wrong
-    assert harmony_grammar(ToolChoice(TOOLS)) is None
+    assert HARMONY.grammar(ToolChoice(TOOLS)) is None

@@ -1,7 +1,8 @@
 """The memory of all sequences' keys and values: blocks of 64 positions, shared, cached, freed.
 
-A block with several owners is never written: a sequence copies it first. Blocks of earlier sequences stay in the prefix
-cache (`engine.prefixes`) until their memory is needed. (Kwon et al., 2023, https://arxiv.org/abs/2309.06180.)
+No sequence writes a position that another one or the prefix cache has: it copies the block first, unless it goes on
+behind them in the block that it wrote last. Blocks of earlier sequences stay in the prefix cache (`engine.prefixes`)
+until their memory is needed. (Kwon et al., 2023, https://arxiv.org/abs/2309.06180.)
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class KVCache:
             index, filled = divmod(self.length, BLOCK)
             if filled and self.table[index] != self._written and self.pool.is_shared(self.table[index]):
                 self._own(index, filled)
-            elif filled:
+            if filled:
                 self.pool.snapshots.cut(self.table[index], filled)
             missing = blocks_for(self.length + count) - len(self.table)
             if missing > 0:

@@ -13,7 +13,9 @@ from __future__ import annotations
 import json
 import sys
 import zlib
+from collections.abc import Iterable
 from io import BufferedIOBase
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -47,15 +49,18 @@ def write_cache(path: Path, cache: KVCache, of: str) -> bool:
 
     of : fingerprint of the model and program. SessionError if the file cannot be written; it is then as it was before.
     """
-    cache.insert_snapshot()
-    length, angles, snapshots = cache.lasting, angle_set(cache.config, cache.angles_of), cache.snapshots
-    if not length or angles is None:
-        return False
-    table = cache.table[: blocks_for(length)]
+    with cache.pool.lock:
+        cache.insert_snapshot()
+        length, angles, snapshots = cache.lasting, angle_set(cache.config, cache.angles_of), cache.snapshots
+        if not length or angles is None:
+            return False
+        blocks = [_parts(cache.pool, block) for block in cache.table[: blocks_for(length)]]
+        # Another sequence may go on in the last one while the file is written.
+        blocks[-1] = [memoryview(bytes(part)) for part in blocks[-1]]
     header: dict[str, Any] = _description(cache.pool, of) | {
         "angles": angles,
         "ids": cache.ids[:length],
-        "blocks": [_checksum(cache.pool, block) for block in table],
+        "blocks": [_checksum(parts) for parts in blocks],
         "positions": [position for position, _ in snapshots],
         "states": [zlib.crc32(_memory_of(state)) for _, state in snapshots],
     }
@@ -64,8 +69,7 @@ def write_cache(path: Path, cache: KVCache, of: str) -> bool:
         with replacing(path) as file:
             file.write(_MAGIC + _number(len(text)) + _number(zlib.crc32(text)) + text)
             # At once as large as it becomes: other programs see what it takes.
-            parts = [part for block in table for part in _parts(cache.pool, block)]
-            parts += [_memory_of(state) for _, state in snapshots]
+            parts = [*chain.from_iterable(blocks), *(_memory_of(state) for _, state in snapshots)]
             file.truncate(file.tell() + sum(part.nbytes for part in parts))
             file.writelines(parts)
     except OSError as error:
@@ -96,9 +100,8 @@ def _read(file: BufferedIOBase, pool: BlockPool, of: str) -> int:
         try:
             for block, checksum in zip(table, header.checksums):
                 let_signals_act()
-                if any(file.readinto(part) != part.nbytes for part in _parts(pool, block)):
-                    return 0
-                if _checksum(pool, block) != checksum:
+                parts = _parts(pool, block)
+                if any(file.readinto(part) != part.nbytes for part in parts) or _checksum(parts) != checksum:
                     return 0
             for position, checksum in zip(header.positions, header.states):
                 let_signals_act()
@@ -170,9 +173,9 @@ def _memory_of(state: State) -> memoryview:
     return memoryview(state.numbers.view("u1").data)
 
 
-def _checksum(pool: BlockPool, block: int) -> int:
+def _checksum(parts: Iterable[memoryview]) -> int:
     checksum = 0
-    for part in _parts(pool, block):
+    for part in parts:
         checksum = zlib.crc32(part, checksum)
     return checksum
 

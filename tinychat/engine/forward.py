@@ -14,6 +14,8 @@ does its share of each stage; a stage ends when all threads have done theirs, so
 Three kinds of arrays stay apart: parameters (never written), scratch (allocated once), cache.
 """
 
+import numpy as np
+
 from tinychat.engine import arguments
 from tinychat.engine.mlps import add_branch, begin_parallel, run_mlp
 from tinychat.engine.stages import (
@@ -81,6 +83,9 @@ from tinychat.kernels.variants import (
     Unchanged,
 )
 from tinychat.kernels.weights import ADD, STORE, PerLayer
+
+# The other streams. Not literals, for each of which a stage would be compiled once more.
+FIRST, SECOND, THIRD = np.int64(0), np.int64(1), np.int64(2)
 
 
 def forward(team, p, sizes, cache, s, attention, batch, logits):
@@ -163,9 +168,9 @@ def pick_hidden(team, outputs, streams, sizes, s, batch):
 @pick_hidden.where(streams=arguments.Streams)
 def _(team, outputs, streams, sizes, s, batch):
     pick_quarter(team, outputs, batch.wanted, s.hidden, s.last_hidden)
-    end_stream(team, outputs, batch.wanted, 0, streams.first, sizes, s)
-    end_stream(team, outputs, batch.wanted, 1, streams.second, sizes, s)
-    end_stream(team, outputs, batch.wanted, 2, streams.third, sizes, s)
+    end_stream(team, outputs, batch.wanted, FIRST, streams.first, sizes, s)
+    end_stream(team, outputs, batch.wanted, SECOND, streams.second, sizes, s)
+    end_stream(team, outputs, batch.wanted, THIRD, streams.third, sizes, s)
 
 
 @by_kind

@@ -260,7 +260,7 @@ def multiply_one_tile(weight, x, T, out, offset, buffer, residual, first, last, 
     scales = tile * parts * LANES
     s = Slice(
         ring,
-        parts,
+        NOTHING,
         size * LANES,
         min(size, PRODUCT_COLUMNS),
         codes,

@@ -27,7 +27,7 @@ class Slice(NamedTuple):
     """The groups of a row block that are unpacked, and the activations that meet them."""
 
     count: int  # groups
-    steps: int  # these times the tiles of tokens
+    steps: int  # these times the tiles of tokens; a ring does not read them
     size: int  # bytes of the activations of a group, and of its weights
     width: int  # columns of a product: a group has one product or two
     codes: int  # byte of the codes of activations where those of the first tile begin

@@ -10,7 +10,7 @@ b[e]``. A biased one chooses so with the first p. Where experts are in groups, i
 largest of these have the largest sums, ties to the lower number. A shared expert has a gate, the sigmoid of one logit
 more, or the weight 1. Another kind has a factor of each expert, which multiplies p.
 
-The sum goes from the next_expert expert to the least likely, so it does not depend on other rows of the step. Each
+The sum goes from the most likely expert to the least likely, so it does not depend on other rows of the step. Each
 choice of a token has a *slot*: a row of the arrays between the linears. Slots of one expert are consecutive, in the
 order of the tokens, and begin at a tile: so an expert's linear is that of any other weight, over its slots. Weights of
 experts that are not chosen are not read.

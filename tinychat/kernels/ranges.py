@@ -17,13 +17,13 @@ MASK = (1 << ITEM_BITS) - 1
 
 
 @always_inline
-def packed(stage, first, last):
+def as_number(stage, first, last):
     """Return the number of a range of items of a stage."""
     return (stage << 2 * ITEM_BITS) + (first << ITEM_BITS) + last
 
 
 @always_inline
-def what_is_left(queue, thread, stage, items):
+def range_of(queue, thread, stage, items):
     """Return the number that stands for a thread's range, and the range: first and last item."""
     number = atomic_load(queue, STATES + thread * LINE + RANGE)
     if number >> 2 * ITEM_BITS == stage:
@@ -43,16 +43,16 @@ def take(queue, thread, items, unit):
     own = STATES + thread * LINE
     stage = queue[own + STAGE]
     while True:
-        number, first, last = what_is_left(queue, thread, stage, items)
+        number, first, last = range_of(queue, thread, stage, items)
         if first < last:
             stop = min(first + unit, last)
-            if exchange(queue, own + RANGE, number, packed(stage, stop, last)):
+            if exchange(queue, own + RANGE, number, as_number(stage, stop, last)):
                 return first, stop
         else:
             first, last = take_half(queue, thread, stage, items, unit)
             if first == last:
                 return items, items
-            exchange(queue, own + RANGE, number, packed(stage, first, last))
+            exchange(queue, own + RANGE, number, as_number(stage, first, last))
 
 
 @always_inline
@@ -61,12 +61,12 @@ def take_half(queue, thread, stage, items, unit):
     threads, other = queue[THREADS], 1
     while other < threads:
         victim = (thread + other) % threads
-        number, first, last = what_is_left(queue, victim, stage, items)
+        number, first, last = range_of(queue, victim, stage, items)
         if first == last:
             other += 1
             continue
         middle = max(first, last - max(unit, (last - first) // 2))
-        if exchange(queue, STATES + victim * LINE + RANGE, number, packed(stage, first, middle)):
+        if exchange(queue, STATES + victim * LINE + RANGE, number, as_number(stage, first, middle)):
             return middle, last
     return items, items
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -61,6 +61,21 @@ def take_integer(fields: dict[str, Any], name: str, least: int, most: int) -> in
     if value is None or (type(value) is int and least <= value <= most):
         return value
     raise FieldError(name, f"must be a whole number, {least} to {most}")
+
+
+def text_of(fields: Mapping[str, object], name: str, path: str) -> str:
+    """Return the text of a field of the object at `path`."""
+    value = fields.get(name)
+    if not isinstance(value, str):
+        raise FieldError(f"{path}.{name}", "must be a text")
+    return value
+
+
+def take_dimensions(fields: dict[str, Any], model: Model) -> None:
+    """Take out ``dimensions``, which vectors of embeddings cannot have fewer of."""
+    size = model.engine.config.hidden_size
+    if fields.pop("dimensions", size) != size:
+        raise FieldError("dimensions", f"must be {size}, all that the model's vectors have: leave it out")
 
 
 def refuse_others(fields: dict[str, Any]) -> None:

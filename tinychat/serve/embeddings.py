@@ -124,9 +124,7 @@ def _read(body: Payload, model: Model) -> _EmbeddingsBody:
     )
     if not isinstance(asked.prompt, str | None):
         raise FieldError("prompt", "must be the name of a prompt")
-    size = model.engine.config.hidden_size
-    if body.pop("dimensions", size) != size:
-        raise FieldError("dimensions", f"must be {size}, all that the model's vectors have: leave it out")
+    body_fields.take_dimensions(body, model)
     body_fields.refuse_others(body)
     return asked
 

@@ -5,11 +5,12 @@ The form is that of https://docs.claude.com/en/api/messages.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from tinychat.errors import FieldError
 from tinychat.serve import body_fields
+from tinychat.serve.body_fields import text_of
 from tinychat.serve.wire import Payload
 
 # For accounts and caches of Anthropic's; prefixes are cached here without being asked.
@@ -94,14 +95,7 @@ def _text_of(block: Payload, path: str) -> str:
     if block.get("type") != "text":
         kind = str(block.get("type"))[:40]
         raise FieldError(path, f"is of the type {kind!r}, which this model cannot read: leave it out")
-    return _string(block, "text", path)
-
-
-def _string(block: Mapping[str, object], name: str, path: str) -> str:
-    value = block.get(name)
-    if not isinstance(value, str):
-        raise FieldError(f"{path}.{name}", "must be a text")
-    return value
+    return text_of(block, "text", path)
 
 
 def _assistant(blocks: list[tuple[str, Payload]]) -> Payload:
@@ -110,12 +104,12 @@ def _assistant(blocks: list[tuple[str, Payload]]) -> Payload:
     for path, block in blocks:
         match block.get("type"):
             case "thinking":
-                thoughts.append(_string(block, "thinking", path))
+                thoughts.append(text_of(block, "thinking", path))
             case "redacted_thinking":
                 continue
             case "tool_use":
-                function = {"name": _string(block, "name", path), "arguments": block.get("input", {})}
-                calls.append({"id": _string(block, "id", path), "type": "function", "function": function})
+                function = {"name": text_of(block, "name", path), "arguments": block.get("input", {})}
+                calls.append({"id": text_of(block, "id", path), "type": "function", "function": function})
             case _:
                 texts.append(_text_of(block, path))
     message: Payload = {"role": "assistant", "content": "".join(texts)}
@@ -130,7 +124,7 @@ def _user(role: str, blocks: list[tuple[str, Payload]]) -> Iterator[Payload]:
         if block.get("type") == "tool_result":
             has_results = True
             result = "\n".join(_texts(block.get("content", ""), f"{path}.content"))
-            yield {"role": "tool", "tool_call_id": _string(block, "tool_use_id", path), "content": result}
+            yield {"role": "tool", "tool_call_id": text_of(block, "tool_use_id", path), "content": result}
         else:
             texts.append(_text_of(block, path))
     if texts or not has_results:

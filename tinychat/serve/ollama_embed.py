@@ -75,9 +75,7 @@ def _read(body: Payload, model: Model, texts: list[str]) -> _EmbedBody:
     cuts, seconds = body_fields.take_bool(body, "truncate", True), take_keep_alive(body)
     if not isinstance(body.pop("options", {}), dict):
         raise FieldError("options", "must be an object")
-    size = model.engine.config.hidden_size
-    if body.pop("dimensions", size) != size:
-        raise FieldError("dimensions", f"must be {size}, all that the model's vectors have: leave it out")
+    body_fields.take_dimensions(body, model)
     body_fields.refuse_others(body)
     return _EmbedBody(texts, cuts, seconds)
 

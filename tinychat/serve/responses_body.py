@@ -5,11 +5,12 @@ The form is that of https://platform.openai.com/docs/api-reference/responses.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tinychat.errors import FieldError
 from tinychat.serve import body_fields
+from tinychat.serve.body_fields import text_of
 from tinychat.serve.wire import Payload
 
 # For accounts, for tools of OpenAI's servers, or for other models.
@@ -129,8 +130,8 @@ def _messages(items: Iterable[Payload], first: int) -> list[Payload]:
             case "reasoning":
                 message = {"role": "assistant", "content": "", "reasoning_content": _thoughts(item, path)}
             case "function_call":
-                function = {"name": _text(item, "name", path), "arguments": _text(item, "arguments", path)}
-                call_id = _text(item, "call_id", path)
+                function = {"name": text_of(item, "name", path), "arguments": text_of(item, "arguments", path)}
+                call_id = text_of(item, "call_id", path)
                 call = {"id": call_id, "type": "function", "function": function}
                 called.add(call_id)
                 if reply is not None:
@@ -139,7 +140,7 @@ def _messages(items: Iterable[Payload], first: int) -> list[Payload]:
                 message = {"role": "assistant", "content": "", "tool_calls": [call]}
             case "function_call_output":
                 output = _content(item.get("output"), f"{path}.output")
-                message = {"role": "tool", "tool_call_id": _text(item, "call_id", path), "content": output}
+                message = {"role": "tool", "tool_call_id": text_of(item, "call_id", path), "content": output}
                 if message["tool_call_id"] not in called:
                     raise FieldError(f"{path}.call_id", "must be that of a function_call before it")
             case kind:
@@ -165,7 +166,7 @@ def _content(content: object, path: str) -> str:
     for index, part in enumerate(content):
         if not isinstance(part, dict) or part.get("type") not in [*_TEXT_PARTS]:
             raise FieldError(f"{path}[{index}]", "must be a text: this model reads nothing else")
-        texts.append(_text(part, _TEXT_PARTS[part["type"]], f"{path}[{index}]"))
+        texts.append(text_of(part, _TEXT_PARTS[part["type"]], f"{path}[{index}]"))
     return "".join(texts)
 
 
@@ -176,15 +177,8 @@ def _thoughts(item: Payload, path: str) -> str:
         parts = item.get(name) or []
         if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
             raise FieldError(f"{path}.{name}", "must be a list of texts")
-        texts.append("\n".join(_text(part, "text", f"{path}.{name}[{index}]") for index, part in enumerate(parts)))
+        texts.append("\n".join(text_of(part, "text", f"{path}.{name}[{index}]") for index, part in enumerate(parts)))
     return texts[0] or texts[1]
-
-
-def _text(fields: Mapping[str, object], name: str, path: str) -> str:
-    value = fields.get(name)
-    if not isinstance(value, str):
-        raise FieldError(f"{path}.{name}", "must be a text")
-    return value
 
 
 def _tools(tools: object, choice: Any) -> Payload:

@@ -39,19 +39,7 @@ def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
     return qwen3_next.hybrid_linears(config, names, projections)
 
 
-DEFAULTS = {
-    "rms_norm_eps": 1e-6,
-    "num_key_value_heads": 4,
-    "head_dim": 256,
-    "max_position_embeddings": 32768,
-    "partial_rotary_factor": 0.25,
-    "full_attention_interval": 4,
-    "linear_conv_kernel_dim": 4,
-    "linear_key_head_dim": 128,
-    "linear_value_head_dim": 128,
-    "linear_num_key_heads": 16,
-    "linear_num_value_heads": 32,
-}
+DEFAULTS = {**qwen3_next.HYBRID_DEFAULTS, "num_key_value_heads": 4}
 _MOE = {
     "num_key_value_heads": 2,
     "moe_intermediate_size": 512,

@@ -146,7 +146,7 @@ def _net(config: ModelConfig) -> DeltaNet:
     return config.delta_net
 
 
-DEFAULTS = {
+HYBRID_DEFAULTS = {
     "rms_norm_eps": 1e-6,
     "num_key_value_heads": 2,
     "head_dim": 256,
@@ -158,6 +158,9 @@ DEFAULTS = {
     "linear_value_head_dim": 128,
     "linear_num_key_heads": 16,
     "linear_num_value_heads": 32,
+}
+DEFAULTS = {
+    **HYBRID_DEFAULTS,
     "decoder_sparse_step": 1,
     "moe_intermediate_size": 512,
     "shared_expert_intermediate_size": 512,

@@ -6,13 +6,14 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from tinychat.tools.definitions import Tool, ToolCall, ToolChoice
 from tinychat.tools.formats.call_format import CallFormat
 from tinychat.tools.formats.reading import CallReader, MalformedCall, Steps, as_json
-from tinychat.tools.grammars.braced import braced_grammar
-from tinychat.tools.grammars.markers import TEXT_ONLY, Markers
+from tinychat.tools.grammars.literals import BracedLiterals, add_literal_calls
+from tinychat.tools.grammars.rules import Rules
 
 _WORDS = {"None": None, "True": True, "False": False}
 _DEEPEST = 64
@@ -30,9 +31,9 @@ class BracedFormat(CallFormat):
         """Return a parser of one reply."""
         return _BracedReader(self)
 
-    def grammar(self, choice: ToolChoice, markers: Markers = TEXT_ONLY) -> str | None:
-        """Return the grammar of a reply with calls."""
-        return braced_grammar(choice, self.frame, self.quote, markers)
+    def add_rules(self, rules: Rules, choice: ToolChoice) -> None:
+        """Add the rules of a reply with calls."""
+        add_literal_calls(rules, choice, self.frame, partial(BracedLiterals, quote=self.quote))
 
     def spell_body(self, call: ToolCall, number: int) -> str:
         """Return name and arguments."""

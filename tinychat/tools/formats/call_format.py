@@ -7,12 +7,13 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal
 
 from tinychat.tools.definitions import Tool, ToolCall, ToolChoice
 from tinychat.tools.events import CallEvent
 from tinychat.tools.grammars.markers import TEXT_ONLY, Markers
 from tinychat.tools.grammars.replies import Frame
+from tinychat.tools.grammars.rules import Rules
 
 NUMBER, ID = "{number}", "{id}"
 PLACEHOLDERS = re.compile(r"(\{number\}|\{id\})")
@@ -23,7 +24,7 @@ IdRule = Literal["any", "nine", "named"]
 _IDS: dict[IdRule, str] = {"any": r"(?s:.*)", "nine": r"[a-zA-Z0-9]{9}", "named": r"functions\.(?s:.*):\d+"}
 
 
-class CallParser(Protocol):
+class CallParser(ABC):
     """Finds the calls of a reply while it is written. Anything that is no call stays text.
 
     Attributes
@@ -40,13 +41,13 @@ class CallParser(Protocol):
     ended: int
     faults: list[str]
 
+    @abstractmethod
     def feed(self, text: str) -> Iterator[CallEvent]:
         """Yield what is certain after the next text."""
-        ...
 
+    @abstractmethod
     def finish(self) -> Iterator[CallEvent]:
         """Yield what was held back."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,12 +80,20 @@ class CallFormat(ABC):
     def parser(self, tools: Sequence[Tool]) -> CallParser:
         """Return a parser of one reply; the schemas of the tools type arguments that are written as bare text."""
 
-    @abstractmethod
     def grammar(self, choice: ToolChoice, markers: Markers = TEXT_ONLY) -> str | None:
         """Return the grammar, in llguidance's Lark, of a reply with calls; None where it may be any text.
 
         `markers` are the control tokens of the model's vocabulary.
         """
+        if not choice.is_constrained:
+            return None
+        rules = Rules(markers)
+        self.add_rules(rules, choice)
+        return rules.lark()
+
+    @abstractmethod
+    def add_rules(self, rules: Rules, choice: ToolChoice) -> None:
+        """Add the rules of a reply with calls, which begins with ``start``."""
 
     @abstractmethod
     def spell_body(self, call: ToolCall, number: int) -> str:

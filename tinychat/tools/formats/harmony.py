@@ -15,8 +15,8 @@ from tinychat.tools.definitions import Tool, ToolCall, ToolChoice
 from tinychat.tools.events import CallText, CallThought
 from tinychat.tools.formats.call_format import CallFormat
 from tinychat.tools.formats.reading import CallReader, MalformedCall, Steps, beginning_of
-from tinychat.tools.grammars.harmony import harmony_grammar
-from tinychat.tools.grammars.markers import TEXT_ONLY, Markers
+from tinychat.tools.grammars.harmony import add_messages
+from tinychat.tools.grammars.rules import Rules
 
 _MESSAGE, _END, _CALL, _START = "<|message|>", "<|end|>", "<|call|>", "<|start|>"
 _ENDS = (_END, _CALL, _START, "<|return|>")
@@ -38,9 +38,9 @@ class HarmonyFormat(CallFormat):
         """Return a parser of one reply."""
         return _HarmonyReader(self)
 
-    def grammar(self, choice: ToolChoice, markers: Markers = TEXT_ONLY) -> str | None:
-        """Return the grammar of a reply with calls."""
-        return harmony_grammar(choice, markers)
+    def add_rules(self, rules: Rules, choice: ToolChoice) -> None:
+        """Add the rules of a reply with calls."""
+        add_messages(rules, choice)
 
     def spell_body(self, call: ToolCall, number: int) -> str:
         """Return name and arguments."""

@@ -16,8 +16,8 @@ from tinychat.tools.definitions import Tool, ToolCall, ToolChoice
 from tinychat.tools.events import CallArguments, CallBegin
 from tinychat.tools.formats.call_format import CallFormat
 from tinychat.tools.formats.reading import CallReader, MalformedCall, Steps, as_json
-from tinychat.tools.grammars.json_calls import bare_grammar, object_grammar
-from tinychat.tools.grammars.markers import TEXT_ONLY, Markers
+from tinychat.tools.grammars.json_calls import add_bare_objects, add_objects
+from tinychat.tools.grammars.rules import Rules
 
 _BARE_KEYS = {"type", "id"}
 
@@ -49,12 +49,13 @@ class JsonFormat(CallFormat):
         """Return a parser of one reply."""
         return _BareReader(self, tools) if self.is_bare else _JsonReader(self)
 
-    def grammar(self, choice: ToolChoice, markers: Markers = TEXT_ONLY) -> str | None:
-        """Return the grammar of a reply with calls."""
+    def add_rules(self, rules: Rules, choice: ToolChoice) -> None:
+        """Add the rules of a reply with calls."""
         if self.is_bare:
-            return bare_grammar(choice, self.name_key, self.arguments_key, self.separator, markers)
-        has_ids = self.id_rule == "nine"
-        return object_grammar(choice, self.frame, self.name_key, self.arguments_key, has_ids, markers)
+            add_bare_objects(rules, choice, self.name_key, self.arguments_key, self.separator)
+        else:
+            has_ids = self.id_rule == "nine"
+            add_objects(rules, choice, self.frame, self.name_key, self.arguments_key, has_ids)
 
     def spell_body(self, call: ToolCall, number: int) -> str:
         """Return the object."""

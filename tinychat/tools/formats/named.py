@@ -10,8 +10,8 @@ from typing import ClassVar
 from tinychat.tools.definitions import Tool, ToolCall, ToolChoice
 from tinychat.tools.formats.call_format import ID, NUMBER, PLACEHOLDERS, CallFormat, filled
 from tinychat.tools.formats.reading import LONGEST_NAME, CallReader, MalformedCall, Steps
-from tinychat.tools.grammars.json_calls import named_grammar
-from tinychat.tools.grammars.markers import TEXT_ONLY, Markers
+from tinychat.tools.grammars.json_calls import add_named_objects
+from tinychat.tools.grammars.rules import Rules
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,9 +26,9 @@ class NamedFormat(CallFormat):
         """Return a parser of one reply."""
         return _NamedReader(self)
 
-    def grammar(self, choice: ToolChoice, markers: Markers = TEXT_ONLY) -> str | None:
-        """Return the grammar of a reply with calls."""
-        return named_grammar(choice, self.frame, self.name_end, markers)
+    def add_rules(self, rules: Rules, choice: ToolChoice) -> None:
+        """Add the rules of a reply with calls."""
+        add_named_objects(rules, choice, self.frame, self.name_end)
 
     def spell_body(self, call: ToolCall, number: int) -> str:
         """Return name and arguments."""

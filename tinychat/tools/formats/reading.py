@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Generator, Iterator, Sequence
 from typing import TypeVar
 
 from tinychat.tools.events import CallArguments, CallBegin, CallEvent, CallText
-from tinychat.tools.formats.call_format import CallFormat
+from tinychat.tools.formats.call_format import CallFormat, CallParser
 from tinychat.tools.json_object import JsonObject
 
 Result = TypeVar("Result")
@@ -25,22 +25,13 @@ class MalformedCall(Exception):
     """The text read so far does not go on as a call does; the message tells why."""
 
 
-class CallReader(ABC):
-    """Finds the calls of a reply while it is written. Anything that is no call stays text.
+class CallReader(CallParser):
+    """A parser that reads a reply once.
 
     The events do not depend on where the text is split. What begins like a call and is none is text from its beginning.
     Arguments that turn out to be malformed end before that: such a call is not whole, and what follows is text.
 
     A subclass reads a call between its beginning and its end, or all that follows an opening.
-
-    Attributes
-    ----------
-    count : int
-        Calls that have begun.
-    ended : int
-        Calls whose arguments are whole.
-    faults : list of str
-        An account of each call that is malformed, in one line.
     """
 
     def __init__(self, form: CallFormat) -> None:

@@ -16,8 +16,8 @@ from tinychat.tools.formats.call_format import CallFormat
 from tinychat.tools.formats.pythonic import python_value
 from tinychat.tools.formats.reading import CallReader, MalformedCall, Steps, as_json
 from tinychat.tools.formats.schema_types import property_types
-from tinychat.tools.grammars.markers import TEXT_ONLY, Markers
-from tinychat.tools.grammars.tagged import Tags, tagged_grammar
+from tinychat.tools.grammars.rules import Rules
+from tinychat.tools.grammars.tagged import Tags, add_tagged_calls
 
 _TYPES: dict[type, str] = {bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
 # Stands in a mark for the word that tells the type of a value.
@@ -47,11 +47,11 @@ class TaggedFormat(CallFormat):
         """Return a parser of one reply; the schemas of the tools type the values."""
         return _TaggedReader(self, tools)
 
-    def grammar(self, choice: ToolChoice, markers: Markers = TEXT_ONLY) -> str | None:
-        """Return the grammar of a reply with calls."""
+    def add_rules(self, rules: Rules, choice: ToolChoice) -> None:
+        """Add the rules of a reply with calls."""
         ends = self.key_end_before(is_text=True), self.key_end_before(is_text=False)
         tags = Tags(self.name_end, self.key_begin, *ends, self.value_end)
-        return tagged_grammar(choice, self.frame, tags, markers)
+        add_tagged_calls(rules, choice, self.frame, tags)
 
     def spell_body(self, call: ToolCall, number: int) -> str:
         """Return name and arguments."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tinychat.tools.definitions import ToolChoice
 from tinychat.tools.grammars.arguments import json_object
-from tinychat.tools.grammars.markers import TEXT_ONLY, Markers, quoted
+from tinychat.tools.grammars.markers import Markers, quoted
 from tinychat.tools.grammars.replies import any_tool
 from tinychat.tools.grammars.rules import Rules
 
@@ -12,15 +12,13 @@ _CHANNEL, _CONSTRAIN, _MESSAGE = "<|channel|>", "<|constrain|>", "<|message|>"
 _START, _END, _CALL = "<|start|>", "<|end|>", "<|call|>"
 
 
-def harmony_grammar(choice: ToolChoice, markers: Markers = TEXT_ONLY) -> str | None:
-    """Return the grammar of a reply behind ``<|start|>assistant``; None: any text.
+def add_messages(rules: Rules, choice: ToolChoice) -> None:
+    """Add the rules of a reply behind ``<|start|>assistant``.
 
     Messages on the channels analysis and commentary come before the last one, which is the answer or a call. A call
     names its tool before or behind its channel, and ends the reply.
     """
-    if not choice.is_constrained:
-        return None
-    rules = Rules(markers)
+    markers = rules.markers
     for number, tool in enumerate(choice.callable_tools):
         rules.add(f"arguments_{number}", json_object(choice, tool))
         name = quoted(f" to=functions.{tool.name}")
@@ -33,7 +31,6 @@ def harmony_grammar(choice: ToolChoice, markers: Markers = TEXT_ONLY) -> str | N
     rules.add("before", f"{_opened(markers, 'analysis', 'commentary')} {rules.until('said', _END)} {_next(markers)}")
     rules.add("answer", f"{_opened(markers, 'final', 'commentary')} TEXT?")
     rules.add("start", "before* call" if choice.required else "before* (call | answer)")
-    return rules.lark()
 
 
 def _opened(markers: Markers, *channels: str) -> str:

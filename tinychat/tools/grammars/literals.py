@@ -1,4 +1,4 @@
-"""Values that are written as literals of a language, valid under a JSON schema: Python's, or braces as Gemma's."""
+"""Calls whose arguments are literals of a language, valid under a JSON schema: Python's, or in braces as Gemma's."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-from tinychat.tools.grammars.arguments import json_number, json_value
+from tinychat.tools.definitions import ToolChoice
+from tinychat.tools.grammars.arguments import held_schema, json_number, json_value
 from tinychat.tools.grammars.markers import quoted
+from tinychat.tools.grammars.replies import Frame, add_reply
 from tinychat.tools.grammars.rules import Rules
 from tinychat.tools.grammars.schemas import Schema, choices_of, parts_of, properties_of, resolved, types_of
 
@@ -25,6 +27,8 @@ class Literals(ABC):
 
     comma: str
     """Between two items, in Lark."""
+    brackets: tuple[str, str]
+    """Around the arguments of a call."""
 
     def __init__(self, rules: Rules, root: Schema, prefix: str) -> None:
         self._rules, self._root, self._prefix = rules, root, prefix
@@ -52,9 +56,13 @@ class Literals(ABC):
             self._rules.add(name, self._body(found, name, depth))
         return self._names[spelled]
 
-    def arguments(self, name: str, schema: Schema, key: Key) -> str:
-        """Add a rule of the arguments of a call; return its name. `key` spells their names."""
-        return self._members(name, resolved(schema, self._root), key, 0)
+    def argument(self, name: str | None) -> str:
+        """Return the name of an argument with all up to its value, in Lark; that of any for None."""
+        return self.key(name)
+
+    def arguments(self, name: str) -> str:
+        """Add a rule of the arguments of a call, those of `root`; return its name."""
+        return self._members(name, resolved(self._root, self._root), self.argument, 0)
 
     def _body(self, schema: Schema, name: str, depth: int) -> str:
         if (values := choices_of(schema)) is not None:
@@ -110,6 +118,7 @@ class PythonLiterals(Literals):
     """Literals of Python; JSON's constants and strings are taken, too."""
 
     comma = "/, ?/"
+    brackets = "(", ")"
 
     def string(self, schema: Schema) -> str:
         """Return a string in quotes of either kind; in double ones if more is known of it."""
@@ -132,7 +141,7 @@ class PythonLiterals(Literals):
             return f"({self.string({})}) /: ?/"
         return f"({' | '.join(self.constant(name))}) /: ?/"
 
-    def keyword(self, name: str | None) -> str:
+    def argument(self, name: str | None) -> str:
         """Return the name of an argument and what is between it and the value; that of any for None."""
         if name is None:
             return f'{self._rules.add("NAME", "/[A-Za-z_][A-Za-z_0-9]*/")} "="'
@@ -143,6 +152,7 @@ class BracedLiterals(Literals):
     """Literals in braces: keys as they are, strings between two `quote`."""
 
     comma = '","'
+    brackets = "{", "}"
 
     def __init__(self, rules: Rules, root: Schema, prefix: str, quote: str) -> None:
         super().__init__(rules, root, prefix)
@@ -164,3 +174,15 @@ class BracedLiterals(Literals):
         if name is None:
             return f'{self._rules.add("KEY", "/[A-Za-z_][^:{},]*/")} ":"'
         return quoted(f"{name}:")
+
+
+def add_literal_calls(
+    rules: Rules, choice: ToolChoice, frame: Frame, literals_of: Callable[[Rules, Schema, str], Literals]
+) -> None:
+    """Add the rules of calls such as ``f(a="x", n=2)``; `literals_of` takes the arguments of `Literals`."""
+    for number, tool in enumerate(choice.callable_tools):
+        literals = literals_of(rules, held_schema(choice, tool), f"value_{number}")
+        begin, end = literals.brackets
+        members = literals.arguments(f"arguments_{number}")
+        rules.add(f"tool_{number}", f"{quoted(f'{tool.name}{begin}')} {members} {quoted(end)}")
+    add_reply(rules, choice, frame)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tinychat.tools.definitions import ToolChoice
 from tinychat.tools.grammars.arguments import held_schema, json_number, json_value
-from tinychat.tools.grammars.markers import TEXT_ONLY, Markers, quoted
+from tinychat.tools.grammars.markers import quoted
 from tinychat.tools.grammars.replies import Frame, add_reply
 from tinychat.tools.grammars.rules import Rules
 from tinychat.tools.grammars.schemas import Schema, choices_of, parts_of, properties_of, resolved, types_of
@@ -33,16 +33,12 @@ class Tags(NamedTuple):
         return self.text_key_end != self.other_key_end
 
 
-def tagged_grammar(choice: ToolChoice, frame: Frame, tags: Tags, markers: Markers = TEXT_ONLY) -> str | None:
-    """Return the grammar of calls whose arguments stand between tags; None: any text."""
-    if not choice.is_constrained:
-        return None
-    rules = Rules(markers)
+def add_tagged_calls(rules: Rules, choice: ToolChoice, frame: Frame, tags: Tags) -> None:
+    """Add the rules of calls whose arguments stand between tags."""
     for number, tool in enumerate(choice.callable_tools):
         values = _TaggedValues(rules, held_schema(choice, tool), tags)
-        rules.add(f"tool_{number}", f"{quoted(tool.name)} {markers.lark(tags.name_end)} {values.members(number)}")
+        rules.add(f"tool_{number}", f"{quoted(tool.name)} {rules.markers.lark(tags.name_end)} {values.members(number)}")
     add_reply(rules, choice, frame)
-    return rules.lark()
 
 
 class _TaggedValues:
