@@ -10,7 +10,7 @@ from tinychat.text.tokenizer import Tokenizer
 
 
 def load_tokenizer(folder: Path) -> Tokenizer:
-    """Load the tokenizer of a folder: ``tokenizer.json``, ``tokenizer.model`` or ``tiktoken.model``, the first of them."""
+    """Load the first of ``tokenizer.json``, ``tokenizer.model`` and ``tiktoken.model`` that a folder has."""
     if (folder / "tokenizer.json").is_file():
         from tinychat.text.huggingface_tokenizer import load_huggingface
 
