@@ -11,6 +11,7 @@ from text.tokenizer_folders import CORPUS, write_tokenizer
 
 from tinychat.errors import TextError
 from tinychat.text import tiktoken_file
+from tinychat.text.guard import unguard
 from tinychat.text.hard_texts import HARD_TEXTS
 from tinychat.text.loading import load_tokenizer
 from tinychat.text.split_patterns import KIMI
@@ -136,6 +137,16 @@ def test_templates_write_control_tokens(tmp_path):
         *[system, *text("system"), middle, *text("You are a helpful assistant"), end],
         *[user, *text("user"), middle, *text("Hi<|im_end|>"), end, assistant, *text("assistant"), middle],
     ]
+
+
+@pytest.mark.parametrize(("module", "is_sorted"), [("tokenization_kimi", True), ("tokenization_moonshot", False)])
+def test_tools_of_kimi_have_their_keys_in_order(module, is_sorted, tmp_path):
+    auto_map = {"AutoTokenizer": [f"{module}.TikTokenTokenizer", None]}
+    folder = write_tiktoken(tmp_path / "t", BYTES, auto_map=auto_map, chat_template="{{ tools | tojson }}")
+    tools = [{"type": "function", "function": {"name": "f", "description": "[EOS]"}}]
+    written = load_template(folder, load_tokenizer(folder)).render([], tools=tools)
+    assert unguard(written) == json.dumps(tools, sort_keys=is_sorted)
+    assert written != unguard(written)
 
 
 def test_an_empty_line_and_other_line_ends_are_taken(kimi, tmp_path):

@@ -23,7 +23,7 @@ from tinychat.json_file import one_line, read_settings
 from tinychat.text.added_tokens import AddedToken
 from tinychat.text.split_patterns import KIMI
 from tinychat.text.token_spelling import byte_letters
-from tinychat.text.tokenizer_settings import TokenizerSettings
+from tinychat.text.tokenizer_settings import TokenizerSettings, tokenizer_code
 from tinychat.text.tokenizers_library import library_calls
 
 TIKTOKEN_FILE, _SETTINGS = "tiktoken.model", "tokenizer_config.json"
@@ -80,22 +80,14 @@ def tokenizer_json(path: Path) -> bytes:
 
 def _pattern_of(path: Path, settings: TokenizerSettings) -> str:
     source = path.parent / _SETTINGS
-    name = _code_of(read_settings(source).get("auto_map"))
-    # Code of another repository has that one's name before its own.
-    module = name.rpartition("--")[2].partition(".")[0]
+    name = tokenizer_code(read_settings(source))
+    module = name.partition(".")[0]
     if module in _PATTERNS:
         return _PATTERNS[module]
     if not name and settings.tokenizer_class == _CLASS and settings.model_type in _MODEL_TYPES:
         return KIMI
     found = one_line(name or settings.tokenizer_class or "no class is named", 60)
     raise TextError(f"{source}: how {path.name} cuts text is not known ({found}); put a tokenizer.json beside it")
-
-
-def _code_of(auto_map: object) -> str:
-    """Return the tokenizer's code as "module.Class"; empty where none is named."""
-    named = auto_map.get("AutoTokenizer") if isinstance(auto_map, dict) else None
-    name = named[0] if isinstance(named, list) and named else named
-    return name if isinstance(name, str) else ""
 
 
 def _added_tokens(path: Path, first: int, settings: TokenizerSettings) -> list[AddedToken]:
