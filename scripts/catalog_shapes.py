@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from tinychat.models.shapes import config_of
-from tinychat.store.catalog import CatalogEntry, Scan, Shape
+from tinychat.store.catalog import CatalogEntry, Latent, Scan, Shape
 from tinychat.store.estimates import disk_bytes
 
 _NEMOTRON_LAYERS = "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME"
@@ -38,6 +38,7 @@ def catalog_config(entry: CatalogEntry) -> dict[str, object]:
         **(_delta_net(*shape.delta) if shape.delta else {}),
         **(_scan(shape.scan) if shape.scan else {}),
         **(_readers(shape) if shape.readers else {}),
+        **(_latent(shape, shape.latent, entry.context) if shape.latent else {}),
     }
 
 
@@ -71,7 +72,8 @@ def _kinds_of_layers(entry: CatalogEntry) -> dict[str, object]:
     if entry.architecture == "NemotronHForCausalLM":
         return {"hybrid_override_pattern": layers, "mlp_hidden_act": "relu2"}
     if layers:
-        return {"layer_types": ["mamba" if sign == _STATES else "attention" for sign in layers]}
+        states, attention = ("mamba", "attention") if shape.scan else ("linear_attention", "full_attention")
+        return {"layer_types": [states if sign == _STATES else attention for sign in layers]}
     if shape.period:
         wide = [(layer + 1) % shape.period == 0 for layer in range(shape.layers)]
         return {"layer_types": ["full_attention" if each else "sliding_attention" for each in wide]}
@@ -109,6 +111,23 @@ def _scan(scan: Scan) -> dict[str, object]:
         "n_groups": scan.groups,
         "mamba_d_state": scan.state,
         "ssm_state_size": scan.state,
+    }
+
+
+def _latent(shape: Shape, latent: Latent, context: int) -> dict[str, object]:
+    """Return the values of latent attention and of the experts beside it, by the names of all families."""
+    return {
+        "intermediate_size": shape.first_mlp,
+        "first_k_dense_replace": 1,
+        "q_lora_rank": None,
+        "kv_lora_rank": latent.size,
+        "qk_nope_head_dim": latent.plain,
+        "qk_rope_head_dim": latent.rotated,
+        "v_head_dim": latent.values,
+        "num_experts_per_token": shape.used_experts,
+        **dict.fromkeys(("n_shared_experts", "num_shared_experts"), shape.shared_mlp // shape.mlp),
+        **dict.fromkeys(("n_group", "num_expert_group", "topk_group"), 1),
+        "model_max_length": context,
     }
 
 

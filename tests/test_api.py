@@ -141,6 +141,19 @@ def test_a_repository_is_downloaded_and_converted_once(checkpoint, conversions, 
     assert conversions == [(checkpoint, "owner/name")]
 
 
+def test_a_tokenizer_that_cannot_be_used_is_refused_before_the_weights_arrive(checkpoint, tmp_path, monkeypatch):
+    (checkpoint / "tokenizer.json").write_text("{")
+
+    @contextmanager
+    def fetching(repo_id, before_weights):
+        before_weights(checkpoint, 1, tmp_path)
+        yield pytest.fail("weights were downloaded")
+
+    monkeypatch.setattr(hub, "fetching", fetching)
+    with pytest.raises(TextError, match=r"tokenizer\.json: cannot be read"):
+        api.locate("owner/name")
+
+
 def test_no_model_means_the_demo_model(tmp_path, monkeypatch):
     monkeypatch.setattr(names, "_DEMO_FOLDERS", (tmp_path / "none", tmp_path / "demo"))
     with pytest.raises(StoreError, match="no demo model"):

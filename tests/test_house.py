@@ -48,6 +48,7 @@ ARROWS = {
         "models.tensors",
         "models.varied_layers",
         "settings",
+        "text.split_patterns",
     ],
     "store": [
         "checkpoint",

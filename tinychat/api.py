@@ -139,12 +139,17 @@ def check_checkpoint(folder: Path) -> None:
     """Refuse a checkpoint with unusable configuration, tensors, tokenizer or chat template, before it is converted."""
     from tinychat.checkpoint.checkpoint import open_checkpoint
     from tinychat.json_file import each_file_once
-    from tinychat.text.loading import load_tokenizer
-    from tinychat.text.template import load_template
 
     with each_file_once():
         open_checkpoint(folder)
-        load_template(folder, load_tokenizer(folder))
+        _check_texts(folder)
+
+
+def _check_texts(folder: Path) -> None:
+    from tinychat.text.loading import load_tokenizer
+    from tinychat.text.template import load_template
+
+    load_template(folder, load_tokenizer(folder))
 
 
 def load(
@@ -260,13 +265,14 @@ def _arriving_checkpoint(
     from tinychat.checkpoint.tensors import arriving
     from tinychat.store.hub import fetching
 
-    def check_room(folder: Path, size: int, cache: Path) -> None:
+    def check(folder: Path, size: int, cache: Path) -> None:
         from tinychat.conversion.pipeline import Recipe, disk_needed
 
+        _check_texts(folder)
         # Whether its codes can pass through shows in the weights only; that takes less.
         check_space([("the download", cache, size), ("the model", target, disk_needed(folder, Recipe()))])
 
-    with fetching(repo_id, before_weights=check_room) as (folder, wait), arriving(folder, wait):
+    with fetching(repo_id, before_weights=check) as (folder, wait), arriving(folder, wait):
         yield folder, wait.beside(progress)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from random import Random
 
@@ -62,5 +63,15 @@ def grammar(draw: Random) -> bytes:
     return f'start: {name}0\n{rules}{name}{depth}: "x"\n'.encode()
 
 
-MAKERS = {"configuration": configuration, "schema": schema, "grammar": grammar}
+def tiktoken(draw: Random) -> bytes:
+    """Return a vocabulary of sound form, with tokens inside of tokens, before their parts, and of great length."""
+    tokens = [bytes([value]) for value in range(256)]
+    tokens += [bytes(draw.choices(b"ab \n\xe4", k=draw.choice([2, 3, 8]))) for _ in range(draw.choice([9, 99, 999]))]
+    tokens += [bytes(draw.choices(b"ab", k=1)) * draw.choice([99, 999, 3000, 9000]) for _ in range(draw.randrange(3))]
+    draw.shuffle(tokens)
+    unique = dict.fromkeys(tokens)
+    return b"".join(base64.b64encode(token) + b" %d\n" % rank for rank, token in enumerate(unique))
+
+
+MAKERS = {"configuration": configuration, "schema": schema, "grammar": grammar, "tiktoken": tiktoken}
 """By the name of the reader."""

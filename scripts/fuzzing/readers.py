@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import io
 import json
@@ -116,6 +117,18 @@ TOKENIZER_CONFIG = {
     "added_tokens_decoder": {"5": {"content": "<|end|>", "special": True, "rstrip": True}},
     "chat_template": [{"name": "default", "template": "{% for m in messages %}{{ m.content }}</s>{% endfor %}"}],
 }
+TIKTOKEN_CONFIG = {
+    "tokenizer_class": "TikTokenTokenizer",
+    "auto_map": {"AutoTokenizer": ["tokenization_kimi.TikTokenTokenizer", None]},
+    "bos_token": "[BOS]",
+    "eos_token": "[EOS]",
+    "added_tokens_decoder": {
+        "262": {"content": "[BOS]", "special": True},
+        "263": {"content": "[EOS]", "special": True},
+        "270": {"content": "<|end|>", "special": False, "rstrip": True},
+    },
+    "chat_template": "{% for m in messages %}{{ m.content }}[EOS]{% endfor %}",
+}
 TEMPLATES = (
     "{{ bos_token }}{% for m in messages %}<|{{ m.role }}|>\n{{ m.content | trim }}{{ eos_token }}{% endfor %}",
     "{%- set ns = namespace(last=0) -%}{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}"
@@ -213,6 +226,12 @@ def sentencepiece_model() -> bytes:
         user_defined_symbols=["<|end|>"], minloglevel=2,
     )  # fmt: skip
     return model.getvalue()
+
+
+def tiktoken_file() -> bytes:
+    """Return a vocabulary of all bytes and some tokens of several."""
+    tokens = [bytes([value]) for value in range(256)] + [b"ll", b"He", b"llo", b"Hello", "日本".encode(), b"  "]
+    return b"".join(base64.b64encode(token) + b" %d\n" % rank for rank, token in enumerate(tokens))
 
 
 def safetensors_file() -> bytes:
@@ -429,6 +448,10 @@ def readers() -> tuple[Reader, ...]:
                {"tokenizer_config.json": settings}),
         Reader("settings", "tokenizer_config.json", (settings,), read_tokenizer,
                {"tokenizer.model": sentencepiece_model()}),
+        Reader("tiktoken", "tiktoken.model", (tiktoken_file(),), read_tokenizer,
+               {"tokenizer_config.json": _json({**TIKTOKEN_CONFIG, "added_tokens_decoder": {}})}),
+        Reader("tiktoken_settings", "tokenizer_config.json", (_json(TIKTOKEN_CONFIG),), read_tokenizer,
+               {"tiktoken.model": tiktoken_file()}),
         Reader("template", "chat_template.jinja", tuple(t.encode() for t in TEMPLATES), read_tokenizer, plain),
         Reader("safetensors", "model.safetensors", (weights,),
                lambda folder: _read_all(SafetensorsFile(folder / "model.safetensors"))),

@@ -60,7 +60,8 @@ def write_vocabulary(kind, path):
 
 
 @needs_llama_cpp
-@pytest.mark.parametrize("kind", ["file", "llama", "gemma4", *PRE_TOKENIZERS])
+# Not of Kimi: its own pattern cuts "iPhone" into two words, llama.cpp does not.
+@pytest.mark.parametrize("kind", ["file", "llama", "gemma4", *(name for name in PRE_TOKENIZERS if name != "kimi-k2")])
 def test_token_ids_are_llama_cpps(kind, tmp_path):
     file = write_vocabulary(kind, tmp_path / "vocabulary.gguf")
     command = [LLAMA_PYTHON, "-c", TOKENIZE, file]

@@ -93,7 +93,10 @@ DAMAGES = {
     "wrong shape": (set_tensor("model.norm.weight", lambda tensor: tensor[1:].copy()), "has shape"),
     "NaN": (set_tensor(LAYER + "self_attn.o_proj.weight", put_first(np.nan)), "not finite"),
     "infinity": (set_tensor(LAYER + "input_layernorm.weight", put_first(np.inf)), "not finite"),
-    "no tokenizer": (lambda folder: (folder / "tokenizer.json").unlink(), "neither tokenizer.json nor"),
+    "no tokenizer": (
+        lambda folder: (folder / "tokenizer.json").unlink(),
+        "no tokenizer.json, tokenizer.model or tiktoken.model",
+    ),
     "broken tokenizer": (set_bytes("tokenizer.json", lambda data: data[: len(data) // 2]), "tokenizer.json"),
     "broken template": (lambda folder: (folder / "chat_template.jinja").write_text("{% if"), "does not compile"),
 }
@@ -142,7 +145,10 @@ MODEL_DAMAGES = {
     "newer format": (set_bytes("tinychat.json", lambda data: b'{"format": 99}'), "says format 99"),
     "no description": (set_bytes("tinychat.json", lambda data: b"[]"), "must hold a JSON object"),
     "other layers": (set_config(num_hidden_layers=1), "is damaged"),
-    "no tokenizer": (lambda folder: (folder / "tokenizer.json").unlink(), "neither tokenizer.json nor"),
+    "no tokenizer": (
+        lambda folder: (folder / "tokenizer.json").unlink(),
+        "no tokenizer.json, tokenizer.model or tiktoken.model",
+    ),
 }
 
 

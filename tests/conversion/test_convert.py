@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 import reference
 from safetensors.numpy import load_file, save_file
+from text.tiktoken_files import ranks_of, write_tiktoken
+from text.tokenizer_folders import write_tokenizer
 
 from tinychat.conversion.convert import Coding, add_quality_report, convert, write_model_folder
 from tinychat.errors import CheckpointError, ConversionError, SettingError
 from tinychat.models.architectures import linears, norms
 from tinychat.models.folder import open_model_folder
 from tinychat.models.layout import Quantization
+from tinychat.text.loading import load_tokenizer
 
 METHODS = ("int4", "int8", "f32")
 methods = pytest.mark.parametrize("method", METHODS)
@@ -345,3 +348,26 @@ def test_inputs_that_overflow_are_told(tmp_path):
     with pytest.raises(ConversionError, match="inputs of qkv_proj are not finite"):
         write_model_folder(checkpoint, tmp_path / "model", Quantization(), coding=Coding("gptq", TEXTS))
     assert not (tmp_path / "model").exists()
+
+
+def test_a_tiktoken_file_becomes_a_tokenizer(tmp_path):
+    checkpoint = checkpoint_of("smollm2", tmp_path)
+    write_tiktoken(checkpoint, ranks_of("he", "ll", "hello"))
+    for name in ("tokenizer.json", "tokenizer.model"):
+        (checkpoint / name).unlink(missing_ok=True)
+    made = convert(checkpoint, tmp_path / "model")
+    assert (made / "tokenizer.json").is_file()
+    assert not (made / "tiktoken.model").exists()
+    texts = ["hello 你好 hell", "<|im_end|>"]
+    ours, theirs = load_tokenizer(made), load_tokenizer(checkpoint)
+    assert [ours.encode(text) for text in texts] == [theirs.encode(text) for text in texts]
+    assert ours.special_tokens == theirs.special_tokens
+
+
+def test_a_tiktoken_file_beside_a_tokenizer_is_left_out(tmp_path):
+    checkpoint = checkpoint_of("smollm2", tmp_path)
+    write_tokenizer(checkpoint, "byte-level", ["<s>", "</s>"])
+    (checkpoint / "tiktoken.model").write_bytes(b"damaged")
+    made = convert(checkpoint, tmp_path / "model")
+    assert (made / "tokenizer.json").read_bytes() == (checkpoint / "tokenizer.json").read_bytes()
+    assert not (made / "tiktoken.model").exists()

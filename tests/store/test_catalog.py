@@ -81,6 +81,53 @@ def test_the_larger_gemma_3n_has_the_weights_of_its_configuration():
         assert shape.cache_numbers == bytes_per_position(config, "bf16") // 2
 
 
+# As their makers published them, but for what is the same in all of the family.
+MOONLIGHT = {
+    "architectures": ["DeepseekV3ForCausalLM"],
+    "hidden_size": 2048,
+    "intermediate_size": 11264,
+    "moe_intermediate_size": 1408,
+    "num_hidden_layers": 27,
+    "first_k_dense_replace": 1,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 16,
+    "q_lora_rank": None,
+    "n_routed_experts": 64,
+    "n_shared_experts": 2,
+    "num_experts_per_tok": 6,
+    "n_group": 1,
+    "topk_group": 1,
+    "max_position_embeddings": 8192,
+    "tie_word_embeddings": False,
+    "vocab_size": 163840,
+}
+KIMI_LINEAR = {
+    "architectures": ["KimiLinearForCausalLM"],
+    "hidden_size": 2304,
+    "intermediate_size": 9216,
+    "num_hidden_layers": 27,
+    "num_attention_heads": 32,
+    "mla_use_nope": True,
+    "linear_attn_config": {"full_attn_layers": [4, 8, 12, 16, 20, 24, 27], "head_dim": 128, "num_heads": 32},
+    "tie_word_embeddings": False,
+    "vocab_size": 163840,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "published", "experts"),
+    [("moonlight-16b-a3b", MOONLIGHT, 64), ("kimi-linear-48b-a3b", KIMI_LINEAR, 256)],
+)
+def test_latent_attention_has_the_weights_and_the_cache_of_its_configuration(name, published, experts):
+    entry, config = CATALOG[name], parse_config(published, name)
+    routers = 26 * experts * entry.shape.hidden
+    assert entry.shape.weights + routers == weight_count(config)
+    assert entry.context == config.max_position_embeddings
+    cache = memory_bytes_needed(entry) - disk_bytes(entry) - PROGRAM_BYTES
+    assert cache == 8192 * bytes_per_position(config, "bf16") + sequence_state_bytes(config, 8192)
+    assert round(entry.shape.weights_per_token / 1e9, 1) in (2.6, 3.1)
+
+
 def test_the_weights_of_mixtures_are_those_that_they_are_named_for():
     shape = CATALOG["qwen3-30b-a3b"].shape
     assert (round(shape.weights / 1e9, 1), round(shape.weights_per_token / 1e9, 1)) == (30.5, 3.0)

@@ -19,6 +19,7 @@ TEXT_FILES = (
     "generation_config.json",
     "tokenizer.model",
     "tokenizer.json",
+    "tiktoken.model",
     "tokenizer_config.json",
     "special_tokens_map.json",
     "added_tokens.json",

@@ -16,41 +16,12 @@ import numpy as np
 from tinychat.errors import TextError, UnsupportedModelError
 from tinychat.json_file import one_line
 from tinychat.settings import SETTINGS
+from tinychat.text import split_patterns
 
 # Kinds of tokens; SentencePiece numbers them alike.
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
 # As many as `tinychat.text` takes: their search would take long to build.
 _MAX_ADDED = 20_000
-_SPLIT = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{numbers}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-_ENDINGS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-_REST = r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-_THREE_DIGITS, _ONE_DIGIT = _SPLIT.format(numbers="{1,3}"), _SPLIT.format(numbers="")
-_O200K = (
-    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_ENDINGS}|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_ENDINGS}"
-    rf"|\p{{N}}{{1,3}}{_REST}"
-)
-_TEKKEN = rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*|\p{{N}}{_REST}"
-# llama.cpp's way where none is named.
-_UNNAMED = (
-    r"[\p{P}\$\+<=>\^~\|]+",
-    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)",
-    r"\p{N}+",
-    r"[0-9][0-9][0-9]",
-)
-_FALCON = (r"[\p{P}\$\+<=>\^~\|`]+", _UNNAMED[1], r"[0-9][0-9][0-9]")
-_BLOOM = r" ?[^(\s|.,!?…。，、।۔،)]+"  # noqa: RUF001
-_CASED, _WIDE = r"\s?[\p{Lu}\p{Ll}\p{Lt}]+", "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+"
-_DEEPSEEK_V2 = (r"[\r\n]", _CASED, _WIDE, r"\s+$", "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+", r"\p{N}+")
-_DEEPSEEK_V3 = (
-    r"\p{N}{1,3}",
-    "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
-    r"[!-/:-@\[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+",
-)
 
 
 @dataclass(frozen=True)
@@ -66,21 +37,23 @@ class Cutting:
 
 # By all of llama.cpp's names for it.
 _SAME_CUTTING = {
-    ("default",): Cutting(_UNNAMED),
+    ("default",): Cutting(split_patterns.UNNAMED),
     ("gpt-2", "phi-2", "mpt", "olmo", "exaone4"): Cutting(),
     ("smollm", "starcoder", "refact", "codeshell", "exaone", "minerva-7b"): Cutting(digits=True),
     ("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "lfm2"): Cutting(
-        (_THREE_DIGITS,), whole_words=True, adds_bos=True
+        (split_patterns.THREE_DIGITS,), whole_words=True, adds_bos=True
     ),
-    ("smaug-bpe",): Cutting((_THREE_DIGITS,), whole_words=True),
-    ("dbrx", "chatglm-bpe", "glm4"): Cutting((_THREE_DIGITS,)),
-    ("qwen2", "deepseek-r1-qwen", "stablelm2"): Cutting((_ONE_DIGIT,)),
-    ("gpt-4o",): Cutting((_O200K,)),
-    ("tekken",): Cutting((_TEKKEN,), whole_words=True, adds_bos=True),
-    ("falcon",): Cutting(_FALCON),
-    ("bloom",): Cutting((_BLOOM,)),
-    ("deepseek-llm",): Cutting(_DEEPSEEK_V2),
-    ("deepseek-v3",): Cutting(_DEEPSEEK_V3),
+    ("smaug-bpe",): Cutting((split_patterns.THREE_DIGITS,), whole_words=True),
+    ("dbrx", "chatglm-bpe", "glm4"): Cutting((split_patterns.THREE_DIGITS,)),
+    ("qwen2", "deepseek-r1-qwen", "stablelm2"): Cutting((split_patterns.ONE_DIGIT,)),
+    ("gpt-4o",): Cutting((split_patterns.O200K,)),
+    ("tekken",): Cutting((split_patterns.TEKKEN,), whole_words=True, adds_bos=True),
+    ("falcon",): Cutting(split_patterns.FALCON),
+    ("bloom",): Cutting((split_patterns.BLOOM,)),
+    ("deepseek-llm",): Cutting(split_patterns.DEEPSEEK_V2),
+    ("deepseek-v3",): Cutting(split_patterns.DEEPSEEK_V3),
+    # llama.cpp's own way is coarser: it does not cut between a lower and an upper case letter.
+    ("kimi-k2",): Cutting((split_patterns.KIMI,), whole_words=True),
 }
 # The cutting of another kind of vocabulary than "gpt2", for which no name is given.
 _GEMMA4 = Cutting((r"[^\n]+|\n+",), adds_bos=True, spelled=True)

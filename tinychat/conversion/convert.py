@@ -30,6 +30,7 @@ from tinychat.models.head_folder import HEAD, SHARED, head_layout, head_specs
 from tinychat.models.layout import Quantization, padded, stored_linears, tensor_specs
 from tinychat.models.passthrough import NATIVE
 from tinychat.models.tensors import Linear, Norm, Table
+from tinychat.text.tiktoken_file import TIKTOKEN_FILE, tiktoken_in, tokenizer_json
 
 # The largest tokenizer.json of a published checkpoint has 33 MiB.
 _MAX_TEXT_FILE_BYTES = 64 << 20
@@ -92,10 +93,7 @@ def write_model_folder(
         folder = opened.model
         errors = write_weights(checkpoint, quantization, opened, progress, coding if calibrated else None)
         write_draft_head(checkpoint, quantization, opened)
-        for file in checkpoint.text_files():
-            copy = folder / file.relative_to(checkpoint.path)
-            copy.parent.mkdir(exist_ok=True)
-            copy.write_bytes(read_text_file(file))
+        _write_text_files(checkpoint, folder)
         description: dict[str, object] = {
             **description_of(quantization),
             "source": source or checkpoint.path.resolve().name,
@@ -109,6 +107,17 @@ def write_model_folder(
             description["coding"] = coding.algorithm
         _write_description(folder, description)
     return Path(dst)
+
+
+def _write_text_files(checkpoint: Checkpoint, folder: Path) -> None:
+    """Copy configuration, tokenizer and template; a tiktoken file becomes a ``tokenizer.json``."""
+    for file in checkpoint.text_files():
+        if file.name != TIKTOKEN_FILE:
+            copy = folder / file.relative_to(checkpoint.path)
+            copy.parent.mkdir(exist_ok=True)
+            copy.write_bytes(read_text_file(file))
+    if (vocabulary := tiktoken_in(checkpoint.path)) is not None:
+        (folder / "tokenizer.json").write_bytes(tokenizer_json(vocabulary))
 
 
 def add_quality_report(folder: Path, report: Mapping[str, object]) -> None:

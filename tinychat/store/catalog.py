@@ -37,6 +37,22 @@ class Scan:
 
 
 @dataclass(frozen=True, slots=True)
+class Latent:
+    """The numbers that the weights of latent attention follow from: the latent, and a head's keys, rotated and not."""
+
+    size: int
+    plain: int
+    rotated: int
+    values: int
+
+    def weights(self, hidden: int, heads: int) -> int:
+        """Number of weights of a layer: queries, latents, keys and values of them, and the output."""
+        queries = heads * (self.plain + self.rotated) * hidden
+        inputs = queries + (self.size + self.rotated) * hidden
+        return inputs + heads * (self.plain + self.values) * self.size + heads * self.values * hidden
+
+
+@dataclass(frozen=True, slots=True)
 class Shape:
     """The numbers that a transformer's weights follow from.
 
@@ -47,7 +63,8 @@ class Shape:
     layers read keys and values of others, with an MLP `reader_mlp` wide, and `inputs` is the size of a token's
     embedding for each layer. Gemma 3n has embeddings of `input_ids` ids, LAuReL of `laurel` columns, and four residual
     streams. Where layers differ in kind, `attending` is how many have attention, and `mlps` how many an MLP, of so many
-    `matrices`.
+    `matrices`. Of DeepSeek-V3, attention is by `latent`, and the first layer has an MLP `first_mlp` wide, no experts;
+    with `delta` besides, it is Kimi Linear, and these are its heads of Kimi Delta Attention.
     """
 
     layers: int
@@ -72,6 +89,8 @@ class Shape:
     matrices: int = 3
     input_ids: int = 0
     laurel: int = 0
+    latent: Latent | None = None
+    first_mlp: int = 0
 
     @property
     def weights(self) -> int:
@@ -92,6 +111,9 @@ class Shape:
     def cache_numbers(self) -> int:
         """Number of keys and values of a position of the KV cache."""
         owners = self._attending - self.readers
+        if self.latent:
+            # The latent is in both.
+            return owners * (2 * self.latent.size + self.latent.rotated)
         return 2 * (owners + self._wide(owners)) * self.kv_heads * self.head_dim
 
     @property
@@ -118,7 +140,7 @@ class Shape:
 
     @property
     def _delta_layers(self) -> int:
-        return self.layers - self.layers // 4 if self.delta else 0
+        return self.layers - (self.attending or self.layers // 4) if self.delta else 0
 
     @property
     def _mixers(self) -> int:
@@ -129,6 +151,11 @@ class Shape:
         # Queries, keys, values, gates and output; two numbers of each head of values.
         delta = (2 * keys + 3 * values) * _DELTA_WIDTH * self.hidden + 2 * values * self.hidden
         layers = self._attending
+        if self.latent:
+            # Gates and decays are of short vectors; one number of each head.
+            short = 2 * _DELTA_WIDTH * (self.hidden + values * _DELTA_WIDTH)
+            delta = (2 * keys + 2 * values) * _DELTA_WIDTH * self.hidden + values * self.hidden + short
+            return layers * self.latent.weights(self.hidden, self.heads) + delta * self._delta_layers
         owners = layers - self.readers
         attention = (queries + gates) * (layers + self._wide(layers)) + keys_and_values * (owners + self._wide(owners))
         return attention + delta * self._delta_layers + (self.scan.weights(self.hidden) if self.scan else 0)
@@ -139,8 +166,8 @@ class Shape:
 
     def _inside(self, experts: int) -> int:
         """Return the weights of all layers, of so many experts of each."""
-        layers = (self.mlps or self.layers) - self.readers
-        mlp = layers * (self.mlp * experts + self.shared_mlp) + self.readers * self.reader_mlp
+        layers = (self.mlps or self.layers) - self.readers - bool(self.first_mlp)
+        mlp = layers * (self.mlp * experts + self.shared_mlp) + self.readers * self.reader_mlp + self.first_mlp
         # The projection of embeddings, and a gate and a projection of each layer.
         inputs = 3 * self.layers * self.inputs * self.hidden
         return self._mixers + self.matrices * self.hidden * mlp + inputs + self._streams
@@ -170,6 +197,7 @@ class CatalogEntry:
 _LLAMA, _QWEN2, _QWEN3, _QWEN3_5 = (f"{name}ForCausalLM" for name in ("Llama", "Qwen2", "Qwen3", "Qwen3_5"))
 _GRANITE_H, _FALCON_H1 = (f"{name}ForCausalLM" for name in ("GraniteMoeHybrid", "FalconH1"))
 _APACHE = "Apache-2.0"
+_LATENT = Latent(512, 128, 64, 128)
 _THINK, _TOOLS, _BOTH = "think", "tools", "think, tools"
 # Rows of a table: two lines each.
 # fmt: off
@@ -253,6 +281,8 @@ _ENTRIES = (
         Shape(36, 4096, 32, 8, 128, 12288, 151936, False), _BOTH),
     CatalogEntry("qwen3.5-9b", "Qwen/Qwen3.5-9B", _APACHE, _QWEN3_5, 262144,
         Shape(32, 4096, 16, 4, 256, 12288, 248320, False, delta=(16, 32)), _BOTH),
+    CatalogEntry("moonlight-16b-a3b", "moonshotai/Moonlight-16B-A3B-Instruct", "MIT", "DeepseekV3ForCausalLM", 8192,
+        Shape(27, 2048, 16, 16, 192, 1408, 163840, False, 64, 6, 2816, latent=_LATENT, first_mlp=11264)),
     CatalogEntry("gpt-oss-20b", "openai/gpt-oss-20b", _APACHE, "GptOssForCausalLM", 131072,
         Shape(24, 2880, 64, 8, 64, 2880, 201088, False, 32, 4), _BOTH),
     CatalogEntry("qwen3-30b-a3b", "Qwen/Qwen3-30B-A3B-Instruct-2507", _APACHE, "Qwen3MoeForCausalLM", 262144,
@@ -265,6 +295,9 @@ _ENTRIES = (
         _TOOLS),
     CatalogEntry("qwen3.5-35b-a3b", "Qwen/Qwen3.5-35B-A3B", _APACHE, "Qwen3_5MoeForCausalLM", 262144,
         Shape(40, 2048, 16, 2, 256, 512, 248320, False, 256, 8, 512, (16, 32)), _BOTH),
+    CatalogEntry("kimi-linear-48b-a3b", "moonshotai/Kimi-Linear-48B-A3B-Instruct", "MIT", "KimiLinearForCausalLM",
+        1048576, Shape(27, 2304, 32, 32, 192, 1024, 163840, False, 256, 8, 1024, (32, 32), attending=7,
+        latent=_LATENT, first_mlp=9216), _TOOLS),
 )
 # fmt: on
 CATALOG: Mapping[str, CatalogEntry] = {entry.name: entry for entry in _ENTRIES}

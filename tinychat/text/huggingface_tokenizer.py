@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tinychat.errors import TextError
 from tinychat.text.added_tokens import AddedToken, AddedTokenSplitter
 from tinychat.text.guard import GUARD_END, GUARD_START, well_formed
+from tinychat.text.tiktoken_file import tokenizer_json
 from tinychat.text.token_spelling import TokenSpelling
 from tinychat.text.tokenizer import Tokenizer
 from tinychat.text.tokenizer_settings import TokenizerSettings
@@ -20,6 +21,7 @@ from tinychat.text.tokenizers_library import (
     encode_many,
     library_calls,
     open_tokenizer,
+    parse_tokenizer,
     state_of,
     steps_of,
 )
@@ -155,18 +157,26 @@ class HuggingFaceTokenizer(Tokenizer):
 
 def load_huggingface(folder: Path) -> HuggingFaceTokenizer:
     """Load ``tokenizer.json`` of a folder; a damaged or hostile file is a TextError."""
+    path = folder / "tokenizer.json"
+    return _with_settings(open_tokenizer(path), folder, str(path))
+
+
+def load_tiktoken(path: Path) -> HuggingFaceTokenizer:
+    """Load a tiktoken file as the ``tokenizer.json`` that a conversion makes of it; errors as `tokenizer_json`."""
+    return _with_settings(parse_tokenizer(tokenizer_json(path), str(path)), path.parent, str(path))
+
+
+def _with_settings(backend: tokenizers.Tokenizer, folder: Path, source: str) -> HuggingFaceTokenizer:
     from tokenizers import AddedToken as BackendToken
 
-    path = folder / "tokenizer.json"
     settings = TokenizerSettings.from_folder(folder)
-    backend = open_tokenizer(path)
-    with library_calls(str(path)):
+    with library_calls(source):
         prefix = _rebuild_llama_pipeline(backend, settings)
         special_tokens = _special_tokens(backend, settings)
         known = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
         named = [content for content in special_tokens.values() if content not in known]
         backend.add_special_tokens([BackendToken(content, normalized=False) for content in named])
-        return HuggingFaceTokenizer(backend, special_tokens, str(path), prefix)
+        return HuggingFaceTokenizer(backend, special_tokens, source, prefix)
 
 
 def _special_tokens(backend: tokenizers.Tokenizer, settings: TokenizerSettings) -> dict[str, str]:

@@ -15,6 +15,7 @@ from tinychat.json_file import read_settings
 from tinychat.limited_process import LimitedProcess, LimitError, LimitExceeded
 from tinychat.text.guard import Guarded, guard, spelling_pattern
 from tinychat.text.tokenizer import Tokenizer
+from tinychat.text.tokenizer_settings import tokenizer_code
 
 Message = Mapping[str, object]
 """One turn: "role" and "content", and "tool_calls", "tool_call_id", "reasoning" and others where it has them."""
@@ -24,6 +25,8 @@ _DEEPEST_MESSAGE = 50
 # Characters of a conversation, with all other variables.
 _SHORT = 20_000
 _THINKING_SWITCHES = ("enable_thinking", "thinking")
+# Code of tokenizers that gives templates its tools with their keys in order.
+_SORTING_TOOLS = ("tokenization_kimi",)
 _QUESTION: list[Message] = [{"role": "user", "content": "?"}]
 
 # Of all models of this process: it needs no state but the programs, which are part of each request.
@@ -49,11 +52,14 @@ class ChatTemplate:
 
     `is_fallback` is True of the plain template for models that have none; a front end should say so. `stop_strings` are
     texts that end a reply, where no token does. A program that is too long, or does not compile in its time and memory,
-    is a TextError.
+    is a TextError. With `sorts_tools`, it gets tools with their keys in order.
     """
 
-    def __init__(self, source: str, tokenizer: Tokenizer, origin: str, is_fallback: bool = False) -> None:
+    def __init__(
+        self, source: str, tokenizer: Tokenizer, origin: str, is_fallback: bool = False, sorts_tools: bool = False
+    ) -> None:
         self.is_fallback = is_fallback
+        self._sorts_tools = sorts_tools
         self.stop_strings: tuple[str, ...] = ("\nUser:",) if is_fallback else ()
         self._tokenizer = tokenizer
         self._origin = origin
@@ -79,7 +85,7 @@ class ChatTemplate:
         ``enable_thinking=False`` or ``tools=[...]``. A template that fails, refuses the conversation, or exceeds its
         time or size is a TextError.
         """
-        guarded = {name: guard(_plain(value), self._control_spellings) for name, value in variables.items()}
+        guarded = self._guarded_variables(variables)
         return self._write([self._guarded_turn(message) for message in messages], add_generation_prompt, **guarded)
 
     def render_ids(
@@ -92,7 +98,7 @@ class ChatTemplate:
         self, conversations: Sequence[Sequence[Message]], **variables: object
     ) -> list[list[int] | None]:
         """Write and encode many conversations as `render_ids` does, in less time; None for one that has an error."""
-        guarded = {name: guard(_plain(value), self._control_spellings) for name, value in variables.items()}
+        guarded = self._guarded_variables(variables)
         given: list[dict[str, object] | None] = []
         for messages in conversations:
             try:
@@ -203,6 +209,12 @@ class ChatTemplate:
             for key, value in turn.items()
         }
 
+    def _guarded_variables(self, variables: Mapping[str, object]) -> dict[str, object]:
+        plain = {name: _plain(value) for name, value in variables.items()}
+        if self._sorts_tools and "tools" in plain:
+            plain["tools"] = json.loads(json.dumps(plain["tools"], sort_keys=True))
+        return {name: guard(value, self._control_spellings) for name, value in plain.items()}
+
     def _write(self, turns: Sequence[Message], add_generation_prompt: bool, **variables: object) -> str:
         return self._run(self._variables(turns, add_generation_prompt, **variables), "cannot write this conversation")
 
@@ -240,13 +252,15 @@ def load_template(folder: Path, tokenizer: Tokenizer) -> ChatTemplate:
 
     That is ``chat_template.jinja``, or "chat_template" in ``tokenizer_config.json`` or ``chat_template.json``.
     """
+    settings = folder / "tokenizer_config.json"
+    sorts_tools = tokenizer_code(read_settings(settings)).partition(".")[0] in _SORTING_TOOLS
     path = folder / "chat_template.jinja"
     if path.is_file():
-        return ChatTemplate(_read_source(path), tokenizer, str(path))
-    for path in (folder / "tokenizer_config.json", folder / "chat_template.json"):
+        return ChatTemplate(_read_source(path), tokenizer, str(path), sorts_tools=sorts_tools)
+    for path in (settings, folder / "chat_template.json"):
         source = _default_template(read_settings(path).get("chat_template"), path)
         if source is not None:
-            return ChatTemplate(source, tokenizer, str(path))
+            return ChatTemplate(source, tokenizer, str(path), sorts_tools=sorts_tools)
     return plain_template(tokenizer)
 
 

@@ -58,8 +58,17 @@ class TokenSpelling:
         """Return the smallest pieces that a text can be spelled with."""
         if not self.byte_level:
             return list(text.replace(" ", self.space))
-        by_value = {value: letter for letter, value in _byte_letters().items()}
-        return [by_value[value] for value in text.encode()]
+        return list(byte_letters(text.encode()))
+
+
+def byte_letters(data: bytes) -> str:
+    """Return bytes in GPT-2's letters, one for each."""
+    return data.decode("latin-1").translate(_letters_by_value())
+
+
+@cache
+def _letters_by_value() -> dict[int, str]:
+    return {value: letter for letter, value in _byte_letters().items()}
 
 
 @cache

@@ -51,6 +51,15 @@ class TokenizerSettings:
         )
 
 
+def tokenizer_code(tokenizer_config: Mapping[str, object]) -> str:
+    """Return the class that a checkpoint brings for its tokenizer, as "module.Class"; empty where it has none."""
+    auto_map = tokenizer_config.get("auto_map")
+    named = auto_map.get("AutoTokenizer") if isinstance(auto_map, dict) else None
+    name = named[0] if isinstance(named, list) and named else named
+    # Code of another repository has that one's name before its own.
+    return _text(name).rpartition("--")[2]
+
+
 def _declared_tokens(
     folder: Path, tokenizer_config: Mapping[str, object], special_tokens: Mapping[str, str]
 ) -> tuple[AddedToken, ...]:

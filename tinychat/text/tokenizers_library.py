@@ -45,26 +45,32 @@ _CHARSMAP = re.compile(rb'"precompiled_charsmap"\s*:\s*"([^"]*)"')
 
 def open_tokenizer(path: Path) -> Tokenizer:
     """Read a ``tokenizer.json``, and try it on some text; one that the library would not survive is a TextError."""
+    try:
+        data = read_small(path, _MAX_FILE_BYTES)
+    except OSError as error:
+        raise TextError(f"{path}: cannot be read ({error.strerror or error}); fetch the file again") from None
+    return parse_tokenizer(data, str(path))
+
+
+def parse_tokenizer(data: bytes, source: str) -> Tokenizer:
+    """Parse the content of a ``tokenizer.json`` and try it as `open_tokenizer` does; `source` names it in errors."""
     # The library's threads gain nothing for one text, and it warns where a program forks beside them.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     from tokenizers import Tokenizer
 
     try:
-        data = read_small(path, _MAX_FILE_BYTES)
         if _ESCAPED_LETTER.search(data):
             data = json.dumps(json.loads(data), ensure_ascii=False).encode()
-    except OSError as error:
-        raise TextError(f"{path}: cannot be read ({error.strerror or error}); fetch the file again") from None
     except (ValueError, RecursionError):
-        raise TextError(f"{path}: cannot be read (it is no JSON); fetch the file again") from None
-    _refuse_what_aborts(data, str(path))
-    with library_calls(str(path)):
+        raise TextError(f"{source}: cannot be read (it is no JSON); fetch the file again") from None
+    _refuse_what_aborts(data, source)
+    with library_calls(source):
         backend: Tokenizer = Tokenizer.from_buffer(data)
         backend.no_truncation()
         backend.no_padding()
-        _check_growth(backend, str(path))
+        _check_growth(backend, source)
         for text in _PROBES:
-            _bounded(partial(_probe, backend, text), _SECONDS, str(path))
+            _bounded(partial(_probe, backend, text), _SECONDS, source)
     return backend
 
 
