@@ -1,8 +1,9 @@
 """OPT: layer norms, biases, an MLP of ReLU without gates, and a learned vector for each position.
 
-The size of 350 M norms the residual stream behind attention and MLP instead of their inputs, and its embedding has half
-as many columns as the stream, to and from which two matrices project: embedding and output matrix are read times these.
-(Zhang et al., 2022, https://arxiv.org/abs/2205.01068; github.com/huggingface/transformers, models/opt.)
+The size of 350 M norms the residual stream behind attention and MLP, not their inputs. Its embedding is of half the
+stream's width: one linear projects it to the stream, another one back for the logits. Both are multiplied into
+embedding and output matrix while the checkpoint is read. (Zhang et al., 2022, https://arxiv.org/abs/2205.01068;
+github.com/huggingface/transformers, models/opt.)
 """
 
 from dataclasses import replace
@@ -36,8 +37,6 @@ TENSORS = TensorNames(
     norms=layer_norms(f"{LAYER}self_attn_layer_norm", f"{LAYER}final_layer_norm", f"{MODEL}final_layer_norm"),
     norm_bias=True,
 )
-
-
 # Norms of layers by the name that they have behind attention and MLP.
 AFTER = {"input_layernorm": "post_self_attn_layernorm", "post_attention_layernorm": "post_mlp_layernorm"}
 # The linears of ids, and what the embedding is times for each.
