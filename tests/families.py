@@ -66,7 +66,7 @@ def kind_of(variant):
         experts.sigmoid,
         bool(experts.latent_size),
     )
-    flags += bool(config.normed_after), bool(config.mlp_alone)
+    flags += bool(config.normed_after), bool(config.mlp_alone), config.stream_norms
     flags += config.qk_norm == "rotated", config.qk_norm == "heads"
     varied = config.varied and (
         bool(config.varied.input_size),
@@ -104,6 +104,8 @@ def weight_shapes(config):
         for one in architectures.linears(parsed):
             if one.cut > 1:
                 shapes[f"{one.sources[0]}.weight"] = (one.rows[0] // one.cut, one.columns * one.cut)
+        if parsed.projected_embedding:
+            shapes = with_factors(shapes, config["word_embed_proj_dim"])
         return {name: shape[::-1] if name[:-7] in turned else shape for name, shape in shapes.items()}
     hidden, inner, heads = (config[k] for k in ("hidden_size", "intermediate_size", "num_attention_heads"))
     head_dim = config.get("head_dim") or hidden // heads
@@ -137,6 +139,20 @@ def weight_shapes(config):
                 shapes[f"model.layers.{layer}.{name}.bias"] = (rows,)
         shapes |= {f"model.layers.{layer}.{name}.weight": (width,) for name, width in norms.items()}
     return shapes
+
+
+def with_factors(shapes, columns):
+    """Return shapes with those of the factors of each product in its place; `columns` are those of the first."""
+    found = {}
+    for name, (rows, *others) in shapes.items():
+        source, is_product, factor = name.removesuffix(".weight").partition("@")
+        if not is_product:
+            found[name] = (rows, *others)
+            continue
+        turned = factor.removesuffix(".T")
+        found[f"{source}.weight"] = rows, columns
+        found[f"{turned}.weight"] = (columns, *others) if turned == factor else (*others, columns)
+    return found
 
 
 def make_weights(variant):

@@ -133,7 +133,7 @@ VARIANTS = [
     ),
     like("afmoe"),
     like("exaone-moe", n_group=1, topk_group=1),
-    like("apertus", rope_scaling=None),
+    like("apertus", rope_scaling={"rope_type": "default"}),
     like("cohere", attention_bias=False),
     like("cohere2"),
     like("ernie4.5", use_bias=False),

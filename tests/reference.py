@@ -399,11 +399,20 @@ class Weights:
         linear = self.linears[name]
         return (linear.at.index(layer) if linear.at else layer) * linear.parts
 
+    def tensor(self, source, part):
+        """Return a tensor, or a product of two, of which the second may be transposed."""
+        source, is_product, factor = source.partition("@")
+        found = np.asarray(self.tensors[f"{source}.{part}"], np.float64)
+        if not is_product:
+            return found
+        other = self.tensor(factor.removesuffix(".T"), part)
+        return found @ (other.T if factor.endswith(".T") else other)
+
     def stacked(self, linear, piece, part):
         """Return weights or biases of all sources of a linear, one above the other."""
         found = []
         for i, source in enumerate(linear.names(piece)):
-            rows = np.asarray(self.tensors[f"{source}.{part}"], np.float64)
+            rows = self.tensor(source, part)
             rows = rows.T if linear.transposed else rows.reshape(-1, linear.columns) if linear.cut > 1 else rows
             rows = rows / np.linalg.norm(rows, axis=1, keepdims=True) if linear.unit_rows else rows
             rows = rows[linear.order[i]] if linear.order and linear.order[i] is not None else rows
@@ -433,6 +442,11 @@ class Weights:
             return rms_norm(x, gain, eps)
         bias = norm.scale * np.asarray(self.tensors[f"{source}.bias"], np.float64) if norm.bias else 0.0
         return layer_norm(x, gain, bias, eps)
+
+
+def norm_behind(config, parts, name, layer, x, of_stream=False):
+    """Norm what a layer's part gives or, `of_stream`, the sum of that and the residual stream: whichever is normed."""
+    return parts.norm(name, layer, x) if config.stream_norms == of_stream else x
 
 
 def decoder_logits(config, weights, ids):
@@ -483,8 +497,10 @@ def _layers(config, parts, x, ids=()):
     for layer in range(config.num_hidden_layers):
         before = x
         x = x + sum(mixer(config, parts, layer, x) for mixer in _mixers_of(config, layer))
+        x = norm_behind(config, parts, "post_self_attn_layernorm", layer, x, of_stream=True)
         if layer in (config.mlp_alone or range(config.num_hidden_layers)):
             x = x + _mlp_block(config, parts, layer, before if config.parallel else x)
+            x = norm_behind(config, parts, "post_mlp_layernorm", layer, x, of_stream=True)
         if config.varied:
             x = _layer_end(config, parts, layer, x, embedded, ids)
     return parts.norm("norm", 0, x)
@@ -684,7 +700,7 @@ def _attention_block(config, parts, layer, x):
         parts.tensors[f"{parts.norms['sinks'].source.format(layer)}.weight"].astype(np.float64) if config.sinks else (),
     )
     mixed = mixed.reshape(len(x), -1) / (1 + np.exp(-gates)) if config.gated_attention else mixed.reshape(len(x), -1)
-    return parts.norm("post_self_attn_layernorm", layer, parts.apply("o_proj", layer, mixed))
+    return norm_behind(config, parts, "post_self_attn_layernorm", layer, parts.apply("o_proj", layer, mixed))
 
 
 def _varied_attention_block(config, parts, layer, x):
@@ -865,7 +881,7 @@ def _mlp_block(config, parts, layer, before):
     if config.experts and layer in config.experts.layers:
         return parts.norm("post_mlp_layernorm", layer, _mixture(config, parts, layer, x))
     inner = _inner(config, parts, kind, layer, x)
-    return parts.norm("post_mlp_layernorm", layer, parts.apply(f"{kind}down_proj", layer, inner))
+    return norm_behind(config, parts, "post_mlp_layernorm", layer, parts.apply(f"{kind}down_proj", layer, inner))
 
 
 def _inner(config, parts, kind, layer, x, expert=0):

@@ -14,11 +14,11 @@ from tinychat.generate.sequence import logits_of_all
 
 # One model of each kind of layer that is compiled for the tests: each compiles a forward pass of its own. The others,
 # whose parts are in these, run where transformers is. Normed before and after, capped; the same, and queries; normed
-# after only, all heads together; layer norms, side by side, with gates and without; learned positions; slopes; experts,
-# one of them shared; short convolutions; states; layers of one part each; latents; states and latents. Gemma 4 has
-# heads and MLPs of two sizes, and keys of other layers; Gemma 3n has these, and four residual streams; Hunyuan norms
-# queries and keys behind the rotation; Apertus has numbers in its activations; AFMoE gates of attention, and norms
-# behind experts.
+# after only, all heads together; layer norms, side by side, with gates and without; learned positions; norms of the
+# residual stream; slopes; experts, one of them shared; short convolutions; states; layers of one part each; latents;
+# states and latents. Gemma 4 has heads and MLPs of two sizes, and keys of other layers; Gemma 3n has these, and four
+# residual streams; Hunyuan norms queries and keys behind the rotation; Apertus has numbers in its activations; AFMoE
+# gates of attention, and norms behind experts.
 KINDS = (
     "llama3",
     "gemma2",
@@ -29,6 +29,7 @@ KINDS = (
     "stablelm-parallel",
     "phi",
     "gpt2",
+    "opt-350m",
     "bloom",
     "qwen2-moe",
     "lfm2",

@@ -7,9 +7,11 @@ import pytest
 from memory_tensors import MemoryTensor, memory_tensors
 
 from tinychat.checkpoint.adjusted import AdjustedTensor, adjusted
+from tinychat.errors import CheckpointError
 from tinychat.models import architectures
 from tinychat.models.architectures import parse_config
 from tinychat.models.shapes import config_of
+from tinychat.models.tensors import product
 
 
 def test_rows_are_reordered_then_shifted_then_scaled(rng):
@@ -98,3 +100,30 @@ def test_transposed_weights_and_other_names(monkeypatch, rng):
     np.testing.assert_array_equal(tensors.read("model.layers.0.self_attn.q_proj.weight"), values[:64])
     np.testing.assert_array_equal(tensors.read("model.layers.1.self_attn.q_proj.weight", 3, 5), values[3:5])
     np.testing.assert_array_equal(tensors.read("lm_head.weight"), values)
+
+
+def test_products_of_two_matrices(monkeypatch, rng):
+    config = parse_config(config_of("tiny"), "tiny")
+    family = architectures.family_of("LlamaForCausalLM")
+    names = ("embed", product("model.embed", "model.into.T"), product("model.embed", "model.out"), "model.embed@absent")
+
+    def linears(config, _):
+        (linear, *_) = family.linears(config, family.tensors)
+        return [dataclasses.replace(linear, sources=(name,)) for name in names]
+
+    changed = dataclasses.replace(family, linears=linears, norms=lambda config, names: [])
+    monkeypatch.setattr(architectures, "find_family", lambda architecture: changed)
+    embed, into, out = (rng.standard_normal(shape).astype(np.float16) for shape in ((9, 5), (7, 5), (5, 7)))
+    # Of a checkpoint whose names are those inside the model.
+    stored = {"embed.weight": embed, "into.weight": into, "model.out.weight": out}
+    tensors = adjusted(memory_tensors(stored), config)
+    assert f"{names[3]}.weight" not in tensors.names()
+    np.testing.assert_array_equal(tensors.read("embed.weight"), embed)
+    for name, factor in zip(names[1:], (into.T, out)):
+        expected = (embed.astype(np.float64) @ factor.astype(np.float64)).astype(np.float32)
+        assert tensors.shape(f"{name}.weight") == (9, 7) and tensors[f"{name}.weight"].form is None
+        np.testing.assert_array_equal(tensors.read(f"{name}.weight"), expected)
+        np.testing.assert_array_equal(tensors.read(f"{name}.weight", 3, 4), expected[3:4])
+    wrong = adjusted(memory_tensors(stored | {"model.out.weight": into}), config)
+    with pytest.raises(CheckpointError, match=r"the parts of model\.embed@model\.out\.weight do not fit"):
+        wrong.shape(f"{names[2]}.weight")

@@ -258,9 +258,11 @@ def test_a_checkpoint_without_codes_cannot_be_native(small, tmp_path):
     assert not (tmp_path / "native").exists()
 
 
-def test_llama_3_factors_are_those_of_its_tensor(tmp_path):
+# Apertus has such a scaling where a file names none.
+@pytest.mark.parametrize("name", ["llama2-gqa", "apertus"])
+def test_llama_3_factors_are_those_of_its_tensor(name, tmp_path):
     factors = np.linspace(1, 8, 12, dtype=np.float32)
-    file = gguf_files.write_variant(families.BY_NAME["llama2-gqa"], tmp_path / "model.gguf", rope_freqs=factors)
+    file = gguf_files.write_variant(families.BY_NAME[name], tmp_path / "model.gguf", rope_freqs=factors)
     with unpacked(file) as folder:
         scaling = open_checkpoint(folder).config.rope_scaling
     assert scaling.short_factor == scaling.long_factor == tuple(factors.astype(float))

@@ -122,6 +122,7 @@ VARIANTS = [
     Variant("gpt-bigcode-heads", GPT_BIGCODE | {"multi_query": False, "n_inner": 172}),
     Variant("gptj", GPTJ, "float16"),
     Variant("opt", OPT, "float16"),
+    Variant("opt-350m", OPT | {"do_layer_norm_before": False, "word_embed_proj_dim": 52}, "float16"),
     # Heads that are no power of two, whose slopes are of two series.
     Variant("bloom", BLOOM, "bfloat16"),
     Variant("mpt", MPT, "bfloat16"),

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tinychat.checkpoint.group_codes import GroupCodes
 from tinychat.checkpoint.mapping import FloatArray
-from tinychat.checkpoint.tensor_part import JoinedTensor, part_of
+from tinychat.checkpoint.tensor_part import JoinedTensor, ProductTensor, part_of
 from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.models.architectures import linears, norms, tables
 from tinychat.models.config import ModelConfig
@@ -128,6 +128,12 @@ def adjusted(tensors: Tensors, config: ModelConfig, done: Collection[str] = ()) 
         if name in tensors.by_name:
             return tensors.by_name[name]
         stem, _, ending = name.rpartition(".")
+        if "@" in stem:
+            rows, factor = (find(f"{source}.{ending}") for source in stem.split("@"))
+            return ProductTensor(name, rows, factor) if rows and factor else None
+        if stem.endswith(".T"):
+            turned = find(f"{stem.removesuffix('.T')}.{ending}")
+            return AdjustedTensor(turned, transposed=True) if turned else None
         if "+" in stem:
             parts = [find(f"{source}.{ending}") for source in stem.split("+")]
             return None if None in parts else JoinedTensor(name, [part for part in parts if part is not None])

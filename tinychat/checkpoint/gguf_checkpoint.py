@@ -211,7 +211,8 @@ def _rope(files: Sequence[GgufFile], values: GgufValues, partial_rotary: bool) -
         scaled |= {"original_max_position_embeddings": trained}
         return found | {"rope_scaling": scaled, "original_max_position_embeddings": trained}
     if scaling["type"] in (None, "none"):
-        return found
+        # Not the scaling that some families have where a `config.json` names none.
+        return found | {"rope_parameters": {"rope_type": "default"}}
     section = {"rope_type": scaling["type"], "factor": scaling["factor"]}
     if scaling["type"] == "yarn":
         betas = {"beta_fast": scaling["yarn_beta_fast"], "beta_slow": scaling["yarn_beta_slow"]}

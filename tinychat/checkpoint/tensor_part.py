@@ -1,6 +1,7 @@
 """Parts of a tensor as tensors of their own, of one expert or of those that share a tensor; and tensors as one."""
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -125,6 +126,29 @@ class JoinedTensor(Tensor):
             rows = part.shape[0]
             yield part, min(max(start - first, 0), rows), min(max(stop - first, 0), rows)
             first += rows
+
+
+class ProductTensor(Tensor):
+    """A matrix times another one, float32; `name` is for errors."""
+
+    def __init__(self, name: str, tensor: Tensor, factor: Tensor) -> None:
+        self.path, self._name, self._tensor, self._factor = tensor.path, name, tensor, factor
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the product."""
+        shape, factor = self._tensor.shape, self._factor.shape
+        if len(shape) != 2 or len(factor) != 2 or shape[1] != factor[0]:
+            raise CheckpointError(f"{self.path}: the parts of {self._name} do not fit together: download it again")
+        return shape[0], factor[1]
+
+    def read(self, start: int, stop: int) -> NDArray[np.float32]:
+        """Return rows ``start..stop-1``; sums in float64, so that others beside them leave them as they are."""
+        return np.asarray(self._tensor.read(start, stop).astype(np.float64) @ self._columns, np.float32)
+
+    @cached_property
+    def _columns(self) -> NDArray[np.float64]:
+        return self._factor.read(0, self._factor.shape[0]).astype(np.float64)
 
 
 def part_of(tensor: Tensor, name: str, part: Part) -> TensorPart | TensorColumns:

@@ -32,6 +32,7 @@ from tinychat.kernels.variants import (
     SigmoidRouter,
     Silu,
     SoftmaxRouter,
+    StreamNorm,
     Ungated,
     Xielu,
 )
@@ -124,7 +125,7 @@ def _dense_mlp(
         activation_of(config, tensors, layers),
         np.full(len(layers), width * config.intermediate_size, np.int64),
         tensors.weight(f"{kind}down_proj"),
-        tensors.norm("post_mlp_layernorm", layers),
+        norm_behind(config, tensors, "post_mlp_layernorm", layers),
     )
     return ParallelMlp(mlp) if config.parallel else mlp
 
@@ -155,6 +156,12 @@ def _routing(tensors: Tensors, experts: Experts) -> SigmoidRouter | BiasedRouter
     if not experts.biased:
         return SoftmaxRouter()
     return (SigmoidRouter if experts.sigmoid else BiasedRouter)(tensors.vectors("router_bias"))
+
+
+def norm_behind(config: ModelConfig, tensors: Tensors, name: str, layers: Sequence[int]) -> Any:
+    """Return the norms behind attention or MLP of some layers."""
+    found = tensors.norm(name, layers)
+    return StreamNorm(found) if config.stream_norms else found
 
 
 def activation_of(config: ModelConfig, tensors: Tensors, layers: Sequence[int]) -> Any:

@@ -27,6 +27,7 @@ from tinychat.kernels.variants import (
     NoShared,
     ScaledRouter,
     SoftmaxRouter,
+    StreamNorm,
 )
 from tinychat.kernels.weights import ADD, STORE, PerLayer
 
@@ -41,6 +42,12 @@ def add_branch(team, T, weight, norm, sizes, s):
 @add_branch.where(norm=NoNorm)
 def _(team, T, weight, norm, sizes, s):
     linear(team, T, weight, s, s.hidden, ADD)
+
+
+@add_branch.where(norm=StreamNorm)
+def _(team, T, weight, norm, sizes, s):
+    linear(team, T, weight, s, s.hidden, ADD)
+    norm_rows(team, T, norm.norm, sizes, s.hidden)
 
 
 @by_kind

@@ -30,7 +30,7 @@ from tinychat.engine.arguments import (
     VariedAttention,
 )
 from tinychat.engine.folder_tensors import FolderTensors, Tensors
-from tinychat.engine.mlp_parameters import activation_of, mlps_of, per_layer
+from tinychat.engine.mlp_parameters import activation_of, mlps_of, norm_behind, per_layer
 from tinychat.kernels.buffers import NoLatents, NoStreams
 from tinychat.kernels.variants import (
     Alibi,
@@ -188,7 +188,7 @@ def _attention(config: ModelConfig, tensors: Tensors) -> Attention | GatedAttent
         window=np.array([config.sliding_windows[layer] or NO_WINDOW for layer in layers], np.int64),
         scoring=_scoring(config, tensors),
         o_proj=tensors.weight("o_proj"),
-        post_self_attn_layernorm=tensors.norm("post_self_attn_layernorm", layers),
+        post_self_attn_layernorm=norm_behind(config, tensors, "post_self_attn_layernorm", layers),
     )
     if config.latents is None:
         return GatedAttention(found) if config.gated_attention else found

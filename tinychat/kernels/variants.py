@@ -19,6 +19,12 @@ class LayerNorm(NamedTuple):
     bias: np.ndarray  # float32 [>= D]
 
 
+class StreamNorm(NamedTuple):
+    """A norm of the residual stream behind a branch, which is added to it as it is."""
+
+    norm: Any  # `RmsNorm` or `LayerNorm`
+
+
 class WidthNorm(NamedTuple):
     """Gains of an RMS norm over all heads of the queries, and of one over all heads of the keys."""
 

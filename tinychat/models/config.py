@@ -88,6 +88,8 @@ class ModelConfig:
     mlp_alone: tuple[int, ...] = ()
     linear_multipliers: tuple[tuple[str, tuple[float, ...]], ...] = ()  # `Linear.scales` by the names of linears
     normed_after: tuple[int, ...] = ()  # of layers that differ, those normed after attention and MLP, not before
+    stream_norms: bool = False  # norms behind attention and MLP are of the residual stream that these are added to
+    projected_embedding: bool = False  # one of fewer columns is projected to the embedding and to the output matrix
     is_draft_head: bool = False  # it reads the hidden states of another model: `models.draft_head`
     varied: VariedLayers | None = None  # how layers differ in heads, keys, values and MLPs; None: they do not
     altup: AltUp | None = None  # residual streams beside the one that all models have

@@ -133,6 +133,11 @@ def joined(*sources: str) -> str:
     return "+".join(sources).replace("{}", "{0}")
 
 
+def product(source: str, factor: str) -> str:
+    """Return the name of a matrix times another one, the transpose of a tensor where its name ends in ``.T``."""
+    return f"{source}@{factor}"
+
+
 class Part(NamedTuple):
     """Rows or columns of a tensor, and how many it has in all."""
 

@@ -1,17 +1,18 @@
 """OPT: layer norms, biases, an MLP of ReLU without gates, and a learned vector for each position.
 
-(Zhang et al., 2022, https://arxiv.org/abs/2205.01068; github.com/huggingface/transformers, models/opt.) The size of
-350 M, which norms after attention and MLP and projects its embeddings, is not supported.
+The size of 350 M norms the residual stream behind attention and MLP, not their inputs. Its embedding is of half the
+stream's width: one linear projects it to the stream, another one back for the logits. Both are multiplied into
+embedding and output matrix while the checkpoint is read. (Zhang et al., 2022, https://arxiv.org/abs/2205.01068;
+github.com/huggingface/transformers, models/opt.)
 """
 
 from dataclasses import replace
 
-from tinychat.errors import UnsupportedModelError
 from tinychat.models.config import ModelConfig
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.decoder import TensorNames, layer_norms
+from tinychat.models.decoder import TensorNames, decoder_linears, decoder_norms, layer_norms
 from tinychat.models.family import Family
-from tinychat.models.tensors import Table
+from tinychat.models.tensors import Linear, Norm, Table, product
 
 MODEL = "model.decoder."
 LAYER = f"{MODEL}layers.{{}}."
@@ -36,16 +37,41 @@ TENSORS = TensorNames(
     norms=layer_norms(f"{LAYER}self_attn_layer_norm", f"{LAYER}final_layer_norm", f"{MODEL}final_layer_norm"),
     norm_bias=True,
 )
+# Norms of layers by the name that they have behind attention and MLP.
+AFTER = {"input_layernorm": "post_self_attn_layernorm", "post_attention_layernorm": "post_mlp_layernorm"}
+# The linears of ids, and what the embedding is times for each.
+PROJECTIONS = {"embed_tokens": f"{MODEL}project_in.T", "lm_head": f"{MODEL}project_out"}
 
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
-    """All linears have biases, or none."""
-    values.require(do_layer_norm_before=True, layer_norm_elementwise_affine=True, _remove_final_layer_norm=False)
+    """All linears have biases, or none; embedding and output matrix become two where they are projected."""
+    values.require(layer_norm_elementwise_affine=True, _remove_final_layer_norm=False)
     if values.optional_integer("word_embed_proj_dim", 1, 1 << 20) not in (None, config.hidden_size):
-        raise UnsupportedModelError(f"{values.source}: word_embed_proj_dim beside another hidden_size is not supported")
+        values.require(tie_word_embeddings=True)
+        config = replace(config, tie_word_embeddings=False, projected_embedding=True)
     bias = values.flag("enable_bias", True)
     config = replace(config, layer_norm=True, gated=False, learned_positions=True, qkv_bias=bias, o_bias=bias)
-    return replace(config, mlp_bias=bias, rotary_dims=(0,) * config.num_hidden_layers)
+    config = replace(config, mlp_bias=bias, rotary_dims=(0,) * config.num_hidden_layers)
+    return replace(config, stream_norms=not values.flag("do_layer_norm_before", True))
+
+
+def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
+    """List the linear layers."""
+    found = decoder_linears(config, names)
+    if not config.projected_embedding:
+        return found
+    return [
+        replace(each, sources=(product(names.embed, PROJECTIONS[each.name]),)) if each.name in PROJECTIONS else each
+        for each in found
+    ]
+
+
+def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
+    """List the norms; behind those of the stream there is no last one."""
+    found = decoder_norms(config, names)
+    if not config.stream_norms:
+        return found
+    return [replace(each, name=AFTER[each.name]) for each in found if each.name in AFTER]
 
 
 def tables(config: ModelConfig) -> list[Table]:
@@ -57,11 +83,13 @@ def tables(config: ModelConfig) -> list[Table]:
 OPT = Family(
     "OPTForCausalLM",
     "opt",
-    "OPT (all but 350M)",
-    "learned positions, MLP of ReLU without gates",
+    "OPT",
+    "learned positions, MLP of ReLU without gates, norms of the residual stream",
     DEFAULTS,
     read,
     TENSORS,
-    tables=tables,
+    linears,
+    norms,
+    tables,
     names=NAMES,
 )
