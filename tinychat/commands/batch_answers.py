@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from tinychat.commands.batch_results import Outcome, Results
@@ -57,17 +57,17 @@ class BatchAnswers:
         asked: dict[int, Task] = {}
         ready: dict[int, Outcome] = {}
 
-        def requests() -> Generator[tuple[Prompt, Request] | TinychatError, None, None]:
+        def requests() -> Generator[list[tuple[Prompt, Request] | TinychatError], None, None]:
             coming = enumerate(tasks)
             while group := dict(islice(coming, at_once)):
                 for task in group.values():
                     seen(task)
                 asked.update(group)
-                yield from self.requests([*group.values()])
+                yield self.requests([*group.values()])
 
         written = 0
-        with closing(made_ahead(requests(), AHEAD)) as prompts:
-            for number, got in self.model.write_many(prompts, parallel):
+        with closing(made_ahead(requests(), AHEAD // at_once)) as groups:
+            for number, got in self.model.write_many(chain.from_iterable(groups), parallel):
                 if isinstance(got, Delta):
                     continue
                 if isinstance(got, TinychatError) and not isinstance(got, ROW_ERRORS):

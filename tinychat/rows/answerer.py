@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
 from functools import cache
-from itertools import islice
+from itertools import chain, islice
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -128,8 +128,8 @@ class RowAnswerer:
         from tinychat.generate.reply import Delta
 
         model, request = self.model, self.request
-        with closing(made_ahead(self._requests(model, request, asked), AHEAD)) as requests:
-            for number, got in model.write_many(requests, self._parallel):
+        with closing(made_ahead(self._requests(model, request, asked), AHEAD // TOGETHER)) as groups:
+            for number, got in model.write_many(chain.from_iterable(groups), self._parallel):
                 if isinstance(got, TinychatError) and not isinstance(got, ROW_ERRORS):
                     raise got
                 if not isinstance(got, Delta):
@@ -138,17 +138,12 @@ class RowAnswerer:
 
     def _requests(
         self, model: Model, request: Request, rows: Iterable[Mapping[str, Any]]
-    ) -> Iterator[tuple[Prompt, Request] | TinychatError]:
-        """Yield the prompt and request of each row, or its error."""
+    ) -> Iterator[list[tuple[Prompt, Request] | TinychatError]]:
+        """Yield the prompt and request of each row, or its error, of some rows together."""
         prompts, coming = RowPrompts(model, self._system, self._as_chat, self._thinking.wanted), iter(rows)
         while group := [self._asked(request, row) for row in islice(coming, TOGETHER)]:
             made = iter(prompts.of_many([each[0] for each in group if isinstance(each, tuple)]))
-            for each in group:
-                if isinstance(each, tuple):
-                    prompt = next(made)
-                    yield (prompt, each[1]) if isinstance(prompt, Prompt) else prompt
-                else:
-                    yield each
+            yield [_request(next(made), each[1]) if isinstance(each, tuple) else each for each in group]
 
     def _asked(self, request: Request, row: Mapping[str, Any]) -> tuple[str | Conversation, Request] | RowError:
         """Return the text or messages of a row and its request, or its error."""
@@ -174,6 +169,10 @@ def _grammar(schema: str) -> Grammar:
     from tinychat.generate.grammar import Grammar
 
     return Grammar.from_schema(schema)
+
+
+def _request(prompt: Prompt | RowError, request: Request) -> tuple[Prompt, Request] | RowError:
+    return (prompt, request) if isinstance(prompt, Prompt) else prompt
 
 
 def _columns(result: Reply | TinychatError) -> dict[str, Any]:
