@@ -146,11 +146,13 @@ def main() -> int:
         code = profile.runcall(cli.main, command, load_model) if options.profile else cli.main(command, load_model)
     if options.profile:
         pstats.Stats(profile).sort_stats("tottime").print_stats(options.profile)
+    if code:
+        return code
     measured.print_shares(options.rows)
     later = [point for point in measured.memory if point[0] >= options.rows // 2]
     growth = (later[-1][1] - later[0][1]) / max(1, later[-1][0] - later[0][0]) * 100_000
     print(f"memory grows by {growth:.1f} MiB in 100,000 rows")
-    return code
+    return 0
 
 
 if __name__ == "__main__":

@@ -58,6 +58,13 @@ def test_a_template_takes_columns_and_looks_at_no_text_twice():
     assert missing["error"] == "b has no value"
 
 
+def test_a_system_prompt_is_for_texts_as_in_a_batch():
+    rows = [{"prompt": "Hello"}, {"prompt": [{"role": "user", "content": "Hello"}]}]
+    text, messages = RowAnswerer("demo", system="You are a cat.", **GREEDY).answer(rows)
+    assert text["prompt_tokens"] > messages["prompt_tokens"]
+    assert messages["reply"] == alone("Hello")
+
+
 def test_values_of_numpy_and_pandas():
     rows = [
         {"prompt": "Hello", "max_tokens": 2.0},

@@ -148,7 +148,7 @@ def answer_rows() -> None:
     """Answer rows in a process of `measure_actors`, which waits for a line before and after the measurement."""
     given: Mapping[str, Any] = json.loads(sys.argv[1])
     answerer = _answerer(Path(given["folder"]), given["threads"], given["kv"])
-    events = answerer.model.write_many(_endless_rows(answerer), AT_ONCE)
+    events = answerer.model.write_many(endless_rows(answerer), AT_ONCE)
     # The first rows wake threads and fill caches.
     next(event for event in events if event[0] >= AT_ONCE)
     _report("ready")
@@ -175,6 +175,7 @@ def _answerer(folder: Path, threads: int, kv: str | None) -> RowAnswerer:
     return RowAnswerer(folder, cores=threads, context=CONTEXT, kv=kv, cache_memory=memory, **reply)
 
 
-def _endless_rows(answerer: RowAnswerer) -> Iterator[tuple[Prompt, Request]]:
+def endless_rows(answerer: RowAnswerer) -> Iterator[tuple[Prompt, Request]]:
+    """Yield prompts and requests without end."""
     model, request = answerer.model, answerer.request
     return ((model.text_prompt(f"Row {number}: tell me a story."), request) for number in numbers())

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tinychat.commands import options
-from tinychat.commands.batch_answers import TOGETHER, BatchAnswers
+from tinychat.commands.batch_answers import BatchAnswers
 from tinychat.commands.batch_output import Answered, BatchOutput, in_order
 from tinychat.commands.batch_results import BatchResults, Results, converted_folder
 from tinychat.commands.batch_shards import Shard, merged, shard_of
@@ -30,6 +30,7 @@ from tinychat.files import read_stream
 from tinychat.generate.generation_config import own_defaults
 from tinychat.generate.request import Request
 from tinychat.rows.locations import Location
+from tinychat.rows.prompts import TOGETHER, RowPrompts
 from tinychat.rows.sources import RowReader
 from tinychat.settings import LINE, names
 
@@ -176,7 +177,7 @@ def batch(
             output.check(first)
             loaded = loaded or load(model, loading)
             constraint = None if rules is None else loaded.constraint(rules)
-            answers = BatchAnswers(loaded, system, as_chat, thinking.wanted, constraint)
+            answers = BatchAnswers(RowPrompts(loaded, system, as_chat, thinking.wanted), constraint)
             _run(answers, chain([first], tasks), results, parallel, rows, output)
         elif output.is_appended:
             print(f"nothing to do: {_name(target, 'stdout')} already has all {results.done} results", file=sys.stderr)

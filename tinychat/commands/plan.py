@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tinychat.commands import options
-from tinychat.commands.batch_answers import ROW_ERRORS, BatchAnswers
+from tinychat.commands.batch_answers import BatchAnswers
 from tinychat.commands.batch_shards import shard_of
 from tinychat.commands.batch_tasks import Task, read_tasks
 from tinychat.commands.column_flags import column_flags, columns_of
@@ -20,6 +20,7 @@ from tinychat.commands.planned_rows import PlannedRows
 from tinychat.commands.progress import progress_bar
 from tinychat.errors import SettingError, TinychatError
 from tinychat.rows.locations import Location
+from tinychat.rows.prompts import ROW_ERRORS, RowPrompts
 from tinychat.rows.sources import RowReader
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def plan(
     given = preferences.resolve(named, model, loaded.name, advice=loaded.own_defaults)
     request = replace(given.request, think_budget=given.thinking.budget)
     system = None if as_chat is False else given.chat.system
-    counter = _RowCounter(BatchAnswers(loaded, system, as_chat, given.thinking.wanted, None))
+    counter = _RowCounter(BatchAnswers(RowPrompts(loaded, system, as_chat, given.thinking.wanted), None))
     taken = RowSample(sample)
     counts = counter.count(read_tasks(rows, request, columns), machines, taken)
     total = sum(counts[1:], counts[0])

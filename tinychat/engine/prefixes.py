@@ -10,13 +10,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 
 from tinychat.engine.ids import common_length
 from tinychat.kernels.sizes import BLOCK
 
 Ids = Sequence[int]
-_IDS = attrgetter("ids")
+_IDS, _LENGTH = attrgetter("ids"), itemgetter(0)
 
 
 class Node:
@@ -40,11 +40,11 @@ class Node:
         """Return the index at which a child of these ids is, or would be."""
         return bisect_left(self.children, ids, key=_IDS)
 
-    def nearest(self, ids: tuple[int, ...]) -> Node | None:
-        """Return the child that has most of the leading ids: in their order it is beside them. None without any."""
+    def nearest(self, ids: tuple[int, ...]) -> tuple[int, Node | None]:
+        """Return how many leading ids are a child's, and the child that has most: in their order it is beside them."""
         at = self.place(ids)
-        best = max(self.children[max(0, at - 1) : at + 1], key=lambda child: child.common(ids), default=None)
-        return best if best is not None and best.common(ids) else None
+        found = [(child.common(ids), child) for child in self.children[max(0, at - 1) : at + 1]]
+        return max(found, key=_LENGTH, default=(0, None))
 
 
 class PrefixIndex:
@@ -132,12 +132,11 @@ class PrefixIndex:
     def _path(self, angles: int, ids: Ids) -> tuple[list[Node], int]:
         node, nodes, length = self._roots.get(angles), [], 0
         while node is not None and length < len(ids):
-            rest = tuple(ids[length : length + BLOCK])
-            best = node.nearest(rest)
-            if best is None:
+            common, best = node.nearest(tuple(ids[length : length + BLOCK]))
+            if best is None or common == 0:
                 break
             nodes.append(best)
-            length += best.common(rest)
+            length += common
             node = best if length % BLOCK == 0 else None
         return nodes, length
 

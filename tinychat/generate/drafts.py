@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -220,7 +220,7 @@ class Drafts:
                 self._rest = RESTING
             self._looks = self._looked_at = self._gained = 0
 
-    def follow(self, rows: Sequence[tuple[DraftText | None, int, int]], engine: Engine) -> None:
+    def follow(self, rows: Iterable[tuple[DraftText | None, int, int]], engine: Engine) -> None:
         """Take what is wanted of the step that `engine` has run.
 
         rows : for each sequence, its text, the position of its first row, and how many rows it had.

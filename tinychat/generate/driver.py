@@ -234,7 +234,7 @@ class Driver:
         rows = sum([len(part.span.ids) for part in parts])
         self.rows += rows
         if self.drafts is not None:
-            self.drafts.follow([part.rows for part in parts], self.engine)
+            self.drafts.follow((part.rows for part in parts), self.engine)
             if rows and None not in [part.draft for part in parts]:
                 self.drafts.note_pass(rows, seconds)
         for part, rows_of_part in zip(parts, logits):
@@ -307,15 +307,18 @@ class Driver:
 
     def _schedule(self) -> list[ScheduledRun]:
         """Schedule the next step."""
-        writing, reading = list[Run](), list[Run]()
+        writing, rows, reading = list[Run](), list[int](), list[Run]()
         for run in self._running:
             if run.has_begun and run.wants_more:
-                (writing if self._is_decoding(run) else reading).append(run)
-        rows = accumulate(run.missing for run in writing)
-        del writing[sum(count <= self.engine.chunk_size for count in rows) :]
+                if count := self._decoded_rows(run):
+                    writing.append(run)
+                    rows.append(count)
+                else:
+                    reading.append(run)
+        del writing[sum(count <= self.engine.chunk_size for count in accumulate(rows)) :]
         parts = []
-        for run, draft in zip(writing, proposed_ids(self.drafts, writing, self.engine)):
-            ids = [*run.reply.token_ids[-run.missing :], *draft]
+        for run, count, draft in zip(writing, rows, proposed_ids(self.drafts, writing, self.engine)):
+            ids = [*run.reply.token_ids[-count:], *draft]
             parts.append(ScheduledRun(run, run.sequence.span(ids, run.length + len(draft), 1 + len(draft)), draft))
         if not reading:
             return parts
@@ -328,10 +331,10 @@ class Driver:
                 parts.append(ScheduledRun(run, run.sequence.span(ids, length, int(done + count == length)), None))
         return parts
 
-    def _is_decoding(self, run: Run) -> bool:
-        """Return whether a run's next rows are the last tokens of its reply, after its cache is brought in order.
+    def _decoded_rows(self, run: Run) -> int:
+        """Return how many next rows of a run are the last tokens of its reply, after its cache is brought in order.
 
-        That is one, and before it those of a draft that a state does not contain any more.
+        That is one, and before it those of a draft that a state does not contain any more; 0 while it reads its prompt.
         """
         sequence = run.sequence
         done, length = len(sequence.ids), run.length
@@ -341,14 +344,14 @@ class Driver:
             sequence.rewind(done)
         most = 1 + LONGEST if sequence.has_state else 1
         if length - done > min(most, len(run.reply.token_ids)):
-            return False
+            return 0
         if self.engine.config.rope_scaling is not None:
             now, then = (angle_set(self.engine.config, count) for count in (done, length))
             if None not in (now, then) and now != then:
                 # Keys of other angles cannot be used any more.
                 sequence.reuse(run.ids)
-                return False
-        return True
+                return 0
+        return length - done
 
     def _free_memory(self, error: CacheFullError) -> None:
         """Free memory: of an idle sequence, else of a paused run, else of the youngest."""

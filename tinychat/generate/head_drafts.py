@@ -6,7 +6,7 @@ it writes more than one id, it reads its own hidden states; these positions run 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -125,7 +125,7 @@ class HeadDrafts(ModelDrafts):
         """Return the text of another reply."""
         return HeadText(self._sequence.another())
 
-    def follow(self, rows: Sequence[tuple[DraftText | None, int, int]], engine: Engine) -> None:
+    def follow(self, rows: Iterable[tuple[DraftText | None, int, int]], engine: Engine) -> None:
         """Take the hidden states of a step: see `Drafts.follow`."""
         first = 0
         for text, position, count in rows:

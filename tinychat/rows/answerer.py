@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, replace
 from functools import cache
+from itertools import chain, islice
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from tinychat.errors import ContextError, FieldError, SettingError, TextError, TinychatError
+from tinychat.errors import FieldError, TinychatError
 from tinychat.generate.precedence import Preferences
 from tinychat.generate.prompt import Prompt
 from tinychat.generate.request import Request, as_request
 from tinychat.rows.columns import RowColumns
 from tinychat.rows.own_cores import bind_to_own_cores
+from tinychat.rows.prompts import AHEAD, ROW_ERRORS, TOGETHER, Conversation, RowError, RowPrompts
 from tinychat.rows.result_columns import COLUMNS
 from tinychat.settings import LoadSettings, names
+from tinychat.worker_threads import made_ahead
 
 if TYPE_CHECKING:
     from tinychat.generate.grammar import Grammar
     from tinychat.generate.model import Model
     from tinychat.generate.reply import Reply
 
-# Errors of one row, which do not end the others.
-_ROW_ERRORS = (ContextError, SettingError, TextError)
 _OTHER_SETTINGS = (*names("load"), "system", "think")
 _LOADING = Lock()
 
@@ -126,26 +128,30 @@ class RowAnswerer:
         from tinychat.generate.reply import Delta
 
         model, request = self.model, self.request
-        prompts = [self._asked(model, request, row) for row in asked]
-        for number, got in model.write_many(prompts, self._parallel):
-            if isinstance(got, TinychatError) and not isinstance(got, _ROW_ERRORS):
-                raise got
-            if not isinstance(got, Delta):
-                asked[number] |= _columns(got)
+        with closing(made_ahead(self._requests(model, request, asked), AHEAD // TOGETHER)) as groups:
+            for number, got in model.write_many(chain.from_iterable(groups), self._parallel):
+                if isinstance(got, TinychatError) and not isinstance(got, ROW_ERRORS):
+                    raise got
+                if not isinstance(got, Delta):
+                    asked[number] |= _columns(got)
         return asked
 
-    def _asked(self, model: Model, request: Request, row: Mapping[str, Any]) -> tuple[Prompt, Request] | TinychatError:
-        """Return the prompt and request of a row, or its error."""
-        try:
-            prompt, settings = self._columns.prompt_of(row), self._columns.settings_of(row)
-            return self._prompt(model, prompt), replace(request, **settings) if settings else request
-        except _ROW_ERRORS as error:
-            return error
+    def _requests(
+        self, model: Model, request: Request, rows: Iterable[Mapping[str, Any]]
+    ) -> Iterator[list[tuple[Prompt, Request] | TinychatError]]:
+        """Yield the prompt and request of each row, or its error, of some rows together."""
+        prompts, coming = RowPrompts(model, self._system, self._as_chat, self._thinking.wanted), iter(rows)
+        while group := [self._asked(request, row) for row in islice(coming, TOGETHER)]:
+            made = iter(prompts.of_many([each[0] for each in group if isinstance(each, tuple)]))
+            yield [_request(next(made), each[1]) if isinstance(each, tuple) else each for each in group]
 
-    def _prompt(self, model: Model, prompt: str | list[dict[str, object]]) -> Prompt:
-        if isinstance(prompt, str):
-            return model.text_prompt(prompt, self._system, self._as_chat, self._thinking.wanted)
-        return model.chat_prompt(prompt, self._system, self._thinking.wanted)
+    def _asked(self, request: Request, row: Mapping[str, Any]) -> tuple[str | Conversation, Request] | RowError:
+        """Return the text or messages of a row and its request, or its error."""
+        try:
+            asked, settings = self._columns.prompt_of(row), self._columns.settings_of(row)
+            return asked, replace(request, **settings) if settings else request
+        except ROW_ERRORS as error:
+            return error
 
 
 @cache
@@ -163,6 +169,10 @@ def _grammar(schema: str) -> Grammar:
     from tinychat.generate.grammar import Grammar
 
     return Grammar.from_schema(schema)
+
+
+def _request(prompt: Prompt | RowError, request: Request) -> tuple[Prompt, Request] | RowError:
+    return (prompt, request) if isinstance(prompt, Prompt) else prompt
 
 
 def _columns(result: Reply | TinychatError) -> dict[str, Any]:

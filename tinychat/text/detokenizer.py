@@ -9,6 +9,8 @@ from tinychat.text.tokenizer import Tokenizer
 
 # A character takes four bytes at most, and a token of byte fallback holds one.
 _CONTEXT_TOKENS = 8
+# To look it up takes as long as to decode some tokens.
+_Decoder = codecs.getincrementaldecoder("utf-8")
 
 
 class Detokenizer:
@@ -22,7 +24,7 @@ class Detokenizer:
     def __init__(self, tokenizer: Tokenizer, after: Sequence[int] = (), shown: frozenset[int] = frozenset()) -> None:
         self._tokenizer = tokenizer
         self._hidden = tokenizer.special_ids - shown
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._decoder = _Decoder("replace")
         self._strip = tokenizer.strips_first_space
         for token_id in after[-_CONTEXT_TOKENS:]:
             self.add(token_id)

@@ -1,0 +1,65 @@
+"""The prompts of rows, made together: template and tokenizer take less time for many than for one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tinychat.errors import ContextError, SettingError, TextError
+from tinychat.generate.prompt import Prompt
+
+if TYPE_CHECKING:
+    from tinychat.generate.model import Model
+
+Conversation = Sequence[Mapping[str, object]]
+"""Messages with `role` and `content`."""
+RowError = ContextError | SettingError | TextError
+ROW_ERRORS = (ContextError, SettingError, TextError)
+"""Errors of one row, which do not end the others."""
+AHEAD = 32
+"""Prompts to make before a reply can begin: templates and tokenizers run in a process and threads of their own."""
+TOGETHER = 16
+"""Of these so many together: a call of the process takes as long as the rendering of several."""
+
+
+@dataclass(frozen=True)
+class RowPrompts:
+    """Makes the prompts of rows for one model; parameters are those of `Model.text_prompt`.
+
+    `system` is put before texts only: a conversation has its own.
+    """
+
+    model: Model
+    system: str | None = None
+    as_chat: bool | None = None
+    thinking: bool | None = None
+
+    def messages(self, text: str) -> Conversation:
+        """Return a text as a conversation."""
+        standing = [{"role": "system", "content": self.system}] if self.system else []
+        return [*standing, {"role": "user", "content": text}]
+
+    def of_many(self, asked: Sequence[str | Conversation]) -> list[Prompt | RowError]:
+        """Return the prompts of texts and conversations without tools, or their errors."""
+        is_message = self.model.takes_message(self.system, self.as_chat)
+        found = [(self.messages(each) if is_message else None) if isinstance(each, str) else each for each in asked]
+        template, thinking = self.model.template, self.thinking
+        conversations = [messages for messages in found if messages is not None]
+        many = self.model.tool_template.render_ids_of_many(conversations, **template.thinking_variables(thinking))
+        ids, opens = iter(many), self.model.opens_thinking(thinking)
+        return [
+            self._alone(each, messages)
+            if messages is None or (known := next(ids)) is None
+            else Prompt(known, False, template.stop_strings, opens)
+            for each, messages in zip(asked, found)
+        ]
+
+    def _alone(self, asked: str | Conversation, messages: Conversation | None) -> Prompt | RowError:
+        """Return the prompt of a text to continue, or of a conversation that has an error among others."""
+        try:
+            if messages is not None:
+                return self.model.chat_prompt(messages, thinking=self.thinking)
+            return self.model.text_prompt(str(asked), as_chat=False)
+        except ROW_ERRORS as error:
+            return error
