@@ -8,6 +8,10 @@ default below the user's cache): Debian 12 by debootstrap, its Python, and the w
 of this machine fetches. Linux is told to start programs of that processor with QEMU (binfmt_misc), until it restarts;
 all else is mounted for as long as the tests run, the checkout read-only.
 
+The first run of an instruction set compiles in there, too, for hours; kernels and results stay in FOLDER. As a file of
+tests ends, a line says what passed in what time. A run that was stopped goes on where it was, until code or tests change:
+emulated_tests.py keeps the results.
+
 Each instruction set runs on a processor that has it and nothing better, so that an instruction of a better one ends the
 tests. They compare bits: tests/goldens/digests.json was written on x86.
 """
@@ -15,6 +19,7 @@ tests. They compare bits: tests/goldens/digests.json was written on x86.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import re
 import shlex
@@ -35,6 +40,7 @@ TEST_PACKAGES = ("pytest", "hypothesis", "llguidance", "pexpect", "pyte")
 TESTS = ("tests/test_digests.py", "tests/kernels", "tests/test_reference.py", "tests/test_number_contract.py")
 PYTHON = "3.11"
 SITE = f"opt/tinychat/lib/python{PYTHON}/site-packages"
+JOURNALS = "var/lib/tinychat-tests"
 
 
 class Processor(NamedTuple):
@@ -113,6 +119,15 @@ def register(qemu: str, binfmt: Path = BINFMT) -> None:
         (binfmt / "register").write_text(f":qemu-aarch64:M::{MAGIC}:{MASK}:{qemu}:OPF", encoding="ascii")
 
 
+def sources_digest() -> str:
+    """Return a hash of the code and of its tests: results of others do not count."""
+    digest = hashlib.sha256()
+    for path in sorted(each for folder in ("tinychat", "tests") for each in (REPO / folder).rglob("*")):
+        if path.is_file() and path.suffix != ".pyc":
+            digest.update(path.relative_to(REPO).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
 def command(root: Path, isa: str, words: list[str]) -> list[str]:
     """Return the command that runs a program in the emulated system; its mounts end with it."""
     processor, at = PROCESSORS[isa], shlex.quote(str(root))
@@ -124,12 +139,14 @@ def command(root: Path, isa: str, words: list[str]) -> list[str]:
         f"mount --rbind /dev {at}/dev && mount -t tmpfs tmpfs {at}/tmp && "
         f"mount --bind {shlex.quote(str(REPO))} {at}/checkout && mount -o remount,bind,ro {at}/checkout"
     )
+    (root / JOURNALS).mkdir(parents=True, exist_ok=True)
     variables = {
         "HOME": "/root",
         "LANG": "C.UTF-8",
         "PATH": "/opt/tinychat/bin:/usr/bin:/bin",
-        "PYTHONPATH": "/checkout",
+        "PYTHONPATH": "/checkout:/checkout/scripts",
         "PYTHONDONTWRITEBYTECODE": "1",
+        "TINYCHAT_TEST_JOURNAL": f"/{JOURNALS}/{isa}-{sources_digest()}.jsonl",
         "TINYCHAT_CACHE": "/var/cache/tinychat",
         "TINYCHAT_ISA": isa,
         "QEMU_CPU": processor.name,
@@ -166,7 +183,8 @@ def main() -> int:
         parser.error(f"{root} is in the repository: name another folder")
     register(qemu)
     install(root, qemu)
-    pytest = ["python", "-P", "-m", "pytest", "-p", "no:cacheprovider", "-m", "not slow and not live"]
+    plugins = ["-p", "no:cacheprovider", "-p", "emulated_tests"]
+    pytest = ["python", "-P", "-m", "pytest", *plugins, "-m", "not slow and not live"]
     words = options.run or [*pytest, *(others or TESTS)]
     return subprocess.run(command(root, options.isa, words), check=False).returncode
 
