@@ -9,8 +9,8 @@ of this machine fetches. Linux is told to start programs of that processor with 
 all else is mounted for as long as the tests run, the checkout read-only.
 
 The first run of an instruction set compiles in there, too, for hours; kernels and results stay in FOLDER. As a file of
-tests ends, a line says what passed in what time. A run that was stopped goes on where it was, until code or tests change:
-emulated_tests.py keeps the results.
+tests ends, a line says what passed in what time. A run that was stopped goes on where it was, until code or tests
+change: emulated_tests.py keeps the results.
 
 Each instruction set runs on a processor that has it and nothing better, so that an instruction of a better one ends the
 tests. They compare bits: tests/goldens/digests.json was written on x86.
