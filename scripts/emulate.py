@@ -27,6 +27,8 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -128,6 +130,25 @@ def sources_digest() -> str:
     return digest.hexdigest()[:16]
 
 
+def compiler_socket(isa: str) -> str:
+    """Return where the compiler of this machine listens, below the emulated system."""
+    return f"{JOURNALS}/compiler-{isa}"
+
+
+@contextmanager
+def compiler(root: Path, isa: str) -> Iterator[None]:
+    """Let a process of this machine compile for the emulated one."""
+    (root / JOURNALS).mkdir(parents=True, exist_ok=True)
+    path = os.pathsep.join([str(REPO), str(REPO / "scripts")])
+    script, places = REPO / "scripts/native_compiler.py", [root / compiler_socket(isa), root / f"var/cache/for-{isa}"]
+    process = subprocess.Popen([sys.executable, "-P", script, *places], env=os.environ | {"PYTHONPATH": path})
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
 def command(root: Path, isa: str, words: list[str]) -> list[str]:
     """Return the command that runs a program in the emulated system; its mounts end with it."""
     processor, at = PROCESSORS[isa], shlex.quote(str(root))
@@ -139,14 +160,16 @@ def command(root: Path, isa: str, words: list[str]) -> list[str]:
         f"mount --rbind /dev {at}/dev && mount -t tmpfs tmpfs {at}/tmp && "
         f"mount --bind {shlex.quote(str(REPO))} {at}/checkout && mount -o remount,bind,ro {at}/checkout"
     )
-    (root / JOURNALS).mkdir(parents=True, exist_ok=True)
     variables = {
         "HOME": "/root",
         "LANG": "C.UTF-8",
         "PATH": "/opt/tinychat/bin:/usr/bin:/bin",
         "PYTHONPATH": "/checkout:/checkout/scripts",
         "PYTHONDONTWRITEBYTECODE": "1",
+        # The default is in the checkout, which cannot be written to.
+        "HYPOTHESIS_STORAGE_DIRECTORY": "/tmp/hypothesis",
         "TINYCHAT_TEST_JOURNAL": f"/{JOURNALS}/{isa}-{sources_digest()}.jsonl",
+        "TINYCHAT_COMPILER": f"/{compiler_socket(isa)}",
         "TINYCHAT_CACHE": "/var/cache/tinychat",
         "TINYCHAT_ISA": isa,
         "QEMU_CPU": processor.name,
@@ -186,7 +209,8 @@ def main() -> int:
     plugins = ["-p", "no:cacheprovider", "-p", "emulated_tests"]
     pytest = ["python", "-P", "-m", "pytest", *plugins, "-m", "not slow and not live"]
     words = options.run or [*pytest, *(others or TESTS)]
-    return subprocess.run(command(root, options.isa, words), check=False).returncode
+    with compiler(root, options.isa):
+        return subprocess.run(command(root, options.isa, words), check=False).returncode
 
 
 if __name__ == "__main__":

@@ -1,0 +1,90 @@
+"""Compile forward passes for an emulated processor on this one, which is many times as fast; emulated_tests.py asks.
+
+    python native_compiler.py SOCKET CACHE_FOLDER
+
+LLVM writes the same machine code on any processor. A request has the target of the emulated process and the types of
+the arguments; the answer has the function's symbol and its object code.
+"""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import struct
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+_LENGTH = struct.Struct("<q")
+
+
+def send(stream: socket.socket, message: bytes) -> None:
+    stream.sendall(_LENGTH.pack(len(message)) + message)
+
+
+def receive(stream: socket.socket) -> bytes:
+    """Return the next message; EOFError if there is none, or not all of it."""
+    with stream.makefile("rb") as file:
+        head = file.read(_LENGTH.size)
+        length = _LENGTH.unpack(head)[0] if len(head) == _LENGTH.size else 0
+        message = file.read(length)
+    if not length or len(message) < length:
+        raise EOFError("the other end is closed")
+    return message
+
+
+def own_target() -> tuple[str, str, str, frozenset[str], str]:
+    """Return what `foreign_kernels.Target` has, of this process."""
+    import llvmlite.binding as llvm
+    from numba.core import config
+
+    from tinychat import processor
+    from tinychat.kernels.setup import ISA
+
+    cpu = config.CPU_NAME or llvm.get_host_cpu_name()
+    return ISA, llvm.get_process_triple(), cpu, processor.features(), config.CPU_FEATURES or processor.flags()
+
+
+def ask(path: str, types: tuple[Any, ...]) -> tuple[str, bytes]:
+    """Return the symbol and the object code of the forward pass for such types, in the emulated process."""
+    with socket.socket(socket.AF_UNIX) as stream:
+        stream.connect(path)
+        send(stream, pickle.dumps((own_target(), pickle.dumps(types))))
+        symbol, code = pickle.loads(receive(stream))
+    if not code:
+        raise RuntimeError(f"the compiler of the other processor has failed:\n{symbol}")
+    return symbol, code
+
+
+def answer(request: bytes, cache: Path) -> tuple[str, bytes]:
+    """Compile what a request asks for, here; return what failed and no code where it cannot."""
+    try:
+        target, types = pickle.loads(request)
+        if "numba" not in sys.modules:
+            from foreign_kernels import Target, compile_for
+
+            compile_for(Target(*target), str(cache))
+        from tinychat.engine.compiled import worker_loop
+        from tinychat.kernels.jit import object_code
+
+        return object_code(worker_loop, pickle.loads(types))
+    except Exception:
+        return traceback.format_exc(), b""
+
+
+def main() -> None:
+    """Answer requests until this process is ended."""
+    path, cache = map(Path, sys.argv[1:])
+    path.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        while True:
+            stream, _ = listener.accept()
+            with stream:
+                send(stream, pickle.dumps(answer(receive(stream), cache)))
+
+
+if __name__ == "__main__":
+    main()
