@@ -141,12 +141,14 @@ def compiler(root: Path, isa: str) -> Iterator[None]:
     (root / JOURNALS).mkdir(parents=True, exist_ok=True)
     path = os.pathsep.join([str(REPO), str(REPO / "scripts")])
     script, places = REPO / "scripts/native_compiler.py", [root / compiler_socket(isa), root / f"var/cache/for-{isa}"]
-    process = subprocess.Popen([sys.executable, "-P", script, *places], env=os.environ | {"PYTHONPATH": path})
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.wait()
+    command = [sys.executable, "-P", script, *places]
+    with subprocess.Popen(command, env=os.environ | {"PYTHONPATH": path}, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            yield
+        finally:
+            process.terminate()
 
 
 def command(root: Path, isa: str, words: list[str]) -> list[str]:

@@ -56,15 +56,27 @@ class Journal:
 
 
 def compile_elsewhere(socket: str) -> None:
-    """Let a process outside compile forward passes."""
-    from native_compiler import ask
+    """Let a process outside compile forward passes and deferred functions."""
+    from native_compiler import FORWARD, ask
 
     from tinychat.engine import compiling, second_compiler
+    from tinychat.kernels.compile_queue import DEFERRED
+    from tinychat.kernels.numba_internals import KernelCache
 
-    modules: Any = compiling, second_compiler
-    modules[0].object_code = lambda _function, types: ask(socket, types)
+    load = KernelCache._load_overload
+
+    def load_or_ask(cache: Any, signature: Any, context: Any) -> Any:
+        name = f"{cache._py_func.__module__}.{cache._py_func.__name__}"
+        found = load(cache, signature, context)
+        if found is None and name.startswith("tinychat.") and name in DEFERRED and DEFERRED[name]._cache is cache:
+            found = cache._impl.rebuild(context, ask(socket, name, tuple(signature)))
+        return found
+
+    internals: Any = compiling, second_compiler, KernelCache
+    internals[0].object_code = lambda _function, types: ask(socket, FORWARD, types)
     # One in here would only take its time.
-    modules[1].MOST = 0
+    internals[1].MOST = 0
+    internals[2]._load_overload = load_or_ask
 
 
 class Plugin:

@@ -1,9 +1,9 @@
-"""Compile forward passes for an emulated processor on this one, which is many times as fast; emulated_tests.py asks.
+"""Compile kernels for an emulated processor on this one, which is many times as fast; emulated_tests.py asks.
 
     python native_compiler.py SOCKET CACHE_FOLDER
 
-LLVM writes the same machine code on any processor. A request has the target of the emulated process and the types of
-the arguments; the answer has the function's symbol and its object code.
+LLVM writes the same code on any processor. A request has the target of the emulated process, a function and the types
+of its arguments.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+FORWARD = "forward pass"
 _LENGTH = struct.Struct("<q")
 
 
@@ -46,40 +47,55 @@ def own_target() -> tuple[str, str, str, frozenset[str], str]:
     return ISA, llvm.get_process_triple(), cpu, processor.features(), config.CPU_FEATURES or processor.flags()
 
 
-def ask(path: str, types: tuple[Any, ...]) -> tuple[str, bytes]:
-    """Return the symbol and the object code of the forward pass for such types, in the emulated process."""
+def ask(path: str, function: str, types: tuple[Any, ...]) -> Any:
+    """Return what `compiled` does for a function and such types, in the emulated process."""
     with socket.socket(socket.AF_UNIX) as stream:
         stream.connect(path)
-        send(stream, pickle.dumps((own_target(), pickle.dumps(types))))
-        symbol, code = pickle.loads(receive(stream))
-    if not code:
-        raise RuntimeError(f"the compiler of the other processor has failed:\n{symbol}")
-    return symbol, code
+        send(stream, pickle.dumps((own_target(), function, pickle.dumps(types))))
+        failure, code = pickle.loads(receive(stream))
+    if failure:
+        raise RuntimeError(f"the compiler outside the emulator has failed:\n{failure}")
+    return pickle.loads(code)
 
 
 def answer(request: bytes, cache: Path) -> tuple[str, bytes]:
-    """Compile what a request asks for, here; return what failed and no code where it cannot."""
+    """Return an error, or an empty text, and what is asked for."""
     try:
-        target, types = pickle.loads(request)
+        target, function, types = pickle.loads(request)
         if "numba" not in sys.modules:
             from foreign_kernels import Target, compile_for
 
             compile_for(Target(*target), str(cache))
-        from tinychat.engine.compiled import worker_loop
-        from tinychat.kernels.jit import object_code
-
-        return object_code(worker_loop, pickle.loads(types))
+        return "", compiled(function, pickle.loads(types))
     except Exception:
         return traceback.format_exc(), b""
 
 
+def compiled(function: str, types: tuple[Any, ...]) -> bytes:
+    """Compile a forward pass, or a deferred function by its name in `DEFERRED`; return it serialized.
+
+    Of a forward pass, symbol and object code; of others what Numba keeps on disk.
+    """
+    from numba.core import serialize
+
+    from tinychat.engine.compiled import worker_loop
+    from tinychat.kernels.compile_queue import DEFERRED
+    from tinychat.kernels.jit import object_code
+
+    if function == FORWARD:
+        return pickle.dumps(object_code(worker_loop, types))
+    DEFERRED[function].compile(types)
+    return serialize.dumps(DEFERRED[function]._cache._impl.reduce(DEFERRED[function].overloads[types]))
+
+
 def main() -> None:
-    """Answer requests until this process is ended."""
+    """Say that requests are taken, and answer them until this process is ended."""
     path, cache = map(Path, sys.argv[1:])
     path.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         listener.listen()
+        print("ready", flush=True)
         while True:
             stream, _ = listener.accept()
             with stream:
