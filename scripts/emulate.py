@@ -8,9 +8,8 @@ default below the user's cache): Debian 12 by debootstrap, its Python, and the w
 of this machine fetches. Linux is told to start programs of that processor with QEMU (binfmt_misc), until it restarts;
 all else is mounted for as long as the tests run, the checkout read-only.
 
-The first run of an instruction set compiles in there, too, for hours; kernels and results stay in FOLDER. As a file of
-tests ends, a line says what passed in what time. A run that was stopped goes on where it was, until code or tests
-change: emulated_tests.py keeps the results.
+Kernels are compiled outside the emulator where they can be: native_compiler.py. As a file of tests ends, a line says
+what passed in what time; a run that was stopped goes on where it was, until code or tests change: emulated_tests.py.
 
 Each instruction set runs on a processor that has it and nothing better, so that an instruction of a better one ends the
 tests. They compare bits: tests/goldens/digests.json was written on x86.
@@ -39,7 +38,7 @@ MAGIC = r"\x7f\x45\x4c\x46\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x
 MASK = r"\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff"
 # Of the extra of tests, what the chosen tests import; the others take long to install.
 TEST_PACKAGES = ("pytest", "hypothesis", "llguidance", "pexpect", "pyte")
-TESTS = ("tests/test_digests.py", "tests/kernels", "tests/test_reference.py", "tests/test_number_contract.py")
+TESTS = ("tests/test_digests.py", "tests/kernels", "tests/test_number_contract.py", "tests/test_families.py")
 PYTHON = "3.11"
 SITE = f"opt/tinychat/lib/python{PYTHON}/site-packages"
 JOURNALS = "var/lib/tinychat-tests"
