@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -56,20 +57,26 @@ class Journal:
 
 
 def compile_elsewhere(socket: str) -> None:
-    """Let a process outside compile forward passes and deferred functions."""
-    from native_compiler import FORWARD, ask
+    """Let a process outside compile forward passes, deferred functions and kernels of the package."""
+    from native_compiler import FORWARD, ask, dispatcher
 
     from tinychat.engine import compiling, second_compiler
-    from tinychat.kernels.compile_queue import DEFERRED
     from tinychat.kernels.numba_internals import KernelCache
 
     load = KernelCache._load_overload
 
+    def function_of(cache: Any) -> str | None:
+        module, name = cache._py_func.__module__, cache._py_func.__name__
+        for function in (f"{module}.{name}", f"{module}:{name}") if module.startswith("tinychat.") else ():
+            with suppress(KeyError, AttributeError):
+                if dispatcher(function)._cache is cache:
+                    return function
+        return None
+
     def load_or_ask(cache: Any, signature: Any, context: Any) -> Any:
-        name = f"{cache._py_func.__module__}.{cache._py_func.__name__}"
-        found = load(cache, signature, context)
-        if found is None and name.startswith("tinychat.") and name in DEFERRED and DEFERRED[name]._cache is cache:
-            found = cache._impl.rebuild(context, ask(socket, name, tuple(signature)))
+        found, function = load(cache, signature, context), function_of(cache)
+        if found is None and function is not None:
+            found = cache._impl.rebuild(context, ask(socket, function, tuple(signature)))
         return found
 
     internals: Any = compiling, second_compiler, KernelCache

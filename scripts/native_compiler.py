@@ -13,6 +13,7 @@ import socket
 import struct
 import sys
 import traceback
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -71,21 +72,29 @@ def answer(request: bytes, cache: Path) -> tuple[str, bytes]:
         return traceback.format_exc(), b""
 
 
+def dispatcher(function: str) -> Any:
+    """Return a deferred function by its name in `DEFERRED`, or what stands in a module, behind a colon."""
+    from tinychat.kernels.compile_queue import DEFERRED
+
+    module, colon, name = function.partition(":")
+    return getattr(import_module(module), name) if colon else DEFERRED[function]
+
+
 def compiled(function: str, types: tuple[Any, ...]) -> bytes:
-    """Compile a forward pass, or a deferred function by its name in `DEFERRED`; return it serialized.
+    """Compile a forward pass, or a `dispatcher`; return it serialized.
 
     Of a forward pass, symbol and object code; of others what Numba keeps on disk.
     """
     from numba.core import serialize
 
     from tinychat.engine.compiled import worker_loop
-    from tinychat.kernels.compile_queue import DEFERRED
     from tinychat.kernels.jit import object_code
 
     if function == FORWARD:
         return pickle.dumps(object_code(worker_loop, types))
-    DEFERRED[function].compile(types)
-    return serialize.dumps(DEFERRED[function]._cache._impl.reduce(DEFERRED[function].overloads[types]))
+    found = dispatcher(function)
+    found.compile(types)
+    return serialize.dumps(found._cache._impl.reduce(found.overloads[types]))
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ sys.path.insert(0, str(REPO / "scripts"))
 import native_compiler
 from foreign_kernels import TARGETS
 
+AARCH64 = 0xB7  # a machine by its number in ELF
 NAME = "tinychat.engine.forward.cap_logits"
 
 
@@ -40,6 +41,14 @@ def test_code_is_that_of_the_processor_which_asks(compiler, monkeypatch):
     name, kind, code = library
     assert "cap_logits" in name and kind == "bitcode"
     assert llvm.parse_bitcode(code).triple == TARGETS["cortex-a72"].triple
+
+
+def test_a_kernel_of_a_module_comes_as_machine_code(compiler, monkeypatch):
+    monkeypatch.setattr(native_compiler, "own_target", lambda: tuple(TARGETS["cortex-a72"]))
+    types = numba.float32[:, ::1], numba.float32[:, :, ::1]
+    (_, kind, (code, _)), *_ = native_compiler.ask(compiler, "tinychat.kernels.quantize:arrange_rows", types)
+    assert kind == "object"
+    assert code[:4] == b"\x7fELF" and int.from_bytes(code[18:20], "little") == AARCH64
 
 
 def test_what_fails_is_told_and_the_compiler_goes_on(compiler):
