@@ -8,6 +8,9 @@ default below the user's cache): Debian 12 by debootstrap, its Python, and the w
 of this machine fetches. Linux is told to start programs of that processor with QEMU (binfmt_misc), until it restarts;
 all else is mounted for as long as the tests run, the checkout read-only.
 
+Kernels are compiled outside the emulator where they can be: native_compiler.py. As a file of tests ends, a line says
+what passed in what time; a run that was stopped goes on where it was, until code or tests change: emulated_tests.py.
+
 Each instruction set runs on a processor that has it and nothing better, so that an instruction of a better one ends the
 tests. They compare bits: tests/goldens/digests.json was written on x86.
 """
@@ -15,6 +18,7 @@ tests. They compare bits: tests/goldens/digests.json was written on x86.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import re
 import shlex
@@ -22,6 +26,8 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,9 +38,10 @@ MAGIC = r"\x7f\x45\x4c\x46\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x
 MASK = r"\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff"
 # Of the extra of tests, what the chosen tests import; the others take long to install.
 TEST_PACKAGES = ("pytest", "hypothesis", "llguidance", "pexpect", "pyte")
-TESTS = ("tests/test_digests.py", "tests/kernels", "tests/test_reference.py", "tests/test_number_contract.py")
+TESTS = ("tests/test_digests.py", "tests/kernels", "tests/test_number_contract.py", "tests/test_families.py")
 PYTHON = "3.11"
 SITE = f"opt/tinychat/lib/python{PYTHON}/site-packages"
+JOURNALS = "var/lib/tinychat-tests"
 
 
 class Processor(NamedTuple):
@@ -113,6 +120,36 @@ def register(qemu: str, binfmt: Path = BINFMT) -> None:
         (binfmt / "register").write_text(f":qemu-aarch64:M::{MAGIC}:{MASK}:{qemu}:OPF", encoding="ascii")
 
 
+def sources_digest() -> str:
+    """Return a hash of the code and of its tests: results of others do not count."""
+    digest = hashlib.sha256()
+    for path in sorted(each for folder in ("tinychat", "tests") for each in (REPO / folder).rglob("*")):
+        if path.is_file() and path.suffix != ".pyc":
+            digest.update(path.relative_to(REPO).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def compiler_socket(isa: str) -> str:
+    """Return where the compiler of this machine listens, below the emulated system."""
+    return f"{JOURNALS}/compiler-{isa}"
+
+
+@contextmanager
+def compiler(root: Path, isa: str) -> Iterator[None]:
+    """Let a process of this machine compile for the emulated one."""
+    (root / JOURNALS).mkdir(parents=True, exist_ok=True)
+    path = os.pathsep.join([str(REPO), str(REPO / "scripts")])
+    script, places = REPO / "scripts/native_compiler.py", [root / compiler_socket(isa), root / f"var/cache/for-{isa}"]
+    command = [sys.executable, "-P", script, *places]
+    with subprocess.Popen(command, env=os.environ | {"PYTHONPATH": path}, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            yield
+        finally:
+            process.terminate()
+
+
 def command(root: Path, isa: str, words: list[str]) -> list[str]:
     """Return the command that runs a program in the emulated system; its mounts end with it."""
     processor, at = PROCESSORS[isa], shlex.quote(str(root))
@@ -128,8 +165,12 @@ def command(root: Path, isa: str, words: list[str]) -> list[str]:
         "HOME": "/root",
         "LANG": "C.UTF-8",
         "PATH": "/opt/tinychat/bin:/usr/bin:/bin",
-        "PYTHONPATH": "/checkout",
+        "PYTHONPATH": "/checkout:/checkout/scripts",
         "PYTHONDONTWRITEBYTECODE": "1",
+        # The default is in the checkout, which cannot be written to.
+        "HYPOTHESIS_STORAGE_DIRECTORY": "/tmp/hypothesis",
+        "TINYCHAT_TEST_JOURNAL": f"/{JOURNALS}/{isa}-{sources_digest()}.jsonl",
+        "TINYCHAT_COMPILER": f"/{compiler_socket(isa)}",
         "TINYCHAT_CACHE": "/var/cache/tinychat",
         "TINYCHAT_ISA": isa,
         "QEMU_CPU": processor.name,
@@ -166,9 +207,11 @@ def main() -> int:
         parser.error(f"{root} is in the repository: name another folder")
     register(qemu)
     install(root, qemu)
-    pytest = ["python", "-P", "-m", "pytest", "-p", "no:cacheprovider", "-m", "not slow and not live"]
+    plugins = ["-p", "no:cacheprovider", "-p", "emulated_tests"]
+    pytest = ["python", "-P", "-m", "pytest", *plugins, "-m", "not slow and not live"]
     words = options.run or [*pytest, *(others or TESTS)]
-    return subprocess.run(command(root, options.isa, words), check=False).returncode
+    with compiler(root, options.isa):
+        return subprocess.run(command(root, options.isa, words), check=False).returncode
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ def test_the_tests_run_with_the_instruction_set_on_its_processor(tmp_path):
     *_, script = emulate.command(tmp_path, "neon-dotprod", ["python", "-c", "print('a b')"])
     assert "TINYCHAT_ISA=neon-dotprod QEMU_CPU=neoverse-n1 " in script
     assert f"mount -o remount,bind,ro {tmp_path}/checkout" in script
+    assert f"TINYCHAT_TEST_JOURNAL=/var/lib/tinychat-tests/neon-dotprod-{emulate.sources_digest()}.jsonl " in script
     assert "asimddp" in (tmp_path / "cpuinfo-neon-dotprod").read_text()
 
 
@@ -44,3 +45,20 @@ def test_a_folder_with_other_files_is_left_alone(tmp_path):
     with pytest.raises(SystemExit, match="other files"):
         emulate.install(tmp_path, "/usr/bin/qemu")
     assert (tmp_path / "mine").exists()
+
+
+def test_results_are_those_of_the_code_and_its_tests(tmp_path, monkeypatch):
+    monkeypatch.setattr(emulate, "REPO", tmp_path)
+    digests = set()
+    for path in ("tinychat/kernels/dot.py", "tests/test_dot.py", "tests/goldens/digests.json"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("1")
+        digests.add(emulate.sources_digest())
+    (tmp_path / "tests/test_dot.pyc").touch()
+    (tmp_path / "README.md").touch()
+    assert emulate.sources_digest() in digests and len(digests) == 3
+
+
+def test_the_compiler_listens_where_the_emulated_system_looks_and_ends_with_the_tests(tmp_path):
+    with emulate.compiler(tmp_path, "generic"):
+        assert (tmp_path / "var/lib/tinychat-tests/compiler-generic").is_socket()
