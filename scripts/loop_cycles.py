@@ -64,8 +64,9 @@ def _of_x86(line: str, ports: dict[str, str], core: Core) -> Step:
     if name.startswith("lea"):
         return Step("", [ports["scalar"]], 1, [], address, plain[-1:], 1)
     if operands.rstrip().endswith(")") and not re.match(r"cmp|test", name):
-        return Step("", [ports["store"], ports["stored"]], 1, [], registers(" ".join(memory)) + plain, slots, 1)
-    load = ports["load"] if address else ""
+        cycles = core.cycles.get("vector store" if is_vector(line) else "store", 1)
+        return Step("", [ports["store"], ports["stored"]], cycles, [], registers(" ".join(memory)) + plain, slots, 1)
+    load = ports.get("vector load" if is_vector(line) else "load", ports["load"]) if address else ""
     if not is_vector(line):
         moves = name.startswith("mov")
         return Step(load, [] if moves else [ports["scalar"]], 1, address, plain[: -1 if moves else None], plain[-1:], 1)

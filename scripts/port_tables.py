@@ -73,6 +73,18 @@ _ZEN5 = Core(
     | {"dot": 4, "multiply": 3, "fma": 4, "pairs": 6, "convert": 3, "permute": 5, "load": 7},
     {},
 )
+_ZEN3 = Core(
+    6,
+    128,
+    256,
+    dict.fromkeys(("fma", "sign", "size"), "01")
+    | dict.fromkeys(("float add", "convert"), "23")
+    | dict.fromkeys(("shift", "shuffle"), "12")
+    | {"multiply": "03", "logic": "0123", "add": "0123", "permute": "1"}
+    | {"load": "LMN", "vector load": "LM", "store": "LM", "stored": "4", "scalar": "6789", "branch": "6B"},
+    {"multiply": 3, "fma": 4, "convert": 3, "float add": 3, "permute": 4, "load": 7, "vector store": 3},
+    {},
+)
 _FIRESTORM = Core(
     8,
     144,
@@ -84,7 +96,7 @@ _FIRESTORM = Core(
     {},
     doubled=("matrix",),
 )
-CORES = {"golden-cove": _GOLDEN_COVE, "zen5": _ZEN5, "firestorm": _FIRESTORM, "avalanche": _FIRESTORM}
+CORES = {"golden-cove": _GOLDEN_COVE, "zen3": _ZEN3, "zen5": _ZEN5, "firestorm": _FIRESTORM, "avalanche": _FIRESTORM}
 
 
 def is_vector(line: str) -> bool:
