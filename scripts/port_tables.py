@@ -46,6 +46,8 @@ class Core(NamedTuple):
     cycles: dict[str, int]  # 1 where it says nothing
     wide: dict[str, str]  # ports of registers of 512 bits, where they differ
     doubled: tuple[str, ...] = ()  # kinds that take two operations
+    schedulers: tuple[tuple[str, int], ...] = ()  # ports whose operations wait in one of their own, and how many
+    line: int = 0  # operations that wait for a place in one of these
     split: int = 0  # where an index splits instructions: of those renamed in a cycle, how many may be the first of two
 
 
@@ -75,7 +77,7 @@ _ZEN5 = Core(
 )
 _ZEN3 = Core(
     6,
-    128,
+    96,
     256,
     dict.fromkeys(("fma", "sign", "size"), "01")
     | dict.fromkeys(("float add", "convert"), "23")
@@ -84,6 +86,8 @@ _ZEN3 = Core(
     | {"load": "LMN", "vector load": "LM", "store": "LM", "stored": "4", "scalar": "6789", "branch": "6B"},
     {"multiply": 3, "fma": 4, "convert": 3, "float add": 3, "permute": 4, "load": 7, "vector store": 3},
     {},
+    schedulers=(("02", 32), ("13", 32)),
+    line=64,
 )
 _FIRESTORM = Core(
     8,
