@@ -18,7 +18,6 @@ import argparse
 import json
 import os
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -61,7 +60,7 @@ PEAKS = {
     "pairs": ("", "\tvdpbf16ps\t%zmm30, %zmm31, %zmm0"),
 }
 GROUP, COLUMNS, CHANNELS, POSITIONS = 32, 1024, 64, 64
-PASSES, PAUSE = 50, 0.1  # seconds between passes
+PASSES, PAUSE = 120, 0.05  # seconds between passes
 MEASUREMENTS, CYCLES = 25, 1e5  # of each pass, and of a measurement
 CHAIN, CHAINS = 64, 32
 MOST_TIMES = 64  # that a loop is run for a group or a block
@@ -315,7 +314,7 @@ def measure() -> dict[str, dict[str, Any]]:
     for _ in range(PASSES):
         passes.append([undisturbed_cycles(*run, count) for run, count in zip(runs, rounds)])
         time.sleep(PAUSE)
-    taken = iter(sorted(cycles)[PASSES // 10] for cycles in zip(*passes))
+    taken = iter(sorted(cycles)[1] for cycles in zip(*passes))
     return {
         name: {
             "assembly": probe.assembly,
@@ -332,7 +331,7 @@ def undisturbed_cycles(ticks_of: Any, arguments: tuple[Any, ...], rounds: int) -
     Interrupts, and what other guests of a machine run on the core's other thread, only take cycles away.
     """
     ticks, of_chain = zip(*(ticks_of(rounds, arguments) for _ in range(MEASUREMENTS)))
-    return min(ticks) / statistics.median(of_chain) * (CHAINS * CHAIN * 3) / rounds
+    return min(ticks) / min(of_chain) * (CHAINS * CHAIN * 3) / rounds
 
 
 def in_process(word: str, **variables: str) -> dict[str, dict[str, Any]]:
