@@ -66,7 +66,9 @@ def main(given: list[str] | None = None) -> None:
     with work_folder(None) as work:
         folder = Path(arguments.model).absolute()
         if arguments.model.startswith(RANDOM):
-            folder = write_random_model(config_of(arguments.model.removeprefix(RANDOM)), work / "random")
+            folder = work / "random"
+            folder.mkdir()
+            write_random_model(config_of(arguments.model.removeprefix(RANDOM)), folder)
         commands = {each: engine_command(each, folder, arguments.threads) for each in arguments.variants}
         found = rates_of(commands, rates, arguments.runs)
     first, *others = arguments.variants

@@ -28,6 +28,7 @@ class Target(NamedTuple):
 TARGETS = {
     "x86-64": Target("generic", _X86, "x86-64", {"fma"}, "+fma"),
     "haswell": Target("avx2", _X86, "haswell", _AVX2),
+    "znver3": Target("avx2", _X86, "znver3", _AVX2),
     "alderlake": Target("avxvnni", _X86, "alderlake", _AVX2 | {"avxvnni"}),
     "znver4": Target("avx512vnni", _X86, "znver4", _AVX512 | {"avx512vbmi", "avx512bf16"}),
     "znver5": Target("avx512vnni", _X86, "znver5", _AVX512 | {"avx512vbmi", "avx512bf16"}),

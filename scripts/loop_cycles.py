@@ -64,8 +64,9 @@ def _of_x86(line: str, ports: dict[str, str], core: Core) -> Step:
     if name.startswith("lea"):
         return Step("", [ports["scalar"]], 1, [], address, plain[-1:], 1)
     if operands.rstrip().endswith(")") and not re.match(r"cmp|test", name):
-        return Step("", [ports["store"], ports["stored"]], 1, [], registers(" ".join(memory)) + plain, slots, 1)
-    load = ports["load"] if address else ""
+        cycles = core.cycles.get("vector store" if is_vector(line) else "store", 1)
+        return Step("", [ports["store"], ports["stored"]], cycles, [], registers(" ".join(memory)) + plain, slots, 1)
+    load = ports.get("vector load" if is_vector(line) else "load", ports["load"]) if address else ""
     if not is_vector(line):
         moves = name.startswith("mov")
         return Step(load, [] if moves else [ports["scalar"]], 1, address, plain[: -1 if moves else None], plain[-1:], 1)
@@ -119,6 +120,9 @@ class Pipeline:
         self._busy: dict[str, set[int]] = {}  # cycles
         self._queues: dict[str, list[int]] = {}  # cycles in which operations run that wait for a port
         self._waiting: list[int] = []  # cycles in which operations leave the queue of those that wait
+        self._schedulers: list[list[int]] = [[] for _ in core.schedulers]  # the same, of ports with one of their own
+        self._entered: list[int] = [0]  # cycles in which operations came into one of these
+        self._counted, self._counts = -1, [0] * len(core.schedulers)  # a cycle, and how many waited as it began
         self._retired: list[int] = []
         self._cycle = self._renamed = 0  # of renaming, and the operations renamed in it
 
@@ -130,6 +134,8 @@ class Pipeline:
 
     def _run(self, step: Step) -> None:
         core = self._core
+        if step.ports and self._has_scheduler(step.ports[0]):
+            self._wait_for_line()
         if step.renamed > 1 and 0 < core.split <= self._renamed:
             self._renamed = core.width
         for _ in range(step.renamed):
@@ -143,7 +149,7 @@ class Pipeline:
         for ports in step.ports:
             start = self._issue(ports, ready)
             done = max(done, start + step.cycles)
-        if step.ports:
+        if step.ports and not self._has_scheduler(step.ports[0]):
             self._busy_until(start)
         done = max(done, ready)
         for each in step.targets:
@@ -157,21 +163,58 @@ class Pipeline:
             earliest = max(earliest, self._retired[-core.window])
         while len(self._waiting) >= core.waiting:
             earliest = max(earliest, heappop(self._waiting))
-        if earliest > self._cycle:
-            self._cycle, self._renamed = earliest, 0
+        self._rename_from(earliest)
         self._renamed += 1
+
+    def _rename_from(self, cycle: int) -> None:
+        if cycle > self._cycle:
+            self._cycle, self._renamed = cycle, 0
+
+    def _wait_for_line(self) -> None:
+        """Rename no operation until there is room in the line of those that wait for a scheduler."""
+        if len(self._entered) > self._core.line:
+            self._rename_from(self._entered[-self._core.line])
+
+    def _has_scheduler(self, ports: str) -> bool:
+        return any(ports[0] in served for served, _ in self._core.schedulers)
+
+    def _enter(self, ports: str) -> tuple[int, str, int]:
+        """Let an operation into a scheduler, in order; return its number, its ports of these, and the cycle."""
+        cycle, schedulers = max(self._cycle, self._entered[-1]), self._core.schedulers
+        if cycle > self._counted:
+            self._counted, self._counts = cycle, [sum(each > cycle for each in waiting) for waiting in self._schedulers]
+        possible = [i for i, (served, _) in enumerate(schedulers) if set(ports) & set(served)]
+        number = min(possible, key=self._counts.__getitem__)
+        while len(self._schedulers[number]) >= schedulers[number][1]:
+            cycle = max(cycle, heappop(self._schedulers[number]))
+        self._entered.append(cycle)
+        return number, "".join(port for port in ports if port in schedulers[number][0]), cycle
 
     def _busy_until(self, cycle: int) -> None:
         heappush(self._waiting, cycle)
 
     def _issue(self, ports: str, ready: int) -> int:
-        """Return when an operation runs: on the port that has least to do when it is renamed, once that is free."""
-        port = min(ports, key=self._pending)
+        """Return when an operation runs, once a port is free.
+
+        That is the port that has least to do when it is renamed. Where ports share schedulers, it waits in that in
+        which fewest wait as the cycle begins, for any of its ports.
+        """
+        if self._has_scheduler(ports):
+            number, ports, entered = self._enter(ports)
+            port = min(ports, key=lambda each: self._first_free(each, max(ready, entered)))
+            queue, ready = self._schedulers[number], max(ready, entered)
+        else:
+            port = min(ports, key=self._pending)
+            queue = self._queues.setdefault(port, [])
+        start = self._first_free(port, ready)
+        self._busy[port].add(start)
+        heappush(queue, start)
+        return start
+
+    def _first_free(self, port: str, ready: int) -> int:
         busy = self._busy.setdefault(port, set())
         while ready in busy:
             ready += 1
-        busy.add(ready)
-        heappush(self._queues.setdefault(port, []), ready)
         return ready
 
     def _pending(self, port: str) -> int:

@@ -1,14 +1,15 @@
 """Tell what share of a processor's peak the inner loops can reach, by published tables of its execution ports.
 
     PYTHONPATH=. .venv/bin/python scripts/port_model.py
-    PYTHONPATH=. .venv/bin/python scripts/port_model.py --check      on a processor with Golden Cove's ports and AVX-512
+    PYTHONPATH=. .venv/bin/python scripts/port_model.py --check      on a processor of one of these cores
 
 A core is simulated by its tables (scripts/port_tables.py, scripts/loop_cycles.py). The loops are those of a group of
 columns of an int4 linear, for a tile of many tokens and for one, and of attention's products with a block of keys and
 of values, of a bfloat16 cache and of 64 channels.
 
-With --check the same loops run here, from the first cache, on each instruction set. Cycles are counted by a chain of
-multiplications of three cycles each, right behind each measurement. Exit code 1 if a difference is over 15 %.
+With --check the same loops run here, from the first cache, on each of this processor's instruction sets. Cycles are
+counted by a chain of multiplications of three cycles each, right behind each measurement. Exit code 1 if a difference
+is over 15 %.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ import argparse
 import json
 import os
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,9 +35,16 @@ from port_tables import CORES, Core
 CORE_OF = {
     "apple-m1": "firestorm",
     "apple-m2": "avalanche",
+    "znver3": "zen3",
     "alderlake": "golden-cove",
     "haswell": "golden-cove",
     "sapphirerapids": "golden-cove",
+    "znver5": "zen5",
+}
+# The cores of processors that --check runs on, by LLVM's names.
+CORE_HERE = {
+    **dict.fromkeys(("alderlake", "raptorlake", "sapphirerapids", "emeraldrapids", "graniterapids"), "golden-cove"),
+    "znver3": "zen3",
     "znver5": "zen5",
 }
 # Instructions that make most products of bytes and of floats.
@@ -51,21 +59,30 @@ PEAKS = {
     "avx512vnni": ("\tvpdpbusd\t%zmm30, %zmm31, %zmm0", "\tvfmadd231ps\t%zmm30, %zmm31, %zmm0"),
     "pairs": ("", "\tvdpbf16ps\t%zmm30, %zmm31, %zmm0"),
 }
-MEASURED = ("avx512vnni", "avxvnni", "avx2")
 GROUP, COLUMNS, CHANNELS, POSITIONS = 32, 1024, 64, 64
-ROUNDS, CHAIN, CHAINS, CYCLES = 101, 64, 32, 1e6
+PASSES, PAUSE = 120, 0.05  # seconds between passes
+MEASUREMENTS, CYCLES = 25, 1e5  # of each pass, and of a measurement
+CHAIN, CHAINS = 64, 32
+MOST_TIMES = 64  # that a loop is run for a group or a block
 ALLOWED = 0.15
 
 
+class Work(NamedTuple):
+    """What a loop does for a group of columns, or for a block of positions."""
+
+    products: int
+    is_float: bool  # whether they are of floats, not of codes
+    scalings: int = 0  # products of floats besides, that add a group's sums to the totals
+
+
 class Probe(NamedTuple):
-    """A compiled loop: what runs it, of which arguments, and the products of each time, integers or floats."""
+    """A compiled loop: what runs it, of which arguments, and its work each time."""
 
     function: Any
     assembly: str
     arguments: tuple[Any, ...]
-    products: int  # of a group, or of a block
+    work: Work
     times: int  # groups or blocks in a call, less those in one of `fewer`
-    is_float: bool
     fewer: tuple[Any, ...] | None = None  # arguments of a call that does less, and the same around it
 
 
@@ -135,8 +152,8 @@ def linear_probes(compiled: Any) -> dict[str, Probe]:
         types = (int64, *map(typeof, more))
         repeat.compile(types)
         groups = columns // 2 // GROUP
-        products = T * LANES * GROUP
-        found[f"linear, {name}"] = Probe(repeat, repeat.inspect_asm(types), more, products, groups, False, fewer)
+        work = Work(T * LANES * GROUP, False, 2 * T * LANES)
+        found[f"linear, {name}"] = Probe(repeat, repeat.inspect_asm(types), more, work, groups, fewer)
     return found
 
 
@@ -186,39 +203,38 @@ def attention_probes(compiled: Any) -> dict[str, Probe]:
     cache = pages.layer()
     arguments = (item, cache, acc, POSITIONS // (2 if cache.keys.dtype == np.uint32 else 1))
     types = (int64, *(typeof(argument) for argument in arguments))
-    products = len(MANY) * len(MANY_VECTORS) * LANES * CHANNELS
+    work = Work(len(MANY) * len(MANY_VECTORS) * LANES * CHANNELS, True)
     found = {}
     for function in (keys, values):
         function.compile(types)
         assembly = function.inspect_asm(types)
-        found[f"attention, {function.__name__}"] = Probe(function, assembly, arguments, products, 1, True)
+        found[f"attention, {function.__name__}"] = Probe(function, assembly, arguments, work, 1)
     return found
 
 
-def estimate(assembly: str, products: int, is_float: bool, isa: str, core: Core) -> Estimate:
-    """Return the model's figures of one group, or of one block, of so many products."""
-    made = multiply_adds_of if is_float else byte_products_of
-    # In a group there are few lines; the tile of fewest tokens has the fewest products.
-    most_times = POSITIONS if is_float else GROUP // 8
-    done, nest = min(
-        (
-            (done, nest)
-            for nest in loop_nests(assembly)
-            if (done := sum(products_of_loop(each, made) for each in executed(nest, made)))
-            and products % done == 0
-            and products // done <= most_times
-        ),
-        key=lambda each: each[0],
-    )
-    lines = [line for block in nest.blocks if not any(map(made, block)) for line in block]
-    for each in executed(nest, made):
-        lines += each.lines * (products // done)
+def estimate(assembly: str, work: Work, isa: str, core: Core) -> Estimate:
+    """Return the model's figures of one group, or of one block."""
+    made = multiply_adds_of if work.is_float else byte_products_of
+    lines = loop_lines(assembly, work, made)
     cycles = cycles_of(lines, core)
-    return Estimate(
-        len(lines),
-        cycles,
-        products / cycles / peak(PEAKS["pairs" if "vdpbf16ps" in assembly else isa][is_float], made, core),
-    )
+    peak_name = "pairs" if "vdpbf16ps" in assembly else isa
+    return Estimate(len(lines), cycles, work.products / cycles / peak(PEAKS[peak_name][work.is_float], made, core))
+
+
+def loop_lines(assembly: str, work: Work, made: Any) -> list[str]:
+    """Return the instructions of one group, or of one block: those of the shortest loop that does all of its work."""
+    found = []
+    for nest in loop_nests(assembly):
+        inner = executed(nest, made)
+        done = sum(products_of_loop(each, made) for each in inner or [nest])
+        if not done or work.products % done or work.products // done > MOST_TIMES:
+            continue
+        lines = [line for block in nest.blocks if not inner or not any(map(made, block)) for line in block]
+        for each in inner:
+            lines += each.lines * (work.products // done)
+        if sum(map(multiply_adds_of, lines)) == work.scalings + work.products * work.is_float:
+            found.append(lines)
+    return min(found, key=len)
 
 
 def products_of_loop(nest: Nest, made: Any) -> int:
@@ -243,9 +259,9 @@ def peak(lines: str, made: Any, core: Core) -> float:
 
 
 def timer() -> Any:
-    """Return a function that returns a compiled one: of rounds and arguments, cycles that so many rounds take.
+    """Return a function that returns a compiled one: of rounds and arguments, ticks of so many rounds and of a chain.
 
-    A chain of multiplications of three cycles each measures the clock as soon as the rounds are done: heavy
+    The chain, multiplications of three cycles each, measures the clock as soon as the rounds are done: heavy
     instructions lower it, and it rises some 5 microseconds after them.
     """
     import llvmlite.binding as llvm
@@ -270,40 +286,52 @@ def timer() -> Any:
 
     def timed(function: Any) -> Any:
         @compiled
-        def cycles(rounds, arguments):
+        def ticks_of(rounds, arguments):
             before = ticks()
             function(rounds, *arguments)
             after = ticks()
             x = after
             for _ in range(CHAINS):
                 x = multiplied(x)
-            return (after - before) / (ticks() - after) * (CHAINS * CHAIN * 3)
+            return after - before, ticks() - after
 
-        return cycles
+        return ticks_of
 
     return timed
 
 
 def measure() -> dict[str, dict[str, Any]]:
-    """Run the probes here; return the assembly of each, and the cycles of a group or a block."""
-    found = {}
+    """Run the probes here; return the assembly of each, its work, and the cycles of a group or a block."""
     compiled_probes, timed = probes(runs_here=True), timer()
-    for name, probe in compiled_probes.items():
-        cycles_of_rounds = timed(probe.function)
-        rounds = max(1, round(CYCLES * 100 / cycles_of_rounds(100, probe.arguments)))
-        cycles = []
-        for _ in range(ROUNDS):
-            taken = cycles_of_rounds(rounds, probe.arguments)
-            if probe.fewer:
-                taken -= cycles_of_rounds(rounds, probe.fewer)
-            cycles.append(taken / rounds / probe.times)
-        found[name] = {
+    runs = [
+        (timed(probe.function), arguments)
+        for probe in compiled_probes.values()
+        for arguments in (probe.arguments, probe.fewer)
+        if arguments
+    ]
+    rounds = [max(1, round(CYCLES / undisturbed_cycles(*run, 100))) for run in runs]
+    passes = []
+    for _ in range(PASSES):
+        passes.append([undisturbed_cycles(*run, count) for run, count in zip(runs, rounds)])
+        time.sleep(PAUSE)
+    taken = iter(sorted(cycles)[1] for cycles in zip(*passes))
+    return {
+        name: {
             "assembly": probe.assembly,
-            "products": probe.products,
-            "is_float": probe.is_float,
-            "cycles": statistics.median(cycles),
+            "work": probe.work,
+            "cycles": (next(taken) - (next(taken) if probe.fewer else 0)) / probe.times,
         }
-    return found
+        for name, probe in compiled_probes.items()
+    }
+
+
+def undisturbed_cycles(ticks_of: Any, arguments: tuple[Any, ...], rounds: int) -> float:
+    """Return the cycles of a round, by the fastest of several measurements.
+
+    Interrupts, and what other guests of a machine run on the core's other thread, only take cycles away.
+    """
+    ticks, of_chain = zip(*(ticks_of(rounds, arguments) for _ in range(MEASUREMENTS)))
+    return min(ticks) / min(of_chain) * (CHAINS * CHAIN * 3) / rounds
 
 
 def in_process(word: str, **variables: str) -> dict[str, dict[str, Any]]:
@@ -323,8 +351,7 @@ def compile_target(target: str) -> dict[str, dict[str, Any]]:
     with tempfile.TemporaryDirectory() as cache:
         compile_for(TARGETS[target], cache)
         return {
-            name: {"assembly": p.assembly, "products": p.products, "is_float": p.is_float}
-            for name, p in probes(runs_here=False).items()
+            name: {"assembly": probe.assembly, "work": probe.work} for name, probe in probes(runs_here=False).items()
         }
 
 
@@ -335,19 +362,36 @@ def estimates_table() -> None:
     for target, name in CORE_OF.items():
         isa = TARGETS[target].isa
         for loop, found in in_process(target).items():
-            each = estimate(found["assembly"], found["products"], found["is_float"], isa, CORES[name])
+            each = estimate(found["assembly"], Work(*found["work"]), isa, CORES[name])
             shown = f"{each.instructions} | {each.cycles:.0f} | {each.share:.0%}"
             print(f"| {target} | {name} | {isa} | {loop} | {shown} |")
+
+
+def core_here() -> Core:
+    """Return the core of this machine's processor."""
+    import llvmlite.binding as llvm
+
+    name = llvm.get_host_cpu_name()
+    if name not in CORE_HERE:
+        raise SystemExit(f"no table of the core of this processor, {name}: have {', '.join(CORE_HERE)}")
+    return CORES[CORE_HERE[name]]
+
+
+def vectors_here() -> list[str]:
+    """Return the instruction sets of this machine's processor, but for the one that all have."""
+    from tinychat.kernels.setup import host_vectors
+
+    return [isa for isa in host_vectors() if isa in PEAKS]
 
 
 def check() -> int:
     """Print model and measurement on this machine; return 1 if they differ by more than is allowed."""
     print("| instruction set | loop | model, cycles | measured | difference | measured, of the peak |")
     print("|---|---|---|---|---|---|")
-    worst = 0.0
-    for isa in MEASURED:
+    core, worst = core_here(), 0.0
+    for isa in vectors_here():
         for loop, found in in_process("here", TINYCHAT_ISA=isa).items():
-            each = estimate(found["assembly"], found["products"], found["is_float"], isa, CORES["golden-cove"])
+            each = estimate(found["assembly"], Work(*found["work"]), isa, core)
             off = found["cycles"] / each.cycles - 1
             worst = max(worst, abs(off))
             share = each.share * each.cycles / found["cycles"]

@@ -2,7 +2,8 @@
 
 Golden Cove (Alder Lake, Sapphire Rapids): uops.info and LLVM's model of Sapphire Rapids; of 512 bits, with the second
 unit of server processors, OSACA's tables (spr.yml) and Intel's optimization manual. Zen 5: OSACA's tables (zen5.yml)
-and AMD's software optimization guide (58455). Firestorm: Dougall Johnson's measurements of the Apple M1
+and AMD's software optimization guide (58455). Zen 3: AMD's guide (56665), LLVM's model and measurements of ours, of
+which the cycles from a store to a load. Firestorm: Dougall Johnson's measurements of the Apple M1
 (dougallj.github.io/applecpu). Avalanche, of the M2: the same, as no table of it is published; `usmmla` takes two
 operations, since others measured products of matrices of int8 on M3 at the rate of dot products.
 """
@@ -46,6 +47,8 @@ class Core(NamedTuple):
     cycles: dict[str, int]  # 1 where it says nothing
     wide: dict[str, str]  # ports of registers of 512 bits, where they differ
     doubled: tuple[str, ...] = ()  # kinds that take two operations
+    schedulers: tuple[tuple[str, int], ...] = ()  # ports whose operations wait in one of their own, and how many
+    line: int = 0  # operations that wait for a place in one of these
     split: int = 0  # where an index splits instructions: of those renamed in a cycle, how many may be the first of two
 
 
@@ -73,6 +76,20 @@ _ZEN5 = Core(
     | {"dot": 4, "multiply": 3, "fma": 4, "pairs": 6, "convert": 3, "permute": 5, "load": 7},
     {},
 )
+_ZEN3 = Core(
+    6,
+    96,
+    256,
+    dict.fromkeys(("fma", "sign", "size"), "01")
+    | dict.fromkeys(("float add", "convert"), "23")
+    | dict.fromkeys(("shift", "shuffle"), "12")
+    | {"multiply": "03", "logic": "0123", "add": "0123", "permute": "1"}
+    | {"load": "LMN", "vector load": "LM", "store": "LM", "stored": "4", "scalar": "6789", "branch": "6B"},
+    {"multiply": 3, "fma": 4, "convert": 3, "float add": 3, "permute": 4, "load": 7, "vector store": 3},
+    {},
+    schedulers=(("02", 32), ("13", 32)),
+    line=64,
+)
 _FIRESTORM = Core(
     8,
     144,
@@ -84,7 +101,7 @@ _FIRESTORM = Core(
     {},
     doubled=("matrix",),
 )
-CORES = {"golden-cove": _GOLDEN_COVE, "zen5": _ZEN5, "firestorm": _FIRESTORM, "avalanche": _FIRESTORM}
+CORES = {"golden-cove": _GOLDEN_COVE, "zen3": _ZEN3, "zen5": _ZEN5, "firestorm": _FIRESTORM, "avalanche": _FIRESTORM}
 
 
 def is_vector(line: str) -> bool:

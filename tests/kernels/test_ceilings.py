@@ -12,7 +12,7 @@ from tinychat.kernels.ceilings import (
     multiply_share,
     read_share,
 )
-from tinychat.kernels.dot import DOT_ZERO
+from tinychat.kernels.dot import SIGNED
 from tinychat.kernels.sizes import TILE_FLOATS, TOKENS
 
 
@@ -32,7 +32,8 @@ def test_every_product_is_made(rng):
     out = np.full((2, TILE_FLOATS), np.nan, np.float32)
     multiply_share(1, rounds, codes, x, out)
     total = sum(x[i % TILES_OF_X].astype(np.int64) for i in range(rounds))
-    expected = np.einsum("rli,ti->rtl", codes.reshape(1, 16, 4).astype(np.int64) - DOT_ZERO, total)
+    factors = codes.view(np.int8) if SIGNED else codes
+    expected = np.einsum("rli,ti->rtl", factors.reshape(1, 16, 4).astype(np.int64), total)
     np.testing.assert_array_equal(out[1].reshape(expected.shape), expected)
     assert np.isnan(out[0]).all()
     assert expected.size * 4 == MULTIPLY_ADDS

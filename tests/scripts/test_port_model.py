@@ -11,7 +11,7 @@ from loop_cycles import cycles_of
 from loop_nests import loop_nests
 from port_tables import CORES
 
-GOLDEN_COVE, FIRESTORM = CORES["golden-cove"], CORES["firestorm"]
+GOLDEN_COVE, FIRESTORM, ZEN3 = CORES["golden-cove"], CORES["firestorm"], CORES["zen3"]
 NESTED = """
 f:
 \txorl\t%eax, %eax
@@ -75,6 +75,29 @@ def test_golden_cove(lines, expected):
 )
 def test_firestorm(lines, expected):
     assert cycles_of(lines, FIRESTORM) == pytest.approx(expected, abs=0.35)
+
+
+@pytest.mark.parametrize(
+    ("lines", "measured"),
+    [
+        (["\tvpmaddwd\t%ymm0, %ymm15, %ymm0"], 3),
+        (repeated("\tvfmadd231ps\t%ymm14, %ymm15", 12), 6),
+        (repeated("\tvpand\t%ymm14, %ymm15", 12), 3),
+        # Two loads of vectors a cycle, three in all.
+        (repeated("\tvmovdqu\t(%rax)", 12), 6),
+        (["\tvmovdqu\t(%rax), %ymm0", "\tmovq\t(%rax), %rbx"] * 6, 4),
+        (["\tvpaddd\t32(%rsp), %ymm1, %ymm0", "\tvmovdqu\t%ymm0, 32(%rsp)"], 10.9),
+        # Four pipes would take 12 cycles for them. Two schedulers have two each, and do not share their work well.
+        (["\tvpsignb\t%ymm14, %ymm15, %ymm0", "\tvpmaddwd\t%ymm14, %ymm15, %ymm1"] * 24, 16.1),
+        (
+            ["\tvpsignb\t%ymm5, %ymm6, %ymm0", "\tvpmaddwd\t%ymm5, %ymm6, %ymm1", "\tvpshufb\t%ymm5, %ymm6, %ymm2"]
+            * 16,
+            15.3,
+        ),
+    ],
+)
+def test_zen_3(lines, measured):
+    assert cycles_of(lines, ZEN3) == pytest.approx(measured, rel=0.06)
 
 
 def test_an_instruction_without_ports_is_named():
