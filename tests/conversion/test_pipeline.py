@@ -156,6 +156,14 @@ def test_a_calibration_file_is_read(tmp_path):
     tinychat.convert(checkpoint, tmp_path / "model", calibration=file, check=False)
 
 
+def test_int8_looks_at_no_more_than_the_positions_that_have_vectors(tmp_path):
+    checkpoint = families.write_checkpoint(families.BY_NAME["gpt2"], tmp_path / "checkpoint")
+    (tmp_path / "text.txt").write_text("What they say, she hears. " * 100)
+    for name, calibration in (("own", None), ("given", tmp_path / "text.txt")):
+        made = tinychat.convert(checkpoint, tmp_path / name, quant="int8", calibration=calibration, check=False)
+        assert (made / "model.safetensors").exists()
+
+
 def test_int8_wants_a_file_that_says_something_and_shows_its_whole_progress(tmp_path):
     checkpoint = families.write_checkpoint(families.BY_NAME["qwen3"], tmp_path / "checkpoint")
     file, seen = tmp_path / "text.txt", []

@@ -230,7 +230,7 @@ def _make(
         count = TEXTS if weight_count(config) < SMALL else FEWER_TEXTS
         texts, held_out = _texts(folder, work, recipe.group_size, text, count, phases)
     elif recipe.uses_texts:
-        texts = _given_texts(folder, text)
+        texts = _given_texts(folder, text, config.max_position_embeddings if config.learned_positions else INT8_TOKENS)
 
     conversion.write_model_folder(
         folder,
@@ -307,16 +307,19 @@ def fitted(config: ModelConfig, recipe: Recipe) -> Quantization:
     return with_int8(names, most * LANES)
 
 
-def _given_texts(folder: Path, text: str | None) -> list[list[int]]:
-    """Return texts that show how large the columns of activations are, which of an embedding model any text does."""
+def _given_texts(folder: Path, text: str | None, positions: int) -> list[list[int]]:
+    """Return texts that show how large the columns of activations are, which of an embedding model any text does.
+
+    positions : no text has more tokens.
+    """
     from tinychat.conversion.calibration import cut_texts
     from tinychat.conversion.quality_report import TEXT
     from tinychat.text.loading import load_tokenizer
 
-    tokenizer = load_tokenizer(folder)
+    tokenizer, length = load_tokenizer(folder), min(INT8_TOKENS, positions)
     if text is not None:
-        return cut_texts(tokenizer, INT8_TOKENS, text, INT8_TEXTS)
-    ids = tokenizer.encode(TEXT)[:INT8_TOKENS]
+        return cut_texts(tokenizer, length, text, INT8_TEXTS)
+    ids = tokenizer.encode(TEXT)[:length]
     return [ids] if ids else []
 
 
