@@ -33,6 +33,7 @@ from tinychat.kernels.sizes import (
     FEW_TOKENS,
     HALVED,
     LANES,
+    LOADS_AGAIN,
     NEAR_BYTES,
     ONE_ROW,
     ONE_TOKEN,
@@ -63,6 +64,7 @@ from tinychat.kernels.tile import (
     add_outer,
     load_half_lines,
     load_lines,
+    load_lines_again,
     load_rows,
     scale_by_row,
     store_tile,
@@ -121,6 +123,14 @@ def load_for(sums, packed, first):
 
 
 @always_inline_by_type
+def load_again_for(sums, line, packed, first):
+    """Return `line`, which `load_for` has loaded; load it again where sums take the registers."""
+    if LOADS_AGAIN and sums.dtype != i32x8:
+        return lambda sums, line, packed, first: load_lines_again(packed, first, 0, ONE_ROW)
+    return lambda sums, line, packed, first: line
+
+
+@always_inline_by_type
 def dot_rows(weight, sums, first, lines, codes, index, tokens):
     """Add to `sums`, of all rows or of half of them, the products of `lines` lines of which theirs begin at `first`."""
 
@@ -131,6 +141,7 @@ def dot_rows(weight, sums, first, lines, codes, index, tokens):
             prefetch_next(weight.packed, first + j * 64)
             x = index + j * 8 * len(tokens)
             sums = dot(sums, look_up_low(table, line), codes, x)
+            line = load_again_for(sums, line, weight.packed, first + j * 64)
             sums = dot(sums, look_up_high(table, line), codes, x + 4 * len(tokens))
         return sums
 

@@ -23,6 +23,8 @@ TILES = {
     "neon-dotprod": (2, 4, 8, 12),
 }
 HALVED = ISA in ("avxvnni", "neon-i8mm", "neon-dotprod")
+# Whether what is used twice is loaded twice, since a tile's sums leave no register for it meanwhile.
+LOADS_AGAIN = ISA != "avx512vnni"
 ONE_TOKEN = (0,)
 ONE_ROW = (0,)
 FEW_TOKENS, SEVERAL_TOKENS, SOME_TOKENS, TOKENS = ((0,) * count for count in TILES.get(ISA, (4, 4, 4, 4)))

@@ -30,7 +30,7 @@ from tinychat.kernels.intrinsics import (
     u8x64,
 )
 from tinychat.kernels.memory import extend_half
-from tinychat.kernels.sizes import LANES
+from tinychat.kernels.sizes import LANES, LOADS_AGAIN
 
 
 def tile_type(vector: types.Type, *shape: types.BaseTuple) -> types.UniTuple:
@@ -51,6 +51,12 @@ def zero_tile(builder, rows, tokens):
 def load_lines(builder, array, index, stride, rows):
     """Load one 64-byte line of each row block, `stride` elements apart."""
     return [array.load(builder.apart(index, stride, r), U8X64, align=1) for r in range(len(rows))]
+
+
+@operation(lambda array, index, stride, rows: tile_type(u8x64, rows), ANY, INDEX, INDEX, ANY)
+def load_lines_again(builder, array, index, stride, rows):
+    """Load lines that were loaded before, and whose registers have another use meanwhile."""
+    return [array.load_again(builder.apart(index, stride, r), U8X64, align=1) for r in range(len(rows))]
 
 
 @operation(lambda array, index, stride, rows: tile_type(u8x32, rows), ANY, INDEX, INDEX, ANY)
@@ -103,13 +109,13 @@ def add_outer_of_pairs(builder, tile, pairs, first, apart, rows, scalars, index,
     """Return a tile plus the products of pairs of bfloat16 and floats, in two steps.
 
     pairs, first, apart, rows : of `load_rows`, an array of pairs. The first step multiplies their odd elements by the
-    scalars from ``index + distance`` on, the second the even ones by those from `index` on. Each step loads the pairs:
-    few registers are left beside a tile.
+    scalars from ``index + distance`` on, the second the even ones by those from `index` on.
     """
     at = [builder.apart(first, apart, r) for r in range(len(rows))]
     odd = [odd_elements(builder, pairs.load(each, I32X16, align=4)) for each in at]
     tile = added(builder, tile, odd, scalars, builder.add(index, distance), stride, F32, multiply_add_floats)
-    even = [even_elements(builder, pairs.load_again(each, I32X16, align=4)) for each in at]
+    load = pairs.load_again if LOADS_AGAIN else pairs.load
+    even = [even_elements(builder, load(each, I32X16, align=4)) for each in at]
     return added(builder, tile, even, scalars, index, stride, F32, multiply_add_floats)
 
 
