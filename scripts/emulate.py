@@ -138,7 +138,8 @@ def compiler_socket(isa: str) -> str:
 def compiler(root: Path, isa: str) -> Iterator[None]:
     """Let a process of this machine compile for the emulated one."""
     (root / JOURNALS).mkdir(parents=True, exist_ok=True)
-    path = os.pathsep.join([str(REPO), str(REPO / "scripts")])
+    # Tests have types of their own.
+    path = os.pathsep.join(str(REPO / folder) for folder in ("", "scripts", "tests", "tests/kernels"))
     script, places = REPO / "scripts/native_compiler.py", [root / compiler_socket(isa), root / f"var/cache/for-{isa}"]
     command = [sys.executable, "-P", script, *places]
     with subprocess.Popen(command, env=os.environ | {"PYTHONPATH": path}, stdout=subprocess.PIPE) as process:

@@ -94,7 +94,9 @@ def compiled(function: str, types: tuple[Any, ...]) -> bytes:
         return pickle.dumps(object_code(worker_loop, types))
     found = dispatcher(function)
     found.compile(types)
-    return serialize.dumps(found._cache._impl.reduce(found.overloads[types]))
+    # From there: what this process has loaded itself has no object code to serialize.
+    key = found._cache._index_key(types, found.targetctx.codegen())
+    return serialize.dumps(found._cache._cache_file.load(key))
 
 
 def main() -> None:

@@ -3,6 +3,7 @@ import pickle
 import socket
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import numba
 import numpy as np
@@ -22,16 +23,26 @@ AARCH64 = 0xB7  # a machine by its number in ELF
 NAME = "tinychat.engine.forward.cap_logits"
 
 
-@pytest.fixture(scope="module")
-def compiler(tmp_path_factory):
+@contextmanager
+def started(folder, name):
     """Start the compiler; return where it listens."""
-    folder = tmp_path_factory.mktemp("compiler")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(REPO), str(REPO / "scripts")])}
-    command = [sys.executable, "-P", REPO / "scripts/native_compiler.py", folder / "socket", folder / "cache"]
+    command = [sys.executable, "-P", REPO / "scripts/native_compiler.py", folder / name, folder / "cache"]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"ready\n"
-        yield str(folder / "socket")
+        yield str(folder / name)
         process.terminate()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("compiler")
+
+
+@pytest.fixture(scope="module")
+def compiler(folder):
+    with started(folder, "socket") as path:
+        yield path
 
 
 def test_code_is_that_of_the_processor_which_asks(compiler, monkeypatch):
@@ -43,11 +54,14 @@ def test_code_is_that_of_the_processor_which_asks(compiler, monkeypatch):
     assert llvm.parse_bitcode(code).triple == TARGETS["cortex-a72"].triple
 
 
-def test_a_kernel_of_a_module_comes_as_machine_code(compiler, monkeypatch):
+def test_a_kernel_of_a_module_comes_as_machine_code_also_from_disk(compiler, folder, monkeypatch):
     monkeypatch.setattr(native_compiler, "own_target", lambda: tuple(TARGETS["cortex-a72"]))
     types = numba.float32[:, ::1], numba.float32[:, :, ::1]
     (_, kind, (code, _)), *_ = native_compiler.ask(compiler, "tinychat.kernels.quantize:arrange_rows", types)
     assert kind == "object"
+    with started(folder, "another") as another:
+        found, *_ = native_compiler.ask(another, "tinychat.kernels.quantize:arrange_rows", types)
+    assert found[2][0] == code
     assert code[:4] == b"\x7fELF" and int.from_bytes(code[18:20], "little") == AARCH64
 
 
