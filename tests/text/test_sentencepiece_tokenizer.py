@@ -107,7 +107,7 @@ def test_no_model(tmp_path, data):
 
 
 def test_no_tokenizer_at_all(tmp_path):
-    with pytest.raises(TextError, match=r"neither tokenizer\.json nor tokenizer\.model"):
+    with pytest.raises(TextError, match=r"no tokenizer\.json, tokenizer\.model or tiktoken\.model"):
         load_tokenizer(tmp_path)
 
 
