@@ -183,6 +183,7 @@ ARROWS = {
         "settings",
         "store.default_model",
         "user_folders",
+        "worker_threads",
     ],
     "ray": ["api", "generate", "rows", "serve", "settings", "store.default_model"],
     "commands": [
