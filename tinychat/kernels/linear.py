@@ -23,7 +23,6 @@ from tinychat.kernels.amx_linear import multiply_panel
 from tinychat.kernels.codes import high_codes, load_table, look_up_high, look_up_low, low_codes, whole_codes
 from tinychat.kernels.compile_queue import deferred, deferred_by_type
 from tinychat.kernels.dot import dot, dot_pairs, dot_small
-from tinychat.kernels.intrinsics import i32x8
 from tinychat.kernels.jit import always_inline, always_inline_by_type, inline, is_kind
 from tinychat.kernels.memory import load_f32, prefetch, prefetch_far, store_f32
 from tinychat.kernels.one_token import tile_of_token
@@ -33,7 +32,6 @@ from tinychat.kernels.sizes import (
     FEW_TOKENS,
     HALVED,
     LANES,
-    LOADS_AGAIN,
     NEAR_BYTES,
     ONE_ROW,
     ONE_TOKEN,
@@ -62,15 +60,13 @@ from tinychat.kernels.team import barrier, stage
 from tinychat.kernels.team_queue import THREADS
 from tinychat.kernels.tile import (
     add_outer,
-    load_half_lines,
     load_lines,
-    load_lines_again,
     load_rows,
     scale_by_row,
     store_tile,
     zero_tile,
 )
-from tinychat.kernels.weight_access import columns, input_group, out_blocks
+from tinychat.kernels.weight_access import columns, input_group, load_again_for, load_for, out_blocks
 from tinychat.kernels.weights import (
     FINE_BITS,
     FINE_KINDS,
@@ -113,21 +109,6 @@ def prefetch_next(packed, index):
     """Prefetch lines of a weight, `FAR_BYTES` and `NEAR_BYTES` after byte `index`."""
     prefetch_far(packed, index + FAR_BYTES)
     prefetch(packed, index + NEAR_BYTES)
-
-
-@always_inline_by_type
-def load_for(sums, packed, first):
-    """Load what the rows of some sums have of a line, from byte `first` on."""
-    load = load_half_lines if sums.dtype == i32x8 else load_lines
-    return lambda sums, packed, first: load(packed, first, 0, ONE_ROW)
-
-
-@always_inline_by_type
-def load_again_for(sums, line, packed, first):
-    """Return `line`, which `load_for` has loaded; load it again where sums take the registers."""
-    if LOADS_AGAIN and sums.dtype != i32x8:
-        return lambda sums, line, packed, first: load_lines_again(packed, first, 0, ONE_ROW)
-    return lambda sums, line, packed, first: line
 
 
 @always_inline_by_type

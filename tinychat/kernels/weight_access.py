@@ -1,8 +1,11 @@
-"""A layer of stacked weights, and the sizes of a weight."""
+"""A layer of stacked weights, the sizes of a weight, and the lines of its codes."""
 
 from numba import types
 
-from tinychat.kernels.jit import by_type, is_kind
+from tinychat.kernels.intrinsics import i32x8
+from tinychat.kernels.jit import always_inline_by_type, by_type, is_kind
+from tinychat.kernels.sizes import LOADS_AGAIN, ONE_ROW
+from tinychat.kernels.tile import load_half_lines, load_lines, load_lines_again
 from tinychat.kernels.weights import (
     ACTIVATION_GROUP,
     Affine4Weight,
@@ -68,3 +71,18 @@ def out_blocks(weight):
     if is_kind(weight, MixedWeight):
         return lambda weight: weight.indices.shape[0]
     return lambda weight: weight.packed.shape[0]
+
+
+@always_inline_by_type
+def load_for(sums, packed, first):
+    """Load what the rows of some sums have of a line, from byte `first` on."""
+    load = load_half_lines if sums.dtype == i32x8 else load_lines
+    return lambda sums, packed, first: load(packed, first, 0, ONE_ROW)
+
+
+@always_inline_by_type
+def load_again_for(sums, line, packed, first):
+    """Return `line`, which `load_for` has loaded; load it again where sums take the registers."""
+    if LOADS_AGAIN and sums.dtype != i32x8:
+        return lambda sums, line, packed, first: load_lines_again(packed, first, 0, ONE_ROW)
+    return lambda sums, line, packed, first: line
