@@ -17,7 +17,7 @@ import pytest
 
 
 class Result:
-    """What a test has come to, and in how many seconds."""
+    """The outcome of a test, and its seconds."""
 
     def __init__(self, outcome: str = "passed", seconds: float = 0.0) -> None:
         self.outcome = outcome

@@ -37,7 +37,7 @@ def receive(stream: socket.socket) -> bytes:
 
 
 def own_target() -> tuple[str, str, str, frozenset[str], str]:
-    """Return what `foreign_kernels.Target` has, of this process."""
+    """Return the `foreign_kernels.Target` of this process."""
     import llvmlite.binding as llvm
     from numba.core import config
 
@@ -49,7 +49,7 @@ def own_target() -> tuple[str, str, str, frozenset[str], str]:
 
 
 def ask(path: str, function: str, types: tuple[Any, ...]) -> Any:
-    """Return what `compiled` does for a function and such types, in the emulated process."""
+    """Return the result of `compiled` for a function and such types, in the emulated process."""
     with socket.socket(socket.AF_UNIX) as stream:
         stream.connect(path)
         send(stream, pickle.dumps((own_target(), function, pickle.dumps(types))))
@@ -100,7 +100,7 @@ def compiled(function: str, types: tuple[Any, ...]) -> bytes:
 
 
 def main() -> None:
-    """Say that requests are taken, and answer them until this process is ended."""
+    """Report that requests are taken, and answer them until this process is ended."""
     path, cache = map(Path, sys.argv[1:])
     path.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX) as listener:

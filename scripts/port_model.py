@@ -68,7 +68,7 @@ ALLOWED = 0.15
 
 
 class Work(NamedTuple):
-    """What a loop does for a group of columns, or for a block of positions."""
+    """The work of a loop for a group of columns, or for a block of positions."""
 
     products: int
     is_float: bool  # whether they are of floats, not of codes

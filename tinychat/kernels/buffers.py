@@ -99,7 +99,7 @@ class SoftmaxState(NamedTuple):
 class AttentionScratch(NamedTuple):
     """Scratch of attention. Factors of pairs of keys and values are pairs (uint32) where that is fast, else float32."""
 
-    queries: np.ndarray  # [threads, d rounded up to 16, ITEM_ROWS]; half of it in pairs
+    queries: np.ndarray  # [threads, d rounded up to 16, ITEM_ROWS], in the order of `Item`; half of it in pairs
     scores: np.ndarray  # float32 [threads, ITEM_ROWS, BLOCK]
     weights: np.ndarray  # [threads, ITEM_ROWS, BLOCK]: in the place of the scores; half of it in pairs, apart
     positions: np.ndarray  # int64 [threads, ITEM_ROWS]
