@@ -12,7 +12,8 @@ here: what is known of it is in a table.
 from __future__ import annotations
 
 import binascii
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import lru_cache
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
@@ -61,7 +62,7 @@ def tokenizer_json(path: Path) -> bytes:
     pattern = _pattern_of(path, settings)
     ranks = _read_ranks(path)
     spelled = {token: byte_letters(token) for token in ranks}
-    merges = [(spelled[first], spelled[second]) for first, second in _merges(ranks)]
+    merges = [(spelled[first], spelled[second]) for first, second in _merges(tuple(ranks))]
     added = _added_tokens(path, len(ranks), settings)
     ids = {spelled[token]: rank for token, rank in ranks.items()} | {token.content: token.id for token in added}
     if len(ids) < len(ranks) + len(added):
@@ -138,12 +139,13 @@ def _damaged(path: Path, reason: str) -> TextError:
     return TextError(f"{path}: {reason}; fetch the file again")
 
 
-def _merges(ranks: Mapping[bytes, int]) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the pair that each token comes of, in the order of `ranks`; none for a token that is only a whole word."""
-    for token in ranks:
-        parts = _joined(token, ranks)
-        if len(parts) == 2:
-            yield parts[0], parts[1]
+# A checkpoint's tokenizer is loaded several times while it is converted, and this takes seconds.
+@lru_cache(maxsize=1)
+def _merges(tokens: tuple[bytes, ...]) -> list[tuple[bytes, bytes]]:
+    """Return the pair that each token comes of, in the order of `tokens`; none for one that is only a whole word."""
+    ranks = {token: rank for rank, token in enumerate(tokens)}
+    joined = (_joined(token, ranks) for token in tokens)
+    return [(parts[0], parts[1]) for parts in joined if len(parts) == 2]
 
 
 def _joined(token: bytes, ranks: Mapping[bytes, int]) -> list[bytes]:
