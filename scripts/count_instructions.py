@@ -156,13 +156,14 @@ def assembled(target: str, *options: str) -> dict[str, str]:
 
 
 def rows_of(assembly: str) -> list[str]:
-    """Return the table's cells for the loops of the smallest and of the largest tile."""
-    loops = [counted(lines) for lines in innermost_loops(assembly)]
-    loops = sorted((loop for loop in loops if loop.products), key=lambda loop: loop.products)
+    """Return the table's cells for the loops of the smallest tile and of that with the fewest instructions a product."""
+    loops = [loop for loop in map(counted, innermost_loops(assembly)) if loop.products]
+    one = min(loops, key=lambda loop: loop.products)
+    many = min(loops, key=lambda loop: loop.instructions / loop.products)
     return [
         f"{name} | {loop.instructions} | {loop.products} | {loop.instructions / loop.products:.4f} | {loop.stores} | "
         f"{', '.join(f'{count} {dot}' for dot, count in loop.dots.items())}"
-        for name, loop in (("one", loops[0]), ("many", loops[-1]))
+        for name, loop in (("one", one), ("many", many))
     ]
 
 

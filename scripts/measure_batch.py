@@ -5,10 +5,10 @@
 Rows have prompts of about 30 tokens, and keys and values have `--cache-memory`. Prints the resident memory after each
 tenth of the rows, its growth over the second half, and shares of the time from the first row to the last result, by the
 clock of the thread that runs the steps: in compiled kernels; in the rest of the engine, which prepares their input; in
-sampling, with the text of the tokens; and the overhead, all else, which is reading, scheduling and writing. Templates
-and tokenizers run beside the steps: as far as these do not wait for them, they only take cores from the kernels, whose
-share grows by it. `--ready` makes all prompts before the clock starts. `--profile` prints so many functions by the time
-that they took themselves; it makes the rest slower.
+the cache, which finds the beginnings that prompts share; in sampling, with the text of the tokens; and the overhead,
+all else, which is reading, scheduling and writing. Templates and tokenizers run beside the steps: as far as these do
+not wait for them, they only take cores from the kernels, whose share grows by it. `--ready` makes all prompts before
+the clock starts. `--profile` prints so many functions by the time that they took themselves; it makes the rest slower.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from tinychat.commands import batch_answers
 from tinychat.commands.batch_results import Outcome, Results
 from tinychat.commands.loading import load_model
 from tinychat.engine.engine import Engine
+from tinychat.engine.sequence import Sequence
+from tinychat.generate.idle_sequences import IdleSequences
 from tinychat.generate.reply import Reply
 from tinychat.kernels.machine_code import EntryPoint
 
@@ -40,7 +42,7 @@ class Measurements:
     """Seconds by what they are spent on, and resident memory by the number of results."""
 
     def __init__(self, rows: int) -> None:
-        self.seconds: dict[str, float] = {"kernels": 0.0, "engine": 0.0, "sampling": 0.0}
+        self.seconds: dict[str, float] = dict.fromkeys(("kernels", "engine", "cache", "sampling"), 0.0)
         self.begun = self.ended = 0.0
         self.memory: list[tuple[int, float]] = []
         self._every = max(1, rows // 10)
@@ -69,6 +71,9 @@ class Measurements:
         EntryPoint.__call__ = of_caller
         Engine.run = self._timed("engine", Engine.run)  # type: ignore[method-assign]
         Reply.accept_draft = self._timed("sampling", Reply.accept_draft)  # type: ignore[method-assign]
+        for part, names in ((Sequence, ("reuse", "insert_prefix")), (IdleSequences, ("take", "put"))):
+            for name in names:
+                setattr(part, name, self._timed("cache", getattr(part, name)))
 
     def _timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*arguments: Any, **keywords: Any) -> Any:
@@ -93,10 +98,10 @@ class Measurements:
     def print_shares(self, rows: int) -> None:
         """Print the rate, and the shares of the time."""
         whole = self.ended - self.begun
-        kernels, engine, sampling = (self.seconds[name] / whole for name in ("kernels", "engine", "sampling"))
+        kernels, engine, cache, sampling = (seconds / whole for seconds in self.seconds.values())
         print(
             f"{rows / whole:.0f} rows/s; kernels {kernels:.1%}, rest of the engine {engine - kernels:.1%}, "
-            f"sampling {sampling:.1%}, overhead {1 - engine - sampling:.1%}"
+            f"cache {cache:.1%}, sampling {sampling:.1%}, overhead {1 - engine - cache - sampling:.1%}"
         )
 
 

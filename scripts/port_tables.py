@@ -71,7 +71,7 @@ _ZEN5 = Core(
     dict.fromkeys(("dot", "multiply", "fma", "pairs", "sign"), "02")
     | dict.fromkeys(("shift", "convert", "float add"), "13")
     | {"logic": "0123", "add": "0123", "size": "03", "shuffle": "12", "permute": "12"}
-    | {"load": "LM", "store": "CDEF", "stored": "45", "scalar": "6789AB", "branch": "6789AB"},
+    | {"load": "LMNO", "vector load": "LM", "store": "CDEF", "stored": "45", "scalar": "6789AB", "branch": "6789AB"},
     dict.fromkeys((kind for kind, _ in _KINDS), 2)
     | {"dot": 4, "multiply": 3, "fma": 4, "pairs": 6, "convert": 3, "permute": 5, "load": 7},
     {},

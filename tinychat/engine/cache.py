@@ -186,8 +186,10 @@ class KVCache:
 
     def insert_snapshot(self) -> None:
         """Cache the state after the last position."""
+        if self.states is None:
+            return
         with self.pool.lock:
-            if self.states is not None and (state := self.states.share()) is not None:
+            if (state := self.states.share()) is not None:
                 self.pool.snapshots.put(self.table, self.length, state)
 
     def drop(self, start: int, stop: int) -> None:

@@ -9,8 +9,8 @@ from tinychat.kernels.amx import configure_64, load_of, product_of, release_regi
 from tinychat.kernels.amx_buffer import BUFFER_FLOATS, RING, TILE
 from tinychat.kernels.dot import dot
 from tinychat.kernels.jit import allocating_kernel
-from tinychat.kernels.memory import prefetch, prefetch_far
-from tinychat.kernels.sizes import LANES, ONE_ROW, TILE_FLOATS, TOKENS
+from tinychat.kernels.memory import prefetch_far
+from tinychat.kernels.sizes import FAR_BYTES, LANES, ONE_ROW, TILE_FLOATS, TOKENS
 from tinychat.kernels.sums import ROUNDER_BITS, add_scaled, start_tile
 from tinychat.kernels.team import share
 from tinychat.kernels.tile import add_outer, load_lines, load_rows, store_tile, zero_tile
@@ -20,8 +20,8 @@ from tinychat.kernels.tile import add_outer, load_lines, load_rows, store_tile, 
 LINES = (0,) * 4
 ONE = (0,)
 READ_FLOATS = len(LINES) * LANES
-# Distances of prefetches: two cores of a Xeon read 33 GB/s with them, 30 without, in turns (`bandwidth`).
-FAR_FLOATS, NEAR_FLOATS = 512, 128
+# The distance of prefetches: two cores of a Xeon read 33 GB/s with some, 30 without, in turns (`bandwidth`).
+FAR_FLOATS = FAR_BYTES // 4
 MULTIPLY_ADDS = TILE_FLOATS * 4
 TILES_OF_X = 8
 # Of four products of full tile registers.
@@ -43,7 +43,6 @@ def read_share(thread, threads, values, out):
     for i in range(first * READ_FLOATS, last * READ_FLOATS, READ_FLOATS):
         for line in range(i, i + READ_FLOATS, LANES):
             prefetch_far(values, line + FAR_FLOATS)
-            prefetch(values, line + NEAR_FLOATS)
         total = add_outer(total, load_rows(values, i, LANES, LINES), one, 0, 0)
     store_tile(out, thread * READ_FLOATS, total)
 

@@ -11,18 +11,19 @@ from tinychat.kernels.setup import ISA
 LANES = 16  # of a vector of 32-bit numbers
 
 # Tile shapes: tuples of these lengths. Sixteen sums fit into the 32 registers of AVX-512, four sums and four totals
-# into the 16 of AVX2. Sixteen totals wait in memory while a group is summed: cheaper than lookups for fewer tokens.
+# into the 16 of AVX2, and sums of five tokens, of two registers each, into those of AVX-VNNI: each number of a token is
+# loaded once for both. Totals wait in memory while a group is summed: cheaper than lookups for fewer tokens.
 # Tiles of fewer tokens compute less in vain, in less time than the weights take to be read. A tile is one row block
 # high: two are two streams of memory, which the processor prefetches badly (0.6 x the speed for one token or a few).
-# Of a halved tile eight rows are summed, then the others: twelve sums take 12 of the 16 registers of AVX-VNNI, 24 of
-# the 32 of NEON, and a code is taken apart for twelve tokens, not for six.
+# Of a halved tile eight rows are summed, then the others: twelve sums take 24 of the 32 registers of NEON, and a code
+# is taken apart for twelve tokens, not for six.
 TILES = {
     "avx512vnni": (3, 5, 8, 16),
-    "avxvnni": (3, 5, 8, 12),
+    "avxvnni": (3, 5, 5, 5),
     "neon-i8mm": (2, 4, 8, 12),
     "neon-dotprod": (2, 4, 8, 12),
 }
-HALVED = ISA in ("avxvnni", "neon-i8mm", "neon-dotprod")
+HALVED = ISA in ("neon-i8mm", "neon-dotprod")
 # Whether what is used twice is loaded twice, since a tile's sums leave no register for it meanwhile.
 LOADS_AGAIN = ISA != "avx512vnni"
 ONE_TOKEN = (0,)
