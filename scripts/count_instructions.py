@@ -156,7 +156,7 @@ def assembled(target: str, *options: str) -> dict[str, str]:
 
 
 def rows_of(assembly: str) -> list[str]:
-    """Return the table's cells for the loops of the smallest tile and of that with the fewest instructions a product."""
+    """Return the table's cells for the loop of the smallest tile and that of fewest instructions a product."""
     loops = [loop for loop in map(counted, innermost_loops(assembly)) if loop.products]
     one = min(loops, key=lambda loop: loop.products)
     many = min(loops, key=lambda loop: loop.instructions / loop.products)

@@ -1,5 +1,7 @@
 """Many replies at once on a real engine: the tokens that each would have alone, whatever happens to their memory."""
 
+import signal
+
 import engines
 import numpy as np
 import pytest
@@ -368,6 +370,33 @@ def test_each_reply_ends_once_though_others_step_meanwhile():
     assert [number for number, _ in found] == [0] * 6
     assert [got.ids for _, got in found[:-1]] == [(65,)] * 5
     assert found[-1][1].token_ids == [65] * 5
+
+
+def last_plus_one(ids):
+    return ids[-1] + 1
+
+
+def test_without_deltas_only_whole_replies_come():
+    asked = [(Prompt([number]), Request(max_tokens=3 + number, temperature=0.0)) for number in range(6)]
+    expected = {number: got for number, got in fake_model(last_plus_one).write_many(asked, 4) if isinstance(got, Reply)}
+    found = dict(fake_model(last_plus_one).write_many(asked, 4, deltas=False))
+    assert {number: got.token_ids for number, got in found.items()} == {
+        number: got.token_ids for number, got in expected.items()
+    }
+    assert len(found) == 6
+
+
+def test_ctrl_c_ends_replies_between_two_passes():
+    def pressed(ids):
+        if len(ids) == 4:
+            signal.raise_signal(signal.SIGINT)
+        return 65
+
+    model, request = fake_model(pressed), Request(max_tokens=100, temperature=0.0)
+    with pytest.raises(KeyboardInterrupt):
+        list(model.write_many([(Prompt([6]), request)], parallel=1, deltas=False))
+    assert 4 <= model.driver.rows < 10
+    assert not len(model.driver)
 
 
 def test_replies_begin_a_window_ahead_of_the_oldest(monkeypatch):

@@ -67,9 +67,8 @@ class BatchAnswers:
 
         written = 0
         with closing(made_ahead(requests(), AHEAD // at_once)) as groups:
-            for number, got in self.model.write_many(chain.from_iterable(groups), parallel):
-                if isinstance(got, Delta):
-                    continue
+            for number, got in self.model.write_many(chain.from_iterable(groups), parallel, deltas=False):
+                assert not isinstance(got, Delta)
                 if isinstance(got, TinychatError) and not isinstance(got, ROW_ERRORS):
                     raise got
                 task = asked.pop(number)

@@ -98,12 +98,10 @@ class Results:
             fields = {"id": task.id, "asked": asked}
             fields |= {"error": str(result)} if isinstance(result, TinychatError) else _stable(result.as_json())
             fields |= {} if calls is None else call_fields(calls)
-        line = json.dumps(fields).encode() + b"\n"
+        line, failed_and_cut = json.dumps(fields).encode() + b"\n", _failed_and_cut(fields)
         if isinstance(result, TinychatError):
-            return Outcome(line, *_failed_and_cut(fields))
-        summary = result.summary
-        counts = (len(result.token_ids), summary.prompt_tokens, summary.reused_tokens)
-        return Outcome(line, *_failed_and_cut(fields), *counts)
+            return Outcome(line, *failed_and_cut)
+        return Outcome(line, *failed_and_cut, len(result.token_ids), len(result.prompt.ids), result.reused_tokens)
 
     def add(self, outcome: Outcome) -> None:
         """Write the outcome of the next task with one call."""

@@ -7,8 +7,13 @@ from time import perf_counter
 
 from tinychat.errors import TinychatError
 from tinychat.generate.driver import Driver
+from tinychat.generate.prompt import Prompt
 from tinychat.generate.reply import Delta, Reply
+from tinychat.generate.request import Request
 from tinychat.generate.run import Run
+
+Asked = tuple[Prompt, Request] | TinychatError
+"""A prompt to answer, or the error that comes instead."""
 
 BatchEvent = tuple[int, Delta | Reply | TinychatError]
 """The number of a reply among those asked for, from 0, and a delta of it; at last the whole reply, or its error."""
@@ -55,9 +60,9 @@ class BatchSizeTuner:
 
 
 def write_many(
-    driver: Driver, asked: Iterable[Run | TinychatError], parallel: int | None = None
+    driver: Driver, asked: Iterable[Run | TinychatError], parallel: int | None = None, deltas: bool = True
 ) -> Generator[BatchEvent, None, None]:
-    """Write replies, several at once, and yield their events as they come.
+    """Write replies, several at once, and yield their events as they come; without `deltas` only the last of each.
 
     `asked` is read as needed, `WINDOW` replies ahead of the oldest at most; an error in it is yielded. `parallel`
     replies are written at once, by default a number found by measurement.
@@ -66,7 +71,16 @@ def write_many(
     most = LEVELS[0] if parallel is None else parallel
     coming = enumerate(asked)
     runs: dict[int, Run] = {}
-    begun = 0
+    begun, rows, started = 0, 0, 0.0
+
+    def has_enough() -> bool:
+        nonlocal most, rows, started
+        if pay is not None:
+            now = perf_counter()
+            pay.note(driver.rows - rows, now - started, len(runs) == most)
+            most, rows, started = pay.count, driver.rows, now
+        return deltas or len(runs) < most or any(run.is_over for run in runs.values())
+
     try:
         while True:
             new = []
@@ -82,23 +96,19 @@ def write_many(
                     new.append(run)
             if not runs:
                 return
-            started, before, is_full = perf_counter(), driver.rows, len(runs) == most
-            driver.step(*new)
-            if pay is not None:
-                pay.note(driver.rows - before, perf_counter() - started, is_full)
-                most = pay.count
+            rows, started = driver.rows, perf_counter()
+            driver.step(*new, is_enough=has_enough)
             for number, run in [*runs.items()]:
                 # Asked before the events are read: another thread's step may end it meanwhile.
-                if is_over := run.is_over:
-                    del runs[number]
-                error = None
-                while run.events:
+                is_over, error = run.is_over, None
+                while (is_over or deltas) and run.events:
                     event = run.events.popleft()
                     if isinstance(event, TinychatError):
                         error = event
-                    elif isinstance(event, Delta):
+                    elif deltas and isinstance(event, Delta):
                         yield number, event
                 if is_over:
+                    del runs[number]
                     yield number, error or run.reply
     finally:
         for run in runs.values():

@@ -211,12 +211,21 @@ class Driver:
                 run = self._listened[0]
             self.advance(run)
 
-    def step(self, *submitted: Run) -> None:
-        """Submit runs, as `submit` does; run one pass for all that want more, and deliver its events."""
-        with self.exclusive():
-            for run in submitted:
-                self._submit(run)
-            self._step()
+    def step(self, *submitted: Run, is_enough: Callable[[], bool] = lambda: True) -> None:
+        """Submit runs, as `submit` does; run passes for all that want more, and deliver events, until `is_enough`."""
+        with held_signals(always=True) as let_signals_act:
+            while True:
+                self._acquire(let_signals_act)
+                try:
+                    for run in submitted:
+                        self._submit(run)
+                    self._step()
+                finally:
+                    self._lock.release()
+                if is_enough():
+                    return
+                submitted = ()
+                let_signals_act()
 
     def _step(self) -> None:
         self._end_dropped()
@@ -315,7 +324,8 @@ class Driver:
                     rows.append(count)
                 else:
                     reading.append(run)
-        del writing[sum(count <= self.engine.chunk_size for count in accumulate(rows)) :]
+        if sum(rows) > self.engine.chunk_size:
+            del writing[sum(count <= self.engine.chunk_size for count in accumulate(rows)) :]
         parts = []
         for run, count, draft in zip(writing, rows, proposed_ids(self.drafts, writing, self.engine)):
             ids = [*run.reply.token_ids[-count:], *draft]

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tinychat.errors import FieldError, SettingError, TinychatError
-from tinychat.generate.batched import BatchEvent, write_many
+from tinychat.generate.batched import Asked, BatchEvent, write_many
 from tinychat.generate.constraints import Constraints
 from tinychat.generate.draft_model import ModelDrafts
 from tinychat.generate.drafts import Drafts
@@ -378,12 +378,12 @@ class Model:
         return stream.to_end().token_ids
 
     def write_many(
-        self, asked: abc.Iterable[tuple[Prompt, Request] | TinychatError], parallel: int | None = None
+        self, asked: abc.Iterable[Asked], parallel: int | None = None, deltas: bool = True
     ) -> Generator[BatchEvent, None, None]:
         """Write a reply to each prompt, several at once: see `tinychat.generate.batched.write_many`."""
-        return write_many(self.driver, map(self._run_or_error, asked), parallel)
+        return write_many(self.driver, map(self._run_or_error, asked), parallel, deltas)
 
-    def _run_or_error(self, asked: tuple[Prompt, Request] | TinychatError) -> Run | TinychatError:
+    def _run_or_error(self, asked: Asked) -> Run | TinychatError:
         if isinstance(asked, TinychatError):
             return asked
         try:
@@ -407,7 +407,7 @@ class Model:
         request = as_request(**fields)
         asked = [(self._prompt(prompt), request) for prompt in prompts]
         replies: dict[int, Reply] = {}
-        for number, got in self.write_many(asked, parallel):
+        for number, got in self.write_many(asked, parallel, deltas=False):
             if isinstance(got, TinychatError):
                 raise got
             if isinstance(got, Reply):

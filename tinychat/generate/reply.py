@@ -169,6 +169,11 @@ class Reply:
         return Summary(**(vars(self._counted) | {"new_tokens": len(self.token_ids), "finish_reason": reason}))
 
     @property
+    def reused_tokens(self) -> int:
+        """Leading tokens of the prompt that were cached."""
+        return self._counted.reused_tokens
+
+    @property
     def text(self) -> str:
         """The text so far."""
         return "".join(delta.text for delta in self._deltas)
@@ -324,7 +329,7 @@ class Reply:
 
     def _fields(self, deltas: list[Delta]) -> dict[str, object]:
         fields: dict[str, object] = {
-            "text": "".join(delta.text for delta in deltas),
+            "text": "".join([delta.text for delta in deltas]),
             "token_ids": [token_id for delta in deltas for token_id in delta.ids],
         }
         if self.request.logprobs is not None:

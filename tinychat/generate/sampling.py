@@ -51,8 +51,6 @@ class Sampler:
     def __init__(self, request: Request, tokenizer: Tokenizer | None = None) -> None:
         self.request = request
         self.seed = _SEEDS.getrandbits(32) if request.seed is None else request.seed
-        self._biased_ids = np.array([token_id for token_id, _ in request.biases], np.int64)
-        self._biases = np.array([bias for _, bias in request.biases], np.float32)
         self._breakers = _Breakers(request.dry_sequence_breakers, tokenizer)
 
     def sample(self, logits: Logits, previous_ids: Sequence[int], is_structured: bool = False) -> int:
@@ -61,9 +59,10 @@ class Sampler:
         Penalties look at the end of `previous_ids`, prompt and reply so far; `is_structured` in a block of code or a
         table. `ModelFolderError` if the logits hold no finite maximum, which only damaged weights produce.
         """
-        if len(self._biases):
+        if self.request.biases:
+            ids, biases = self._biases
             logits = logits.copy()
-            logits[self._biased_ids] += self._biases
+            logits[ids] += biases
         if self.request.repeat_in_code or not is_structured:
             logits = self._penalized(logits, previous_ids)
         logits = self._counted(logits, previous_ids)
@@ -73,6 +72,11 @@ class Sampler:
             _peak(logits, [best])
             return best
         return self._draw(*self._candidates(logits))
+
+    @cached_property
+    def _biases(self) -> tuple[_Ids, Logits]:
+        ids, biases = zip(*self.request.biases)
+        return np.array(ids, np.int64), np.array(biases, np.float32)
 
     @cached_property
     def _random(self) -> np.random.Generator:

@@ -129,7 +129,7 @@ class RowAnswerer:
 
         model, request = self.model, self.request
         with closing(made_ahead(self._requests(model, request, asked), AHEAD // TOGETHER)) as groups:
-            for number, got in model.write_many(chain.from_iterable(groups), self._parallel):
+            for number, got in model.write_many(chain.from_iterable(groups), self._parallel, deltas=False):
                 if isinstance(got, TinychatError) and not isinstance(got, ROW_ERRORS):
                     raise got
                 if not isinstance(got, Delta):
