@@ -27,7 +27,7 @@ _BYTES_PER_CACHED_NUMBER = 2
 _BYTES_PER_STATE_NUMBER, _STATES, _SNAPSHOT = 4, 3, 512
 # The share of the memory's speed that decoding leaves, and what a layer takes beside the reading of its weights, and as
 # much again where it has a state or experts: `scripts/compare_estimates.py`, at the beginning of a conversation.
-_SHARE_OF_BANDWIDTH, _SECONDS_PER_PART = 0.93, 25e-6
+_SHARE_OF_BANDWIDTH, _SECONDS_PER_PART = 0.87, 25e-6
 # Far beyond most caches, and soon filled; and how often parts of it are read.
 _BUFFER_BYTES, _ROUNDS, _BYTES_READ = 256 << 20, 8, 1 << 31
 # How long to wait for free cores, and between two looks at them.
