@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from itertools import groupby
 
 import pytest
 from import_graph import REPO
@@ -11,7 +12,7 @@ from import_graph import REPO
 sys.path.insert(0, str(REPO / "scripts"))
 
 import count_instructions
-from count_instructions import Loop, counted, innermost_loops, multiply_adds_of
+from count_instructions import Loop, counted, innermost_loops, mnemonic, multiply_adds_of
 
 APPLE = """
 LBB0_1:                                 ; a loop around another
@@ -70,3 +71,21 @@ def test_forward_passes_of_other_processors(target):
     assert max(counted(lines).stores for lines in products) <= 2
     # One token is bound by memory: its loop has a line's products at least, and fewer than the tile's.
     assert 128 <= min(loop.products for loop in loops) < many.products
+
+
+@pytest.mark.slow
+def test_prefetches_of_one_token_stand_apart_on_a_xeon():
+    """Four in a row cost a sixth of the rate there."""
+    loops = innermost_loops(count_instructions.assembled("sapphirerapids")["int4"])
+    one = max(
+        (lines for lines in loops if counted(lines).dots == {"vpdpbusd": 8}),
+        key=lambda lines: sum(map(is_prefetch, lines)),
+    )
+    together = [len([*group]) for is_one, group in groupby(one, is_prefetch) if is_one]
+    # Four of weights, and one of scales.
+    assert sum(together) == 5
+    assert max(together) <= 2
+
+
+def is_prefetch(line):
+    return mnemonic(line) == "prefetcht1"
