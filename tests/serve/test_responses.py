@@ -29,7 +29,6 @@ WEATHER = {
 CLOCK = {"type": "function", "name": "clock", "parameters": {"type": "object", "additionalProperties": False}}
 PARTS = [{"type": "input_text", "text": "Hi"}]
 MESSAGES = [{"role": "developer", "content": "B."}, {"role": "user", "content": PARTS}]
-LOOK = [{"type": "output_text", "text": "I look."}]
 ALLOWED = {"type": "allowed_tools", "mode": "auto"}
 PLACE = {"format": {"type": "json_schema", "name": "place", "schema": CITY}}
 
