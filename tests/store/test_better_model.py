@@ -61,7 +61,7 @@ def test_it_is_offered_once(machine):
     better = model_to_offer({}, lambda: DAY)
     assert (better.entry.name, better.download, machine) == (NAME, 1_503_300_328, ["Qwen/Qwen3-0.6B"])
     assert better.lines("smollm2-135m") == [
-        "qwen3-0.6b (Apache-2.0) would answer better than smollm2-135m, at some 53 tokens a second.",
+        "qwen3-0.6b (Apache-2.0) would answer better than smollm2-135m, at some 50 tokens a second.",
         "It takes a download of 1.50 GB, some minutes to convert, then 0.34 GB on the disk and up to 1.6 GB of memory.",
     ]
     assert model_to_offer({}, lambda: 100 * DAY) is None
