@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from tinychat.commands.batch_results import Outcome, Results
@@ -14,7 +14,7 @@ from tinychat.commands.batch_tasks import Task
 from tinychat.errors import FieldError, SettingError, TinychatError
 from tinychat.generate.prompt import Prompt
 from tinychat.generate.request import Request
-from tinychat.rows.prompts import AHEAD, ROW_ERRORS, RowError, RowPrompts
+from tinychat.rows.prompts import AHEAD, ROW_ERRORS, RowError, RowPrompts, whole_replies
 from tinychat.worker_threads import made_ahead
 
 if TYPE_CHECKING:
@@ -52,8 +52,6 @@ class BatchAnswers:
         The prompts of `at_once` tasks are made together: 1 where tasks come one by one, and none may wait for the next.
         `seen` is called with each task before it is answered, in a thread that makes prompts while others are answered.
         """
-        from tinychat.generate.reply import Delta
-
         asked: dict[int, Task] = {}
         ready: dict[int, Outcome] = {}
 
@@ -67,10 +65,7 @@ class BatchAnswers:
 
         written = 0
         with closing(made_ahead(requests(), AHEAD // at_once)) as groups:
-            for number, got in self.model.write_many(chain.from_iterable(groups), parallel, deltas=False):
-                assert not isinstance(got, Delta)
-                if isinstance(got, TinychatError) and not isinstance(got, ROW_ERRORS):
-                    raise got
+            for number, got in whole_replies(self.model, groups, parallel):
                 task = asked.pop(number)
                 ready[number] = results.outcome(task, self.model.name, got, self.calls(task, got))
                 while written in ready:

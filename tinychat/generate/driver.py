@@ -78,16 +78,18 @@ class Driver:
 
         Yields a function that runs handlers at once, for where nothing is half done.
         """
-        with held_signals(always=True) as let_signals_act:
-            self._acquire(let_signals_act)
-            try:
-                yield let_signals_act
-            finally:
-                self._lock.release()
+        with held_signals(always=True) as let_signals_act, self._locked(let_signals_act):
+            yield let_signals_act
 
-    def _acquire(self, let_signals_act: Callable[[], None]) -> None:
+    @contextmanager
+    def _locked(self, let_signals_act: Callable[[], None]) -> Iterator[None]:
+        """Keep other threads out, while signals are held."""
         while not self._lock.acquire(timeout=SIGNAL_SECONDS):
             let_signals_act()
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def adopt(self, sequence: Sequence) -> None:
         """Continue with another sequence, its engine and capacity, instead of all idle ones."""
@@ -178,11 +180,8 @@ class Driver:
                 self._is_led = True
             try:
                 self.engine.share.wait(let_signals_act)
-                self._acquire(let_signals_act)
-                try:
+                with self._locked(let_signals_act):
                     self._step()
-                finally:
-                    self._lock.release()
             finally:
                 with self._turn:
                     self._is_led = False
@@ -215,13 +214,10 @@ class Driver:
         """Submit runs, as `submit` does; run passes for all that want more, and deliver events, until `is_enough`."""
         with held_signals(always=True) as let_signals_act:
             while True:
-                self._acquire(let_signals_act)
-                try:
+                with self._locked(let_signals_act):
                     for run in submitted:
                         self._submit(run)
                     self._step()
-                finally:
-                    self._lock.release()
                 if is_enough():
                     return
                 submitted = ()

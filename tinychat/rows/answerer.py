@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
 from functools import cache
-from itertools import chain, islice
+from itertools import islice
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from tinychat.generate.prompt import Prompt
 from tinychat.generate.request import Request, as_request
 from tinychat.rows.columns import RowColumns
 from tinychat.rows.own_cores import bind_to_own_cores
-from tinychat.rows.prompts import AHEAD, ROW_ERRORS, TOGETHER, Conversation, RowError, RowPrompts
+from tinychat.rows.prompts import AHEAD, ROW_ERRORS, TOGETHER, Conversation, RowError, RowPrompts, whole_replies
 from tinychat.rows.result_columns import COLUMNS
 from tinychat.settings import LoadSettings, names
 from tinychat.worker_threads import made_ahead
@@ -124,16 +124,10 @@ class RowAnswerer:
             raise FieldError("rows", f"have a column {taken[0]!r} already: rename it")
         if not asked:
             return []
-        # Imported here: it needs numpy, which the program that sends the rows does without.
-        from tinychat.generate.reply import Delta
-
         model, request = self.model, self.request
         with closing(made_ahead(self._requests(model, request, asked), AHEAD // TOGETHER)) as groups:
-            for number, got in model.write_many(chain.from_iterable(groups), self._parallel, deltas=False):
-                if isinstance(got, TinychatError) and not isinstance(got, ROW_ERRORS):
-                    raise got
-                if not isinstance(got, Delta):
-                    asked[number] |= _columns(got)
+            for number, got in whole_replies(model, groups, self._parallel):
+                asked[number] |= _columns(got)
         return asked
 
     def _requests(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
-from tinychat.errors import ContextError, SettingError, TextError
+from tinychat.errors import ContextError, SettingError, TextError, TinychatError
 from tinychat.generate.prompt import Prompt
 
 if TYPE_CHECKING:
+    from tinychat.generate.batched import Asked
     from tinychat.generate.model import Model
+    from tinychat.generate.reply import Reply
 
 Conversation = Sequence[Mapping[str, object]]
 """Messages with `role` and `content`."""
@@ -63,3 +66,17 @@ class RowPrompts:
             return self.model.text_prompt(str(asked), as_chat=False)
         except ROW_ERRORS as error:
             return error
+
+
+def whole_replies(
+    model: Model, groups: Iterable[Iterable[Asked]], parallel: int | None
+) -> Iterator[tuple[int, Reply | RowError]]:
+    """Yield each reply to groups of prompts as it ends, with its number, or its row's error; raise any other."""
+    # Imported here: it needs numpy, which the program that sends the rows does without.
+    from tinychat.generate.reply import Delta
+
+    for number, got in model.write_many(chain.from_iterable(groups), parallel, deltas=False):
+        assert not isinstance(got, Delta)
+        if isinstance(got, TinychatError) and not isinstance(got, ROW_ERRORS):
+            raise got
+        yield number, got

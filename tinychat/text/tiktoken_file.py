@@ -141,11 +141,11 @@ def _damaged(path: Path, reason: str) -> TextError:
 
 # A checkpoint's tokenizer is loaded several times while it is converted, and this takes seconds.
 @lru_cache(maxsize=1)
-def _merges(tokens: tuple[bytes, ...]) -> list[tuple[bytes, bytes]]:
+def _merges(tokens: tuple[bytes, ...]) -> tuple[tuple[bytes, bytes], ...]:
     """Return the pair that each token comes of, in the order of `tokens`; none for one that is only a whole word."""
     ranks = {token: rank for rank, token in enumerate(tokens)}
     joined = (_joined(token, ranks) for token in tokens)
-    return [(parts[0], parts[1]) for parts in joined if len(parts) == 2]
+    return tuple((parts[0], parts[1]) for parts in joined if len(parts) == 2)
 
 
 def _joined(token: bytes, ranks: Mapping[bytes, int]) -> list[bytes]:
