@@ -20,12 +20,12 @@ import pstats
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Sequence as SequenceOf
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from tinychat import cli
-from tinychat.commands import batch_answers
 from tinychat.commands.batch_results import Outcome, Results
 from tinychat.commands.loading import load_model
 from tinychat.engine.engine import Engine
@@ -33,6 +33,7 @@ from tinychat.engine.sequence import Sequence
 from tinychat.generate.idle_sequences import IdleSequences
 from tinychat.generate.reply import Reply
 from tinychat.kernels.machine_code import EntryPoint
+from tinychat.rows import prompts
 
 PLACES = "forest village garden harbour castle meadow island".split()
 WHO = "a cat, a dog and an old captain"
@@ -55,10 +56,10 @@ class Measurements:
             begin(results)
             self.begun = perf_counter()
 
-        def noted_add(results: Results, outcome: Outcome) -> None:
-            add(results, outcome)
+        def noted_add(results: Results, outcomes: SequenceOf[Outcome]) -> None:
+            add(results, outcomes)
             self.ended = perf_counter()
-            if results.done % self._every == 0:
+            if results.done >= self._every * (len(self.memory) + 1):
                 self.memory.append((results.done, resident_mib()))
                 print(f"{results.done} rows: {self.memory[-1][1]:.1f} MiB", flush=True)
 
@@ -93,7 +94,7 @@ class Measurements:
             self.begun = perf_counter()
             yield from made
 
-        batch_answers.made_ahead = all_made  # type: ignore[attr-defined, assignment]
+        prompts.made_ahead = all_made  # type: ignore[attr-defined, assignment]
 
     def print_shares(self, rows: int) -> None:
         """Print the rate, and the shares of the time."""

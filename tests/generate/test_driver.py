@@ -1,6 +1,7 @@
 """Many replies at once on a real engine: the tokens that each would have alone, whatever happens to their memory."""
 
 import signal
+from itertools import chain
 
 import engines
 import numpy as np
@@ -8,9 +9,9 @@ import pytest
 from fake_model import ByteTokenizer, fake_model
 
 from tinychat.engine.sequence import new_sequence
-from tinychat.errors import CacheFullError, ContextError
+from tinychat.errors import CacheFullError, ContextError, ModelFolderError
 from tinychat.generate import batched
-from tinychat.generate.batched import LEVELS, BatchSizeTuner
+from tinychat.generate.batched import LEVELS, BatchSizeTuner, whole_replies
 from tinychat.generate.drafts import Drafts
 from tinychat.generate.driver import Driver
 from tinychat.generate.prompt import Prompt
@@ -376,14 +377,31 @@ def last_plus_one(ids):
     return ids[-1] + 1
 
 
-def test_without_deltas_only_whole_replies_come():
+def test_whole_replies_are_those_that_deltas_make():
     asked = [(Prompt([number]), Request(max_tokens=3 + number, temperature=0.0)) for number in range(6)]
     expected = {number: got for number, got in fake_model(last_plus_one).write_many(asked, 4) if isinstance(got, Reply)}
-    found = dict(fake_model(last_plus_one).write_many(asked, 4, deltas=False))
+    model = fake_model(last_plus_one)
+    found = dict(chain.from_iterable(whole_replies(model.driver, map(model.run_or_error, asked), 4)))
     assert {number: got.token_ids for number, got in found.items()} == {
         number: got.token_ids for number, got in expected.items()
     }
     assert len(found) == 6
+
+
+def test_an_error_in_mid_reply_comes_instead_of_it(monkeypatch):
+    accept = Reply.accept_draft
+
+    def damaged(reply, *given):
+        if reply.prompt.ids == [7] and len(reply.token_ids) == 2:
+            raise ModelFolderError("damaged")
+        return accept(reply, *given)
+
+    monkeypatch.setattr(Reply, "accept_draft", damaged)
+    model = fake_model(last_plus_one)
+    asked = [(Prompt([number]), Request(max_tokens=5, temperature=0.0)) for number in (6, 7, 8)]
+    found = dict(chain.from_iterable(whole_replies(model.driver, map(model.run_or_error, asked), 3)))
+    assert str(found.pop(1)) == "damaged"
+    assert {number: got.token_ids for number, got in found.items()} == {0: [*range(7, 12)], 2: [*range(9, 14)]}
 
 
 def test_ctrl_c_ends_replies_between_two_passes():
@@ -394,7 +412,7 @@ def test_ctrl_c_ends_replies_between_two_passes():
 
     model, request = fake_model(pressed), Request(max_tokens=100, temperature=0.0)
     with pytest.raises(KeyboardInterrupt):
-        list(model.write_many([(Prompt([6]), request)], parallel=1, deltas=False))
+        list(whole_replies(model.driver, [model.run_or_error((Prompt([6]), request))], parallel=1))
     assert 4 <= model.driver.rows < 10
     assert not len(model.driver)
 

@@ -14,8 +14,7 @@ from tinychat.commands.batch_tasks import Task
 from tinychat.errors import FieldError, SettingError, TinychatError
 from tinychat.generate.prompt import Prompt
 from tinychat.generate.request import Request
-from tinychat.rows.prompts import AHEAD, ROW_ERRORS, RowError, RowPrompts, whole_replies
-from tinychat.worker_threads import made_ahead
+from tinychat.rows.prompts import AHEAD, ROW_ERRORS, RowError, RowPrompts, answered
 
 if TYPE_CHECKING:
     from tinychat.conversation.reply_calls import ReplyCalls
@@ -47,30 +46,33 @@ class BatchAnswers:
         seen: Callable[[Task], None],
         at_once: int = 1,
     ) -> Generator[None, None, None]:
-        """Answer the tasks, several at once, and write the results in their order; yields after each of them.
+        """Answer the tasks, several at once, and write the results in their order; yields after some of them.
 
         The prompts of `at_once` tasks are made together: 1 where tasks come one by one, and none may wait for the next.
         `seen` is called with each task before it is answered, in a thread that makes prompts while others are answered.
         """
-        asked: dict[int, Task] = {}
+        asked: dict[int, tuple[Task, str]] = {}
         ready: dict[int, Outcome] = {}
 
         def requests() -> Generator[list[tuple[Prompt, Request] | TinychatError], None, None]:
             coming = enumerate(tasks)
             while group := dict(islice(coming, at_once)):
-                for task in group.values():
+                for number, task in group.items():
                     seen(task)
-                asked.update(group)
+                    asked[number] = task, results.digest(task)
                 yield self.requests([*group.values()])
 
         written = 0
-        with closing(made_ahead(requests(), AHEAD // at_once)) as groups:
-            for number, got in whole_replies(self.model, groups, parallel):
-                task = asked.pop(number)
-                ready[number] = results.outcome(task, self.model.name, got, self.calls(task, got))
+        with closing(answered(self.model, requests(), parallel, AHEAD // at_once)) as replies:
+            for together in replies:
+                for number, got in together:
+                    task, digest = asked.pop(number)
+                    ready[number] = results.outcome(task, digest, self.model.name, got, self.calls(task, got))
+                due = []
                 while written in ready:
-                    results.add(ready.pop(written))
+                    due.append(ready.pop(written))
                     written += 1
+                results.add(due)
                 yield
 
     def is_conversation(self, task: Task) -> bool:

@@ -78,12 +78,14 @@ class Results:
         self.done = self.failed = self.cut = self.tokens = self.prompt_tokens = self.cached_tokens = 0
         self._begun = self._ended = monotonic()
 
-    def outcome(self, task: Task, name: str, result: Reply | TinychatError, calls: ReplyCalls | None = None) -> Outcome:
-        """Return the outcome of a task: the reply of the model of this name, or an error.
+    @staticmethod
+    def outcome(
+        task: Task, asked: str, name: str, result: Reply | TinychatError, calls: ReplyCalls | None = None
+    ) -> Outcome:
+        """Return the outcome of a task with the digest `asked`: the reply of the model of this name, or an error.
 
         `calls` are those of the reply, if the task has tools.
         """
-        asked = self._digest(task)
         fields: dict[str, object]
         if task.url is not None:
             status, body = (
@@ -103,14 +105,17 @@ class Results:
             return Outcome(line, *failed_and_cut)
         return Outcome(line, *failed_and_cut, len(result.token_ids), len(result.prompt.ids), result.reused_tokens)
 
-    def add(self, outcome: Outcome) -> None:
-        """Write the outcome of the next task with one call."""
-        self._out.write(outcome.line)
+    def add(self, outcomes: Sequence[Outcome]) -> None:
+        """Write the outcomes of the next tasks with one call."""
+        if not outcomes:
+            return
+        self._out.write(b"".join([outcome.line for outcome in outcomes]))
         self._out.flush()
         self._ended = monotonic()
-        self._count(outcome)
+        for outcome in outcomes:
+            self._count(outcome)
 
-    def _digest(self, task: Task) -> str:
+    def digest(self, task: Task) -> str:
         """Return the digest of everything that determines a task's result."""
         # Absent fields are left out: results of earlier versions, which lacked them, stay valid.
         rest: list[object] = [field for field in (task.url, task.schema) if field is not None]
@@ -201,7 +206,7 @@ class BatchResults(Results):
             raise self._not_ours() from None
         whole = isinstance(result, dict) and result.keys() & {"text", "error"}
         key = "id" if task.url is None else "custom_id"
-        if not whole or (result.get(key), result.get("asked")) != (task.id, self._digest(task)):
+        if not whole or (result.get(key), result.get("asked")) != (task.id, self.digest(task)):
             raise self._not_ours()
         return dict(result)
 

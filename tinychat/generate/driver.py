@@ -287,9 +287,11 @@ class Driver:
             run.sequence.rewind(0)
             return True
         found = run.sequence.reuse(ids[:-1] if run.reply.token_ids else ids)
+        if len(ids) < found + SHARED:
+            return True
         shared = ids[: found + SHARED]
         reading = (run for run in self._running if run.has_begun and run.wants_more and not run.reply.token_ids)
-        if len(shared) == found + SHARED and any(other.base[: len(shared)] == shared for other in reading):
+        if any(other.base[: len(shared)] == shared for other in reading):
             run.sequence.rewind(0)
             return False
         return True
@@ -324,7 +326,7 @@ class Driver:
             del writing[sum(count <= self.engine.chunk_size for count in accumulate(rows)) :]
         parts = []
         for run, count, draft in zip(writing, rows, proposed_ids(self.drafts, writing, self.engine)):
-            ids = [*run.reply.token_ids[-count:], *draft]
+            ids = run.reply.token_ids[-count:] + draft
             parts.append(ScheduledRun(run, run.sequence.span(ids, run.length + len(draft), 1 + len(draft)), draft))
         if not reading:
             return parts
@@ -342,22 +344,20 @@ class Driver:
 
         That is one, and before it those of a draft that a state does not contain any more; 0 while it reads its prompt.
         """
-        sequence = run.sequence
-        done, length = len(sequence.ids), run.length
-        if done >= length:
+        sequence, missing = run.sequence, run.missing
+        if missing < 1:
             # An error of another run's listener came before its logits were accepted.
-            done = length - 1
-            sequence.rewind(done)
-        most = 1 + LONGEST if sequence.has_state else 1
-        if length - done > min(most, len(run.reply.token_ids)):
+            sequence.rewind(run.length - 1)
+            missing = 1
+        if missing > len(run.reply.token_ids) or (missing > 1 and not (sequence.has_state and missing <= 1 + LONGEST)):
             return 0
         if self.engine.config.rope_scaling is not None:
-            now, then = (angle_set(self.engine.config, count) for count in (done, length))
+            now, then = (angle_set(self.engine.config, count) for count in (len(sequence.ids), run.length))
             if None not in (now, then) and now != then:
                 # Keys of other angles cannot be used any more.
                 sequence.reuse(run.ids)
                 return 0
-        return length - done
+        return missing
 
     def _free_memory(self, error: CacheFullError) -> None:
         """Free memory: of an idle sequence, else of a paused run, else of the youngest."""

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tinychat.errors import FieldError, SettingError, TinychatError
-from tinychat.generate.batched import Asked, BatchEvent, write_many
+from tinychat.generate.batched import Asked, BatchEvent, whole_replies, write_many
 from tinychat.generate.constraints import Constraints
 from tinychat.generate.draft_model import ModelDrafts
 from tinychat.generate.drafts import Drafts
@@ -377,13 +377,12 @@ class Model:
         stream = self.stream(ids, max_tokens=max_tokens, temperature=temperature, ignore_eos=ignore_eos)
         return stream.to_end().token_ids
 
-    def write_many(
-        self, asked: abc.Iterable[Asked], parallel: int | None = None, deltas: bool = True
-    ) -> Generator[BatchEvent, None, None]:
+    def write_many(self, asked: abc.Iterable[Asked], parallel: int | None = None) -> Generator[BatchEvent, None, None]:
         """Write a reply to each prompt, several at once: see `tinychat.generate.batched.write_many`."""
-        return write_many(self.driver, map(self._run_or_error, asked), parallel, deltas)
+        return write_many(self.driver, map(self.run_or_error, asked), parallel)
 
-    def _run_or_error(self, asked: Asked) -> Run | TinychatError:
+    def run_or_error(self, asked: Asked) -> Run | TinychatError:
+        """Return the run of a reply, which nobody writes yet, for `whole_replies`; or the error that comes instead."""
         if isinstance(asked, TinychatError):
             return asked
         try:
@@ -407,10 +406,10 @@ class Model:
         request = as_request(**fields)
         asked = [(self._prompt(prompt), request) for prompt in prompts]
         replies: dict[int, Reply] = {}
-        for number, got in self.write_many(asked, parallel, deltas=False):
-            if isinstance(got, TinychatError):
-                raise got
-            if isinstance(got, Reply):
+        for together in whole_replies(self.driver, map(self.run_or_error, asked), parallel):
+            for number, got in together:
+                if isinstance(got, TinychatError):
+                    raise got
                 replies[number] = got
         return [replies[number] for number in range(len(asked))]
 

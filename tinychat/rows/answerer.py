@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
 from functools import cache
-from itertools import islice
+from itertools import chain, islice
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +17,9 @@ from tinychat.generate.prompt import Prompt
 from tinychat.generate.request import Request, as_request
 from tinychat.rows.columns import RowColumns
 from tinychat.rows.own_cores import bind_to_own_cores
-from tinychat.rows.prompts import AHEAD, ROW_ERRORS, TOGETHER, Conversation, RowError, RowPrompts, whole_replies
+from tinychat.rows.prompts import AHEAD, ROW_ERRORS, TOGETHER, Conversation, RowError, RowPrompts, answered
 from tinychat.rows.result_columns import COLUMNS
 from tinychat.settings import LoadSettings, names
-from tinychat.worker_threads import made_ahead
 
 if TYPE_CHECKING:
     from tinychat.generate.grammar import Grammar
@@ -125,8 +124,9 @@ class RowAnswerer:
         if not asked:
             return []
         model, request = self.model, self.request
-        with closing(made_ahead(self._requests(model, request, asked), AHEAD // TOGETHER)) as groups:
-            for number, got in whole_replies(model, groups, self._parallel):
+        groups = self._requests(model, request, asked)
+        with closing(answered(model, groups, self._parallel, AHEAD // TOGETHER)) as replies:
+            for number, got in chain.from_iterable(replies):
                 asked[number] |= _columns(got)
         return asked
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from tinychat.errors import ContextError, SettingError, TextError, TinychatError
 from tinychat.generate.prompt import Prompt
+from tinychat.worker_threads import made_ahead
 
 if TYPE_CHECKING:
     from tinychat.generate.batched import Asked
@@ -68,15 +70,24 @@ class RowPrompts:
             return error
 
 
-def whole_replies(
-    model: Model, groups: Iterable[Iterable[Asked]], parallel: int | None
-) -> Iterator[tuple[int, Reply | RowError]]:
-    """Yield each reply to groups of prompts as it ends, with its number, or its row's error; raise any other."""
-    # Imported here: it needs numpy, which the program that sends the rows does without.
-    from tinychat.generate.reply import Delta
+def answered(
+    model: Model, groups: Iterable[Iterable[Asked]], parallel: int | None, ahead: int
+) -> Generator[list[tuple[int, Reply | RowError]], None, None]:
+    """Yield the replies to groups of prompts that end together, each with its number, or its row's error.
 
-    for number, got in model.write_many(chain.from_iterable(groups), parallel, deltas=False):
-        assert not isinstance(got, Delta)
-        if isinstance(got, TinychatError) and not isinstance(got, ROW_ERRORS):
-            raise got
-        yield number, got
+    A thread makes up to `ahead` groups while others are answered. Any other error is raised.
+    """
+    # Imported here: it needs numpy, which the program that sends the rows does without.
+    from tinychat.generate.batched import whole_replies
+
+    runs = ([model.run_or_error(each) for each in group] for group in groups)
+    with closing(made_ahead(runs, ahead)) as coming:
+        for together in whole_replies(model.driver, chain.from_iterable(coming), parallel):
+            yield [(number, _of_row(got)) for number, got in together]
+
+
+def _of_row(got: Reply | TinychatError) -> Reply | RowError:
+    """Return a reply or its row's error; raise any other."""
+    if isinstance(got, TinychatError) and not isinstance(got, ROW_ERRORS):
+        raise got
+    return got
