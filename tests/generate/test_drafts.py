@@ -373,12 +373,20 @@ def test_drafts_that_bring_nothing_rest_where_many_replies_are_written():
         assert not drafts.rest(MANY)
         drafts.share(texts, MANY)
     assert not drafts.rest(MANY - 1), "a few replies go on with them"
-    rested = 0
-    while drafts.rest(MANY):
-        rested += 1
-    assert rested == RESTING - 2
+
+    def rested():
+        return sum(1 for _ in iter(lambda: drafts.rest(MANY), False))
+
+    assert rested() == RESTING - 2
+    for longer in (2, 4, 4):
+        for _ in range(LOOKED_AT):
+            drafts.share(texts, MANY)
+        assert rested() == longer * RESTING - 1, "each rest is twice as long, up to the longest"
     for _ in range(LOOKED_AT):
         drafts.share(texts, MANY)
         for text in texts:
             drafts.learn(text, 1, [1, 2])
     assert not drafts.rest(MANY)
+    for _ in range(LOOKED_AT):
+        drafts.share(texts, MANY)
+    assert rested() == RESTING - 1

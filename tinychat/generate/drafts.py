@@ -40,8 +40,9 @@ LATEST, HELD_UP = 0.2, 2.0
 DEFAULT_CHANCES = (0.1, 0.2, 0.4, 0.6, 0.8, 0.9)
 WEIGHT, MEMORY = 4.0, 64.0
 # Of so many replies at once, none gets drafts for a while after steps in which they brought hardly any token more: to
-# look for them takes as long as to choose a token.
-MANY, LOOKED_AT, RESTING, LEAST_SHARE = 8, 64, 1024, 0.03
+# look for them takes as long as to choose a token. The next rest is twice as long if they still do, up to the longest.
+MANY, LOOKED_AT, LEAST_SHARE = 8, 64, 0.03
+RESTING, LONGEST_REST = 1024, 4096
 
 
 class Occurrences:
@@ -167,6 +168,7 @@ class Drafts:
         self.is_resting: bool = False
         # Steps since the last judgement, their replies and right ids; and the steps that are left of a rest.
         self._looks = self._looked_at = self._gained = self._rest = 0
+        self._next_rest = RESTING
 
     def rest(self, texts: int) -> bool:
         """Begin a step of so many replies; return whether it goes without drafts, and their texts are not followed."""
@@ -217,7 +219,9 @@ class Drafts:
         self._looks, self._looked_at = self._looks + 1, self._looked_at + replies
         if self._looks == LOOKED_AT:
             if self._gained < LEAST_SHARE * self._looked_at:
-                self._rest = RESTING
+                self._rest, self._next_rest = self._next_rest, min(2 * self._next_rest, LONGEST_REST)
+            else:
+                self._next_rest = RESTING
             self._looks = self._looked_at = self._gained = 0
 
     def follow(self, rows: Iterable[tuple[DraftText | None, int, int]], engine: Engine) -> None:

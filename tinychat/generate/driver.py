@@ -271,7 +271,8 @@ class Driver:
             run.has_begun = True
             if run.seconds == 0.0 and not run.reply.token_ids:
                 run.cached = len(run.sequence.ids)
-                run.miss = explain_miss(run.base, run.reply.prompt.previous, run.cached, run.reply.decode)
+                if previous := run.reply.prompt.previous:
+                    run.miss = explain_miss(run.base, previous, run.cached, run.reply.decode)
                 run.report()
                 told = True
         return told
