@@ -1,8 +1,8 @@
 """Four-bit codes and one token, which most of a reply's time goes to: a loop whose prefetches stand between its loads.
 
 LLVM moves prefetches together where it does not know the number of a group's lines, and four in a row cost a sixth of
-the speed on a Xeon. None go into the first-level cache: those cost 2 % there, 2 to 5 % on Zen 5, where the linears of 16
-tokens gain as much by them, and nothing on Zen 3.
+the speed on a Xeon. None go into the first-level cache: those cost 2 % there, 2 to 5 % on Zen 5, where the linears of
+16 tokens gain as much by them, and nothing on Zen 3.
 """
 
 from tinychat.kernels.codes import load_table, look_up_high, look_up_low
