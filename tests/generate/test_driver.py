@@ -162,7 +162,6 @@ def test_a_long_prompt_holds_nobody_up(engine):
     while not first.token_ids:
         driver.step()
     submitted(driver, [reply_to(long)])
-    driver.step()
     before = driver.rows
     for count in range(2, 8):
         driver.step()
@@ -178,7 +177,6 @@ def test_a_long_prompt_holds_up_no_short_one(engine):
     while not first.token_ids:
         driver.step()
     submitted(driver, prompts)
-    driver.step()
     begun = {}
     for number in range(1, 30):
         driver.step()

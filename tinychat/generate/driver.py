@@ -263,7 +263,7 @@ class Driver:
             self._running.append(run)
 
     def _begin(self) -> bool:
-        """Find the cached prefix of prompts that have not begun; return whether one was reported for the first time."""
+        """Find the cached prefix of prompts that have not begun; return whether a reader should see one of them now."""
         told = False
         for run in self._running:
             if run.has_begun or not self._find_cached(run):
@@ -274,7 +274,7 @@ class Driver:
                 if previous := run.reply.prompt.previous:
                     run.miss = explain_miss(run.base, previous, run.cached, run.reply.decode)
                 run.report()
-                told = True
+                told = told or run.pauses
         return told
 
     def _find_cached(self, run: Run) -> bool:

@@ -92,6 +92,11 @@ class Run:
         return None if limit is None else limit - len(self.reply.token_ids)
 
     @property
+    def pauses(self) -> bool:
+        """Whether it goes on only as its events are read."""
+        return self.listener is None and self._ahead is not None
+
+    @property
     def wants_more(self) -> bool:
         """Whether a reader waits for the next event, or there is room for it."""
         return self.listener is not None or self._ahead is None or len(self.events) < self._ahead
