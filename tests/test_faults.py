@@ -87,7 +87,7 @@ def test_a_batch_onto_a_full_disk_goes_on_later(tmp_path):
     tasks = [*read_tasks(RowReader(Location(str(source))), Request())]
     with full_disk(), pytest.raises(OSError, match="File too large"), BatchResults(target, tasks) as results:
         for job in tasks:
-            results.add(results.outcome(job, "model", TinychatError("y" * 200)))
+            results.add([results.outcome(job, results.digest(job), "model", TinychatError("y" * 200))])
     with BatchResults(target, tasks) as results:
         assert 1 <= results.done < len(tasks)
         assert target.read_bytes().count(b"\n") == results.done

@@ -380,7 +380,8 @@ def _read_tasks(folder: Path) -> None:
     tasks = [*read_tasks(rows, Request(max_tokens=5))]
     with BatchResults(folder / "out.jsonl", tasks, ()) as results:
         for job in tasks:
-            results.add(results.outcome(job, "model", TinychatError(job.error or "no model answers here")))
+            error = TinychatError(job.error or "no model answers here")
+            results.add([results.outcome(job, results.digest(job), "model", error)])
     with BatchResults(folder / "out.jsonl", tasks, ()) as results:
         assert results.done == len(tasks)
 
