@@ -51,6 +51,17 @@ def test_ctrl_c_keeps_whole_results_and_the_next_run_goes_on(console, batch_file
     assert first == [BOS, *b"Twice"][: len(first)]
 
 
+def test_at_temperature_0_two_runs_have_the_same_bytes_without_a_seed(console, batch_files):
+    source, target = batch_files(TASKS)
+    written = []
+    for parallel in (1, 3):
+        assert console.run("batch", source, "-o", target, "--temperature", "0", "--parallel", parallel)[0] == 0
+        written.append(target.read_bytes())
+        target.unlink()
+    assert written[0] == written[1]
+    assert written[0].count(b'"seed": 0}') == len(TASKS)
+
+
 @pytest.mark.parametrize("cut", [1, 10, 40])
 def test_a_result_that_was_cut_is_computed_again(console, batch_files, cut):
     source, target = batch_files(TASKS)

@@ -45,12 +45,14 @@ _Ids = npt.NDArray[np.int64]
 class Sampler:
     """Draws token ids; the same request and seed give the same ids for the same logits.
 
-    `seed` is the one in use, drawn when the request names none; `tokenizer` spells the tokens for settings about texts.
+    `seed` is the one in use: drawn when the request names none, and 0 at temperature 0, where nothing depends on it.
+    `tokenizer` spells the tokens for settings about texts.
     """
 
     def __init__(self, request: Request, tokenizer: Tokenizer | None = None) -> None:
         self.request = request
-        self.seed = _SEEDS.getrandbits(32) if request.seed is None else request.seed
+        drawn = 0 if request.temperature == 0.0 else _SEEDS.getrandbits(32)
+        self.seed = drawn if request.seed is None else request.seed
         self._breakers = _Breakers(request.dry_sequence_breakers, tokenizer)
 
     def sample(self, logits: Logits, previous_ids: Sequence[int], is_structured: bool = False) -> int:
