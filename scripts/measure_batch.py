@@ -6,9 +6,10 @@ Rows have prompts of about 30 tokens, and keys and values have `--cache-memory`.
 tenth of the rows, its growth over the second half, and shares of the time from the first row to the last result, by the
 clock of the thread that runs the steps: in compiled kernels; in the rest of the engine, which prepares their input; in
 the cache, which finds the beginnings that prompts share; in sampling, with the text of the tokens; and the overhead,
-all else, which is reading, scheduling and writing. Templates and tokenizers run beside the steps: as far as these do
-not wait for them, they only take cores from the kernels, whose share grows by it. `--ready` makes all prompts before
-the clock starts. `--profile` prints so many functions by the time that they took themselves; it makes the rest slower.
+all else, which is reading, scheduling and writing. A thread beside the steps runs templates and tokenizers, begins
+replies and digests rows: as far as the steps do not wait for it, it only takes cores from the kernels, whose share
+grows by it. `--ready` does all of that before the clock starts. `--profile` prints so many functions by the time that
+they took themselves; it makes the rest slower.
 """
 
 from __future__ import annotations

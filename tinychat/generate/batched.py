@@ -132,7 +132,7 @@ def _steps(
                     event = run.events.popleft()
                     if isinstance(event, TinychatError):
                         error = event
-                    elif deltas and isinstance(event, Delta):
+                    elif isinstance(event, Delta):
                         events.append((number, event))
                 if is_over:
                     del runs[number]

@@ -271,8 +271,7 @@ class Driver:
             run.has_begun = True
             if run.seconds == 0.0 and not run.reply.token_ids:
                 run.cached = len(run.sequence.ids)
-                if previous := run.reply.prompt.previous:
-                    run.miss = explain_miss(run.base, previous, run.cached, run.reply.decode)
+                run.miss = explain_miss(run.base, run.reply.prompt.previous, run.cached, run.reply.decode)
                 run.report()
                 told = told or run.pauses
         return told
@@ -350,7 +349,8 @@ class Driver:
             # An error of another run's listener came before its logits were accepted.
             sequence.rewind(run.length - 1)
             missing = 1
-        if missing > len(run.reply.token_ids) or (missing > 1 and not (sequence.has_state and missing <= 1 + LONGEST)):
+        most = 1 + LONGEST if sequence.has_state else 1
+        if missing > min(most, len(run.reply.token_ids)):
             return 0
         if self.engine.config.rope_scaling is not None:
             now, then = (angle_set(self.engine.config, count) for count in (len(sequence.ids), run.length))

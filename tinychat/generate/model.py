@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import abc
 from collections.abc import Callable, Generator, Mapping
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -406,11 +407,10 @@ class Model:
         request = as_request(**fields)
         asked = [(self._prompt(prompt), request) for prompt in prompts]
         replies: dict[int, Reply] = {}
-        for together in whole_replies(self.driver, map(self.run_or_error, asked), parallel):
-            for number, got in together:
-                if isinstance(got, TinychatError):
-                    raise got
-                replies[number] = got
+        for number, got in chain.from_iterable(whole_replies(self.driver, map(self.run_or_error, asked), parallel)):
+            if isinstance(got, TinychatError):
+                raise got
+            replies[number] = got
         return [replies[number] for number in range(len(asked))]
 
 

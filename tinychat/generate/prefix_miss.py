@@ -31,6 +31,8 @@ def explain_miss(prompt: Ids, previous: Ids, cached: int, decode: Callable[[Ids]
 
     `previous` are prompt and reply of the turn before; empty where there was none.
     """
+    if not previous:
+        return None
     agreed = common_length(prompt, previous)
     # The last token of a reply was chosen but never run; the last of a prompt always runs.
     if agreed < min(len(prompt), len(previous) - 1):

@@ -83,7 +83,7 @@ class Run:
     @property
     def missing(self) -> int:
         """Number of the last `ids` that are not in the cache."""
-        return len(self.base) + len(self.reply.token_ids) - len(self.sequence.ids)
+        return self.length - len(self.sequence.ids)
 
     @property
     def tokens_left(self) -> int | None:

@@ -51,8 +51,10 @@ class Sampler:
 
     def __init__(self, request: Request, tokenizer: Tokenizer | None = None) -> None:
         self.request = request
-        drawn = 0 if request.temperature == 0.0 else _SEEDS.getrandbits(32)
-        self.seed = drawn if request.seed is None else request.seed
+        if request.seed is not None:
+            self.seed = request.seed
+        else:
+            self.seed = 0 if request.temperature == 0.0 else _SEEDS.getrandbits(32)
         self._breakers = _Breakers(request.dry_sequence_breakers, tokenizer)
 
     def sample(self, logits: Logits, previous_ids: Sequence[int], is_structured: bool = False) -> int:
