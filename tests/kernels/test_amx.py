@@ -13,7 +13,7 @@ import sys
 import numpy as np
 import pytest
 from kernels import test_affine, test_linear
-from kernels.kernel_inputs import UNTOUCHED, compiled, on_threads, random_weight, scratch_of
+from kernels.kernel_inputs import UNTOUCHED, compiled, on_threads, random_weight, round_up, scratch_of
 from kernels.test_assembly import fresh_environment
 
 from tinychat.kernels.amx import (
@@ -96,9 +96,9 @@ kinds = pytest.mark.parametrize(
 @kinds
 def test_the_bits_are_those_of_vectors(kind, shape, rng):
     (weight, group), (N, K) = draw(kind, shape), shape[:2]
-    # Tiles of sixteen begin with 25 tokens on any instruction set: the first of more are computed for fewer.
+    # Sixteen tokens, or several times as many, have tiles of sixteen also without tile registers.
     for T in LENGTHS:
-        values = (rng.standard_normal((max(T, 25), K)) * 10.0 ** rng.integers(-20, 15)).astype(np.float32)
+        values = (rng.standard_normal((round_up(T, LANES), K)) * 10.0 ** rng.integers(-20, 15)).astype(np.float32)
         plain, x = prepare(kind, weight, values, group)
         residual = rng.standard_normal((len(values), N)).astype(np.float32) if T % 2 else None
         expected = test_linear.apply(weight, plain, len(values), N, residual=residual)

@@ -14,15 +14,18 @@ from kernels.kernel_inputs import (
     meaning,
     on_threads,
     random_weight,
+    round_up,
     scratch_of,
     team_of,
+    tokens_of,
 )
 
 from tinychat.kernels.inputs import quantize_plain
 from tinychat.kernels.linear import head, linear
+from tinychat.kernels.sizes import TILE_LENGTHS
 from tinychat.kernels.weights import ADD, STORE, SplitWeight
 
-LENGTHS = (1, 2, 3, 6, 7, 17, 200)
+LENGTHS = (1, 2, 3, 6, 7, 17, 24, 200)
 # (N, K, group size): odd and even numbers of row blocks, many groups and one in all.
 SHAPES = [(48, 64, 32), (80, 544, 32), (16, 32, 32), (32, 704, 32), (80, 576, 32), (96, 1280, 64), (64, 128, 128)]
 
@@ -95,6 +98,13 @@ def test_bias_and_residual(method, T, bias, added, rng):
     assert_within(got, expected, tolerance(method, exact, w, extra, 32))
 
 
+def test_the_tiles_of_any_number_of_tokens_fit_into_the_largest_tiles():
+    for T in range(2, 2049):
+        assert round_up(T, tokens_of(T)) <= round_up(T, TILE_LENGTHS[-1])
+    used = {tokens_of(T) for T in range(2, 2049)}
+    assert used == set(TILE_LENGTHS), "each length pays for some number of tokens"
+
+
 @methods
 def test_error_of_quantized_activations_is_half_a_code(method, rng):
     weight, w = random_weight(rng, method, 64, 256)
@@ -135,7 +145,7 @@ def test_each_row_is_written_by_one_thread(method, rng):
 
 
 @methods
-@pytest.mark.parametrize("T", [2, 3, 6, 7, 17, 200])
+@pytest.mark.parametrize("T", [2, 3, 5, 6, 7, 10, 12, 17, 24, 25, 33, 40, 65, 200])
 def test_one_token_and_many_are_the_same_bits(method, T, rng):
     weight, _ = random_weight(rng, method, 80, 576, bias=True)
     values = rng.standard_normal((T, 576)).astype(np.float32)

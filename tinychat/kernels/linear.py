@@ -37,7 +37,9 @@ from tinychat.kernels.sizes import (
     ONE_TOKEN,
     SEVERAL_TOKENS,
     SOME_TOKENS,
+    TILE_LENGTHS,
     TOKENS,
+    UNPACKING,
 )
 from tinychat.kernels.sums import (
     ROUNDER_BITS,
@@ -92,16 +94,21 @@ ZERO_SUM = np.int32(0)
 
 @always_inline
 def tokens_per_tile(T):
-    """Return the number of tokens in a tile of the activations of `T` tokens."""
+    """Return the number of tokens in a tile of the activations of `T` tokens: of the tiles that take least time.
+
+    These have no more room for tokens than the largest tiles have. Tile registers, where there are any, multiply all
+    tiles of more tokens than vectors have in one.
+    """
     if T == 1:
         return 1
-    if T <= len(FEW_TOKENS):
-        return len(FEW_TOKENS)
-    if T <= len(SEVERAL_TOKENS):
-        return len(SEVERAL_TOKENS)
-    # A second tile of many for a few tokens would take longer than three of some, but not on tile registers.
-    some_more = not HAS_TILE_REGISTERS and len(TOKENS) < T <= len(TOKENS) + len(SOME_TOKENS)
-    return len(SOME_TOKENS) if T <= len(SOME_TOKENS) or some_more else len(TOKENS)
+    if HAS_TILE_REGISTERS and T > len(SOME_TOKENS):
+        return len(TOKENS)
+    found, least = 0, 0
+    for tokens in TILE_LENGTHS:
+        taken = (T + tokens - 1) // tokens * (tokens + UNPACKING)
+        if found == 0 or taken <= least:
+            found, least = tokens, taken
+    return found
 
 
 @always_inline
