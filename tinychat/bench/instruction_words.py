@@ -9,7 +9,7 @@ from tinychat.processor import ARM, X86
 
 # By name of TINYCHAT_ISA.
 SPEED = {
-    "amx": "16,384 products an instruction, on tile registers, from nine tokens on; else as avx512vnni",
+    "amx": "16,384 products an instruction, on tile registers, from eleven tokens on; else as avx512vnni",
     "amx-model": "for tests only: tile registers are computed one product at a time",
     "avx512vnni": "the fastest of vectors: 64 products an instruction, 21 instructions in all for 1,000 products",
     "avxvnni": "32 products an instruction, 87 instructions in all for 1,000 products, where avx512vnni takes 21",

@@ -96,12 +96,12 @@ ZERO_SUM = np.int32(0)
 def tokens_per_tile(T):
     """Return the number of tokens in a tile of the activations of `T` tokens: of the tiles that take least time.
 
-    These have no more room for tokens than the largest tiles have. Tile registers, where there are any, multiply all
-    tiles of more tokens than vectors have in one.
+    These have no more room for tokens than the largest tiles have. One tile on tile registers lasts longer than two of
+    vectors for `SEVERAL_TOKENS`, and less than anything else for more.
     """
     if T == 1:
         return 1
-    if HAS_TILE_REGISTERS and T > len(SOME_TOKENS):
+    if HAS_TILE_REGISTERS and T > 2 * len(SEVERAL_TOKENS):
         return len(TOKENS)
     found, least = 0, 0
     for tokens in TILE_LENGTHS:
