@@ -74,7 +74,7 @@ def kind_of(variant):
     )
     by_channel = config.delta_net and config.delta_net.by_channel
     mamba = config.mamba and (config.mamba.normed, config.mamba.beside_attention)
-    hybrid = varied, bool(config.conv_layers), by_channel, mamba, config.gated_attention
+    hybrid = varied, bool(config.conv_layers), by_channel, mamba, config.gated_attention, config.gated_heads
     latent = config.latents and bool(config.latents.q_lora_rank)
     cutoffs = config.altup and {cutoff is None for cutoff in config.altup.cutoffs}
     flags += (cutoffs and (True in cutoffs, False in cutoffs),)
@@ -303,7 +303,7 @@ def stored(variant, weights):
         weights = _with_plain_biases(weights)
     if variant.config["model_type"] in LATENTS:
         return with_heads_in_one(weights)
-    if variant.config["model_type"] in ("lfm2", "lfm2_moe"):
+    if variant.config["model_type"] in ("lfm2", "lfm2_moe", "lfm3"):
         channels = variant.config["hidden_size"], 1, -1
         return {name: values.reshape(channels) if ".conv.conv." in name else values for name, values in weights.items()}
     if variant.config["model_type"] != "gpt_oss":

@@ -18,6 +18,7 @@ from kernels import (
     test_affine,
     test_altup,
     test_attention,
+    test_attention_gates,
     test_experts,
     test_inputs,
     test_latent,
@@ -31,6 +32,7 @@ from kernels.cache_inputs import KVS, fill_cache
 from kernels.kernel_inputs import decode_floats, on_threads, random_weight
 
 from tinychat.engine.arguments import ModelDims
+from tinychat.kernels.attention_gates import gate_heads
 from tinychat.kernels.embedding import embed
 from tinychat.kernels.experts import choose_experts, choose_scored
 from tinychat.kernels.inputs import cut_gates, quantize_activated, quantize_normed
@@ -156,6 +158,9 @@ def of_layers():
     gate_up = np.random.default_rng(SEED).standard_normal((7, 360)).astype(np.float32)
     on_threads(cut_gates, 1, 7, gate_up, np.float32(1.2), 172)
     yield "largest gates", gate_up
+    gates, attended = np.split(np.random.default_rng(SEED).standard_normal((7, 150)).astype(np.float32), [50], axis=1)
+    on_threads(gate_heads, 1, 7, gates.copy(), test_attention_gates.dims(24), attended := attended.copy())
+    yield "gates of heads", attended
 
 
 def normed_heads():

@@ -659,7 +659,8 @@ def short_convolution(bcx, taps):
 def _convolution_block(config, parts, layer, x):
     bcx = parts.apply("conv_in_proj", layer, parts.norm("input_layernorm", layer, x))
     taps = np.asarray(parts.tensors[f"{parts.norms['conv_taps'].source.format(layer)}.weight"], np.float64)
-    return parts.apply("conv_out_proj", layer, short_convolution(bcx, taps.reshape(config.hidden_size, -1)))
+    out = parts.apply("conv_out_proj", layer, short_convolution(bcx, taps.reshape(config.hidden_size, -1)))
+    return norm_behind(config, parts, "post_self_attn_layernorm", layer, out)
 
 
 def _attention_block(config, parts, layer, x):
@@ -699,7 +700,11 @@ def _attention_block(config, parts, layer, x):
         config.alibi_slopes,
         parts.tensors[f"{parts.norms['sinks'].source.format(layer)}.weight"].astype(np.float64) if config.sinks else (),
     )
-    mixed = mixed.reshape(len(x), -1) / (1 + np.exp(-gates)) if config.gated_attention else mixed.reshape(len(x), -1)
+    if config.gated_heads:
+        gates = parts.apply("head_gates_proj", layer, parts.norm("input_layernorm", layer, x))
+        gates = np.repeat(gates, d, axis=1)
+    mixed = mixed.reshape(len(x), -1)
+    mixed = mixed / (1 + np.exp(-gates)) if config.gated_attention or config.gated_heads else mixed
     return norm_behind(config, parts, "post_self_attn_layernorm", layer, parts.apply("o_proj", layer, mixed))
 
 

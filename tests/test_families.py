@@ -18,7 +18,7 @@ from tinychat.generate.sequence import logits_of_all
 # residual stream; slopes; experts, one of them shared; short convolutions; states; layers of one part each; latents;
 # states and latents. Gemma 4 has heads and MLPs of two sizes, and keys of other layers; Gemma 3n has these, and four
 # residual streams; Hunyuan norms queries and keys behind the rotation; Apertus has numbers in its activations; AFMoE
-# gates of attention, and norms behind experts.
+# gates of attention, and norms behind experts; LFM3 has a gate for each head.
 KINDS = (
     "llama3",
     "gemma2",
@@ -33,6 +33,7 @@ KINDS = (
     "bloom",
     "qwen2-moe",
     "lfm2",
+    "lfm3",
     "qwen3.5",
     "granite-hybrid",
     "nemotron-h",

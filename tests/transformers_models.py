@@ -14,6 +14,9 @@ import transformers
 
 from tinychat.models.architectures import parse_config
 
+# Whose tensors transformers renames while it reads a checkpoint.
+RENAMED = ("olmo_hybrid", "lfm3")
+
 torch.set_num_threads(1)
 transformers.logging.set_verbosity_error()
 logging.getLogger("torch").setLevel(logging.ERROR)
@@ -21,7 +24,7 @@ logging.getLogger("torch").setLevel(logging.ERROR)
 
 def build(variant):
     """Return the variant as a model of transformers or `remote_models` in float32, with ``make_weights``' weights."""
-    if parse_config(variant.config, variant.name).experts or variant.config["model_type"] == "olmo_hybrid":
+    if parse_config(variant.config, variant.name).experts or variant.config["model_type"] in RENAMED:
         return _read(variant)
     weights = families.make_weights(variant)
     renamed = (*families.DELTA_NETS, *families.MAMBAS, *families.GEMMAS, *families.LATENTS)

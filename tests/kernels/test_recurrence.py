@@ -11,14 +11,7 @@ from kernels.kernel_inputs import EPS, UNTOUCHED, assert_within, on_threads
 from tinychat.engine.arguments import ModelDims
 from tinychat.engine.states import State
 from tinychat.kernels.channel_delta import channel_factors, channel_rule, norm_sigmoid
-from tinychat.kernels.delta_net import (
-    convolve,
-    delta_factors,
-    delta_rule,
-    gate_attended,
-    norm_gated,
-    take_gates,
-)
+from tinychat.kernels.delta_net import convolve, delta_factors, delta_rule, norm_gated
 from tinychat.kernels.mamba import norm_groups, scan_steps, step_factors
 from tinychat.kernels.sizes import SNAPSHOT
 
@@ -208,19 +201,3 @@ def test_same_bits_in_any_chunks_on_any_threads_beside_others(kind, size, rng):
     assert inputs.run(pair, threads=2).tobytes() == np.concatenate([parts[2], parts[0]]).tobytes()
     assert pair[0][3].numbers.tobytes() == states[3].numbers.tobytes()
     assert states[2].numbers.tobytes() == before.tobytes()
-
-
-@pytest.mark.parametrize("threads", [1, 3])
-def test_gates_of_attention(threads, rng):
-    T, columns = 5, 3 * 32
-    qkv = rng.standard_normal((T, 2 * columns + 80)).astype(np.float32)
-    queries, gates, others = np.split(qkv, [columns, 2 * columns], axis=1)
-    attended = rng.standard_normal((T, columns + 16)).astype(np.float32)
-    work, taken, found = qkv.copy(), np.zeros((T, columns + 16), np.float32), attended.copy()
-    on_threads(take_gates, threads, T, work, dims(64), taken)
-    np.testing.assert_array_equal(work[:, : columns + 80], np.concatenate([queries, others], axis=1))
-    np.testing.assert_array_equal(taken[:, :columns], gates)
-    on_threads(gate_attended, threads, T, taken, dims(64), found)
-    expected = attended[:, :columns] / (1 + np.exp(-gates.astype(np.float64)))
-    assert_within(found[:, :columns], expected, 4 * EPS * np.abs(expected))
-    np.testing.assert_array_equal(found[:, columns:], attended[:, columns:])

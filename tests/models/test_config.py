@@ -28,10 +28,9 @@ ESSENTIALS = {
 REMOTE = {"minicpm", "baichuan", "internlm2", "qwen", "chatglm"}
 OF_TRANSFORMERS = [name for name, family in FAMILIES.items() if family.model_type not in REMOTE]
 # Of those, whose parameters have the names of the checkpoint's tensors: transformers stacks the weights of experts, and
-# renames norms of OLMo Hybrid.
-OF_DENSE = [
-    name for name in OF_TRANSFORMERS if FAMILIES[name].tensors.experts is None and name != "OlmoHybridForCausalLM"
-]
+# renames norms of OLMo Hybrid and gates of LFM3.
+RENAMED = ("OlmoHybridForCausalLM", "Lfm3ForCausalLM")
+OF_DENSE = [name for name in OF_TRANSFORMERS if FAMILIES[name].tensors.experts is None and name not in RENAMED]
 # Keys of older files: transformers 5 writes elsewhere what they say, or takes it as given.
 OLDER = {
     "hidden_act",
@@ -52,6 +51,7 @@ OLDER = {
 # What files of a family have to say.
 NEEDED = {
     "Gemma3nForCausalLM": {"num_kv_shared_layers": 0},
+    "Lfm3ForCausalLM": {"head_dim": 16},
     "DeepseekV2ForCausalLM": {"num_experts_per_tok": 2},
     "DeepseekV3ForCausalLM": {"first_k_dense_replace": 1},
     "Dots1ForCausalLM": {"n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1},
@@ -195,6 +195,7 @@ def test_biases_and_norms_of_each_family():
         "Ernie4_5ForCausalLM": (False, False, False, None),
         "Ernie4_5_MoeForCausalLM": (False, False, False, None),
         "Lfm2ForCausalLM": (False, False, False, "head"),
+        "Lfm3ForCausalLM": (True, True, False, "head"),
         "Qwen3NextForCausalLM": (True, True, False, "head"),
         "Qwen3_5ForCausalLM": (True, True, False, "head"),
         "Qwen3_5MoeForCausalLM": (True, True, False, "head"),
@@ -379,6 +380,11 @@ def test_exaone_rotates_where_it_has_a_window_if_it_has_any():
         ("Lfm2ForCausalLM", {"conv_L_cache": 0}, "conv_L_cache"),
         ("Lfm2ForCausalLM", {"head_dim": 24}, "hidden_size"),
         ("Lfm2ForCausalLM", {"norm_eps": 0}, "norm_eps"),
+        ("Lfm3ForCausalLM", {"use_attention_gate": False}, "use_attention_gate"),
+        ("Lfm3ForCausalLM", {"use_sandwich_norm": False}, "use_sandwich_norm"),
+        ("Lfm3ForCausalLM", {"layer_types": ["sliding_attention"] * 3, "sliding_window": None}, "sliding_window"),
+        ("Lfm3ForCausalLM", {"layer_types": ["conv"] * 3}, "no layer has attention"),
+        ("Lfm3ForCausalLM", {"rope_parameters": {"full_attention": {"rope_theta": 1e6}}}, "rope_parameters"),
         ("DeepseekV2ForCausalLM", {"topk_method": "group_limited_greedy", "n_group": 8}, "n_group above 1"),
         ("DeepseekV2ForCausalLM", {"norm_topk_prob": True}, "norm_topk_prob true"),
         ("DeepseekV3ForCausalLM", {"n_group": 7}, "n_group is 7; expected a number of groups of two or more"),
@@ -568,6 +574,18 @@ def test_layers_of_mamba():
     for limits in (3, [1], [2, 1], [0, "1"], [float("nan"), 1]):
         with pytest.raises(CheckpointError, match="time_step_limit"):
             parse("GraniteMoeHybridForCausalLM", **changes, time_step_limit=limits)
+
+
+def test_layers_of_lfm3():
+    config = parse("Lfm3ForCausalLM", num_hidden_layers=6)
+    assert (config.conv_layers, config.sliding_windows) == ((0, 1, 3, 5), (7, 7, 0, 7, 256, 7))
+    assert (config.rotary_dims, config.rope_theta, config.sliding_rope_theta) == ((0, 0, 16, 0, 16, 0), 1e6, 1e4)
+    assert (config.rope_scaling.rope_type, config.rope_scaling.rotated) == ("proportional", 0.5)
+    kinds = ["sliding_attention", "full_attention", "conv"]
+    assert parse("Lfm3ForCausalLM", layer_types=kinds, sliding_window=9).sliding_windows == (9, 0, 7)
+    ropes = {"sliding_attention": {"rope_theta": 5e3}, "full_attention": {"rope_theta": 2e6}}
+    config = parse("Lfm3ForCausalLM", rope_parameters=ropes)
+    assert (config.rope_theta, config.rope_scaling, config.sliding_rope_theta) == (2e6, None, 5e3)
 
 
 def test_width_of_the_mlp_of_lfm2():

@@ -124,6 +124,16 @@ LFM2 = COMMON | {
     "layer_types": ["conv", "full_attention", "conv", "conv"],
     "pad_token_id": 0,
 }
+LFM3 = COMMON | {
+    "architectures": ["Lfm3ForCausalLM"],
+    "model_type": "lfm3",
+    "num_hidden_layers": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 48,
+    "sliding_window": 21,
+    "layer_types": ["sliding_attention", "conv", "full_attention", "conv"],
+    "pad_token_id": 0,
+}
 
 OLMO_HYBRID = (
     COMMON
@@ -294,6 +304,14 @@ VARIANTS = [
     ),
     # Here it takes two layers.
     Variant("lfm2", LFM2),
+    # The kinds of layers that transformers chooses; heads that are no whole vectors.
+    Variant(
+        "lfm3-plain",
+        {key: value for key, value in LFM3.items() if key != "layer_types"}
+        | {"num_hidden_layers": 5, "head_dim": 24, "num_key_value_heads": 1, "tie_word_embeddings": False},
+        "bfloat16",
+    ),
+    Variant("lfm3", LFM3 | {"attention_bias": True}),
     Variant("qwen3.5", QWEN3_5 | {"tie_word_embeddings": True, "attention_bias": True}),
     Variant("olmo-hybrid", OLMO_HYBRID),
     Variant("seed-oss", SEED_OSS, "bfloat16"),

@@ -190,6 +190,9 @@ class FloatStages(StreamStages):
     def gate_attended(self, T, gates, sizes, attended):
         attended.value *= sigmoid(gates.take())
 
+    def gate_heads(self, T, gates, sizes, attended):
+        attended.value *= np.repeat(sigmoid(gates.take()), sizes.head_dim, axis=1)
+
     def convolve(self, batch, x, taps, bias, layer, sizes):
         factors = self._source.vector(taps).reshape(-1, sizes.taps)
         shift = self._source.vector(bias) if isinstance(bias, NamedVector) else np.float32(0)

@@ -98,6 +98,13 @@ class GatedAttention(NamedTuple):
     attention: Attention
 
 
+class HeadGatedAttention(NamedTuple):
+    """Attention whose output is multiplied by a gate for each head, without norms over all heads."""
+
+    attention: Attention
+    gates_proj: Any  # float32
+
+
 class VariedAttention(NamedTuple):
     """Attention whose keys and values may be those of an earlier layer, and whose values are normed."""
 
@@ -161,6 +168,7 @@ class ShortConvolution(NamedTuple):
     in_proj: Any
     taps: Any  # float32 [D * K]
     out_proj: Any
+    post_self_attn_layernorm: Any  # as in `Attention`
 
 
 class DeltaLayer(NamedTuple):

@@ -29,6 +29,7 @@ from tinychat.engine.stages import (
     delta_rule,
     embed,
     gate_attended,
+    gate_heads,
     head,
     layer_cache,
     layer_of,
@@ -201,7 +202,7 @@ def _(team, T, w, sizes, kv, s, attention, batch):
     linear(team, T, w.in_proj, s, s.qkv, STORE)
     short_convolution(team, T, batch, s.qkv, w.taps, s.rows, sizes, kv, s.attended)
     quantize_plain(team, T, s.attended, w.out_proj, s)
-    linear(team, T, w.out_proj, s, s.hidden, ADD)
+    add_branch(team, T, w.out_proj, w.post_self_attn_layernorm, sizes, s)
 
 
 @run_mixer.where(w=arguments.GatedAttention)
@@ -213,6 +214,20 @@ def _(team, T, w, sizes, kv, s, attention, batch):
     rope_append(team, T, batch, s.qkv, a.q_norm, a.k_norm, a.angles, a.rotary_dim, sizes, kv)
     attend(team, batch, s.qkv, sizes, a.window, a.scoring, kv, attention, s.attended)
     gate_attended(team, T, s.states.heads, sizes, s.attended)
+    quantize_plain(team, T, s.attended, a.o_proj, s)
+    add_branch(team, T, a.o_proj, a.post_self_attn_layernorm, sizes, s)
+
+
+@run_mixer.where(w=arguments.HeadGatedAttention)
+def _(team, T, w, sizes, kv, s, attention, batch):
+    a = w.attention
+    quantize_normed(team, T, s.hidden, a.input_layernorm, sizes, w.gates_proj, s.states.inputs)
+    linear(team, T, w.gates_proj, s.states.inputs, s.states.gates, STORE)
+    quantize_normed(team, T, s.hidden, a.input_layernorm, sizes, a.qkv_proj, s)
+    linear(team, T, a.qkv_proj, s, s.qkv, STORE)
+    rope_append(team, T, batch, s.qkv, a.q_norm, a.k_norm, a.angles, a.rotary_dim, sizes, kv)
+    attend(team, batch, s.qkv, sizes, a.window, a.scoring, kv, attention, s.attended)
+    gate_heads(team, T, s.states.gates, sizes, s.attended)
     quantize_plain(team, T, s.attended, a.o_proj, s)
     add_branch(team, T, a.o_proj, a.post_self_attn_layernorm, sizes, s)
 

@@ -11,6 +11,7 @@ from tinychat.engine.arguments import (
     DeltaLayer,
     DraftInput,
     GatedAttention,
+    HeadGatedAttention,
     LatentAttention,
     Layer,
     LayerEnd,
@@ -47,6 +48,7 @@ from tinychat.kernels.variants import (
 )
 from tinychat.models.altup import LAUREL, STREAM_LINEARS
 from tinychat.models.config import ModelConfig
+from tinychat.models.decoder import HEAD_GATES
 from tinychat.models.delta_net import DECAYS, GATES, DeltaNet
 from tinychat.models.draft_head import INPUT_NORMS, INPUTS
 from tinychat.models.folder import ModelFolder
@@ -170,7 +172,7 @@ def _varied_attention(
     )
 
 
-def _attention(config: ModelConfig, tensors: Tensors) -> Attention | GatedAttention | LatentAttention:
+def _attention(config: ModelConfig, tensors: Tensors) -> Any:
     """Return attention, stacked over the layers that have it."""
     layers = config.attention_layers
     no_gains = np.zeros((len(layers), 0), np.float32)
@@ -190,6 +192,8 @@ def _attention(config: ModelConfig, tensors: Tensors) -> Attention | GatedAttent
         o_proj=tensors.weight("o_proj"),
         post_self_attn_layernorm=norm_behind(config, tensors, "post_self_attn_layernorm", layers),
     )
+    if config.gated_heads:
+        return HeadGatedAttention(found, tensors.weight(HEAD_GATES))
     if config.latents is None:
         return GatedAttention(found) if config.gated_attention else found
     has_rank = config.latents.q_lora_rank > 0
@@ -228,6 +232,7 @@ def _other_mixer(config: ModelConfig, tensors: Tensors) -> Any:
         tensors.weight("conv_in_proj"),
         tensors.vectors("conv_taps"),
         tensors.weight("conv_out_proj"),
+        norm_behind(config, tensors, "post_self_attn_layernorm", config.conv_layers),
     )
 
 

@@ -70,7 +70,7 @@ def allocate_scratch(
         x = activations(config, quantization, config.num_attention_heads * tokens * widths.latents.x.columns)
         arrays = floats("down", "low", "queries", "values", widths=widths.latents)
         scratch = scratch._replace(latents=LatentScratch(x, **arrays))
-    if config.state_layers or config.gated_attention:
+    if config.state_layers or config.gated_attention or config.gated_heads:
         inputs = FloatActivations(np.zeros(tokens * widths.states.inputs.x.columns, np.float32))
         arrays = floats("gates", "decays", "low", "factors", "out", "heads", widths=widths.states)
         scratch = scratch._replace(states=DeltaScratch(inputs=FloatScratch(inputs, rows, tiles), **arrays))

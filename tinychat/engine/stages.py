@@ -225,7 +225,7 @@ def short_convolution(counter, T, batch, bcx, taps, rows, sizes, cache, out):
     counter.note("short convolution", T * D * (3 + seen) * FLOAT, T * D * (2 + seen))
 
 
-@stage("delta_net")
+@stage("attention_gates")
 def take_gates(counter, T, qkv, sizes, gates):
     """Take the gates out between queries and keys."""
     H, G, d = counter.heads
@@ -233,11 +233,18 @@ def take_gates(counter, T, qkv, sizes, gates):
     counter.note("gates of attention", T * 2 * (H + 2 * G) * d * FLOAT)
 
 
-@stage("delta_net")
+@stage("attention_gates")
 def gate_attended(counter, T, gates, sizes, attended):
     """Multiply what attention gives by its gates."""
     columns = sizes.num_attention_heads * sizes.head_dim
     counter.note("gates of attention", T * columns * 3 * FLOAT, T * columns * 4)
+
+
+@stage("attention_gates")
+def gate_heads(counter, T, gates, sizes, attended):
+    """Multiply what attention gives by a gate for each head."""
+    columns = sizes.num_attention_heads * sizes.head_dim
+    counter.note("gates of attention", T * columns * 2 * FLOAT, T * columns)
 
 
 @stage("delta_net")

@@ -81,6 +81,7 @@ class ModelConfig:
     conv_layers: tuple[int, ...] = ()  # the layers that have a short convolution instead of attention
     conv_L_cache: int = 0  # positions that a convolution sees, its own included: the window of those layers
     gated_attention: bool = False  # queries come with gates, whose sigmoid multiplies what attention gives
+    gated_heads: bool = False  # the same with one gate for each head, of a linear of its own
     latents: Latents | None = None  # the cache holds one latent for all heads (MLA), of which values are the last part
     delta_net: DeltaNet | None = None  # the layers that have a state instead of attention
     mamba: Mamba | None = None  # the same

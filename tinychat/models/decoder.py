@@ -17,6 +17,8 @@ LLAMA_NORMS = {
     "k_norm": f"{ATTENTION}k_norm",
 }
 ROTATED_GAINS = {"q_norm": "q_gains", "k_norm": "k_gains"}
+# Of a gate for each head of attention: few weights that decide much, like a router's.
+HEAD_GATES = "head_gates_proj"
 
 
 def grouped_rows(config: ModelConfig) -> Order:
@@ -66,6 +68,7 @@ class TensorNames:
     embed: str = "model.embed_tokens"
     qkv: tuple[str, ...] = (f"{ATTENTION}q_proj", f"{ATTENTION}k_proj", f"{ATTENTION}v_proj")
     o: str = f"{ATTENTION}o_proj"
+    head_gates: str = f"{ATTENTION}gate_proj"
     gate_up: tuple[str, ...] = (f"{MLP}gate_proj", f"{MLP}up_proj")
     down: str = f"{MLP}down_proj"
     lm_head: str = "lm_head"
@@ -97,6 +100,8 @@ def decoder_linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
         Linear("qkv_proj", names.qkv, qkv_rows, D, A, config.qkv_bias, order=names.qkv_order(config), at=attention),
         Linear("o_proj", (names.o,), (D,), queries, A, config.o_bias, at=attention),
     ]
+    if config.gated_heads:
+        found.append(Linear(HEAD_GATES, (names.head_gates,), (config.num_attention_heads,), D, A, at=attention))
     if mlp_layers:
         up = "gate_up_proj" if config.gated else "up_proj"
         rows = (F,) * len(names.gate_up) if not config.gated or len(names.gate_up) == 2 else (2 * F,)

@@ -12,6 +12,7 @@ from tinychat.errors import SettingError
 from tinychat.models.altup import LAUREL, STREAM_LINEARS
 from tinychat.models.architectures import linears, norms, tables
 from tinychat.models.config import ModelConfig
+from tinychat.models.decoder import HEAD_GATES
 from tinychat.models.delta_net import DECAYS, GATES
 from tinychat.models.draft_head import INPUTS
 from tinychat.models.experts import ROUTER
@@ -29,6 +30,7 @@ LINEARS = (
     "k_b_proj",
     "v_b_proj",
     "o_proj",
+    HEAD_GATES,
     "gate_up_proj",
     "up_proj",
     "down_proj",
@@ -67,7 +69,7 @@ LINEARS = (
     "input_proj",
     "lm_head",
 )
-UNQUANTIZED = (ROUTER, GATES, DECAYS, STEPS)
+UNQUANTIZED = (ROUTER, HEAD_GATES, GATES, DECAYS, STEPS)
 # The first rows of the embedding, where they are stored apart from the others.
 FREQUENT = "frequent_tokens"
 LANES = 16

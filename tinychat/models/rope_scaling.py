@@ -10,13 +10,14 @@ from tinychat.models.config_values import ConfigValues
 ROPE_TYPES = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
 MAX_POSITIONS = 1 << 30
 DEFAULT_ROPE_THETA = 10_000.0
+SLIDING, FULL = "sliding_attention", "full_attention"  # kinds of layers
 
 
 @dataclass(frozen=True, slots=True)
 class RopeScaling:
     """One of the scalings, with the key names of checkpoints; defaults where the type has no such key."""
 
-    rope_type: str  # of `ROPE_TYPES`; "doubling", which no file names: Qwen 1's; or "proportional": Gemma 4's
+    rope_type: str  # of `ROPE_TYPES`; "doubling", which no file names: Qwen 1's; or "proportional"
     factor: float  # longest sequence over the training length
     original_max_position_embeddings: int = 0  # training length in positions (all types but linear and dynamic)
     low_freq_factor: float = 1.0
@@ -51,10 +52,9 @@ def split_rope(raw: Mapping[str, object]) -> Mapping[str, object]:
     Those of layers with a window become ``sliding_rope_parameters``, for `read_sliding_theta`.
     """
     both = raw.get("rope_parameters")
-    if not isinstance(both, Mapping) or not both.keys() & {"full_attention", "sliding_attention"}:
+    if not isinstance(both, Mapping) or not both.keys() & {FULL, SLIDING}:
         return raw
-    full, sliding = both.get("full_attention"), both.get("sliding_attention")
-    return {**raw, "rope_parameters": full, "sliding_rope_parameters": sliding}
+    return {**raw, "rope_parameters": both.get(FULL), "sliding_rope_parameters": both.get(SLIDING)}
 
 
 def read_sliding_theta(values: ConfigValues, default: float) -> float:
@@ -65,6 +65,40 @@ def read_sliding_theta(values: ConfigValues, default: float) -> float:
     if _read_scaling(section, values, 2) is not None:
         raise UnsupportedModelError(f"{section.source}: a rope scaling of layers with a window is not supported")
     return section.optional_number("rope_theta", 1.001, 1e30) or default
+
+
+def ropes_apart(raw: Mapping[str, object]) -> dict[str, object]:
+    """Return a file's values with the rotary embedding of each kind of layer under a key of its own."""
+    both, found = raw.get("rope_parameters"), {**raw, "rope_parameters": None}
+    if isinstance(both, Mapping):
+        found |= {f"{kind}_rope": both.get(kind) for kind in (SLIDING, FULL)}
+    return found
+
+
+def read_ropes_apart(values: ConfigValues) -> tuple[float, RopeScaling | None, float]:
+    """Read what `ropes_apart` has set apart: base and scaling of layers without a window, base of those that have it.
+
+    "proportional" is a scaling, too.
+    """
+    theta, scaling = _read_rope_of(values, FULL)
+    sliding_theta, other = _read_rope_of(values, SLIDING)
+    if other is not None:
+        raise UnsupportedModelError(f"{values.source}: a rope scaling of layers with a window is not supported")
+    return theta, scaling, sliding_theta
+
+
+def _read_rope_of(values: ConfigValues, kind: str) -> tuple[float, RopeScaling | None]:
+    section = values.optional_section(f"{kind}_rope")
+    if section is None:
+        raise values.error("rope_parameters", f"an object with {SLIDING} and {FULL}")
+    theta, rope_type = section.number("rope_theta", 1.001, 1e30), section.optional_text("rope_type") or "default"
+    if rope_type == "default":
+        return theta, None
+    if rope_type != "proportional":
+        raise UnsupportedModelError(f"{section.source}: rope type {rope_type[:40]!r} is not supported")
+    factor = section.optional_number("factor", 0.001, 1e6) or 1.0
+    rotated = section.optional_number("partial_rotary_factor", 0.0, 1.0)
+    return theta, RopeScaling(rope_type, factor, rotated=1.0 if rotated is None else rotated)
 
 
 def read_rotary_dim(values: ConfigValues, head_dim: int) -> int:
@@ -95,7 +129,7 @@ def _read_scaling(section: ConfigValues, values: ConfigValues, rotary_dim: int) 
     rope_type = section.optional_text("rope_type") or section.optional_text("type") or "default"
     if rope_type in ("su", "yarn") and section.get("short_factor") is not None:
         rope_type = "longrope"  # the first files of Phi-3 call it so
-    if section.keys() & {"full_attention", "sliding_attention"}:
+    if section.keys() & {FULL, SLIDING}:
         raise UnsupportedModelError(f"{section.source} differs between layers, which is not supported")
     if rope_type not in ROPE_TYPES:
         raise UnsupportedModelError(

@@ -17,7 +17,7 @@ from tinychat.models.decoder import ATTENTION, LAYER, ExpertNames, TensorNames, 
 from tinychat.models.experts import ROUTER, Experts, read_experts
 from tinychat.models.families.gemma import FOUR_NORMS
 from tinychat.models.family import Family
-from tinychat.models.rope_scaling import RopeScaling
+from tinychat.models.rope_scaling import read_ropes_apart, ropes_apart
 from tinychat.models.tensors import Linear, Norm
 from tinychat.models.varied_layers import LAYER_INPUTS, VariedLayers
 
@@ -29,10 +29,7 @@ _WINDOW, _ALL = "sliding_attention", "full_attention"
 
 def prepared(raw: Mapping[str, object]) -> Mapping[str, object]:
     """Return the values of a file with a rotary embedding for each kind of layer, and a last layer without a window."""
-    both, kinds = raw.get("rope_parameters"), raw.get("layer_types")
-    found = {**raw, "rope_parameters": None}
-    if isinstance(both, Mapping):
-        found |= {f"{kind}_rope": both.get(kind) for kind in (_WINDOW, _ALL)}
+    kinds, found = raw.get("layer_types"), ropes_apart(raw)
     if isinstance(kinds, list) and kinds:
         found["layer_types"] = [*kinds[:-1], _ALL]
     # Newer files have the sizes of the larger heads here, by layer.
@@ -55,15 +52,12 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
             f"{values.source}: layers of one kind only are not supported; expected {_WINDOW} and {_ALL}"
         )
     varied = _read_varied(values, config, windows)
-    full_theta, scaling = _read_rope(values, _ALL)
-    theta, other = _read_rope(values, _WINDOW)
-    if other is not None:
-        raise UnsupportedModelError(f"{values.source}: a rope scaling of layers with a window is not supported")
+    theta, scaling, sliding_theta = read_ropes_apart(values)
     return replace(
         config,
-        rope_theta=full_theta,
+        rope_theta=theta,
         rope_scaling=scaling,
-        sliding_rope_theta=theta,
+        sliding_rope_theta=sliding_theta,
         sliding_windows=windows,
         rotary_dims=tuple(config.head_dim if window else varied.wide_head_dim for window in windows),
         qkv_bias=values.flag("attention_bias", False),
@@ -121,21 +115,6 @@ def read_sources(values: ConfigValues, windows: tuple[int, ...]) -> tuple[int, .
     if len(last) < len({*map(bool, windows)}):
         raise values.error("num_kv_shared_layers", "few enough that a layer of each kind has its own")
     return tuple(layer if layer < first else last[bool(window)] for layer, window in enumerate(windows))
-
-
-def _read_rope(values: ConfigValues, kind: str) -> tuple[float, RopeScaling | None]:
-    """Read base and scaling of the layers of one kind."""
-    section = values.optional_section(f"{kind}_rope")
-    if section is None:
-        raise values.error("rope_parameters", f"an object with {_WINDOW} and {_ALL}")
-    theta, rope_type = section.number("rope_theta", 1.001, 1e30), section.optional_text("rope_type") or "default"
-    if rope_type == "default":
-        return theta, None
-    if rope_type != "proportional":
-        raise UnsupportedModelError(f"{section.source}: rope type {rope_type[:40]!r} is not supported")
-    factor = section.optional_number("factor", 0.001, 1e6) or 1.0
-    rotated = section.optional_number("partial_rotary_factor", 0.0, 1.0)
-    return theta, RopeScaling(rope_type, factor, rotated=1.0 if rotated is None else rotated)
 
 
 def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:

@@ -9,7 +9,7 @@ shared anywhere then. A position takes 52 KiB of a bf16 cache in the 1.2B model,
 and values are 12.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tinychat.errors import UnsupportedModelError
@@ -58,10 +58,15 @@ def prepared(raw: Mapping[str, object]) -> Mapping[str, object]:
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """The layers with attention, and the width of the MLP, are computed."""
+    config = with_convolutions(values, config, _attention_layers(values, config.num_hidden_layers))
+    return replace(config, intermediate_size=_inner_size(values, config.intermediate_size))
+
+
+def with_convolutions(values: ConfigValues, config: ModelConfig, attention: Sequence[int]) -> ModelConfig:
+    """Return the configuration with convolutions in all layers but those that have attention."""
     values.require(conv_bias=False)
     if config.hidden_size % config.head_dim:
         raise values.error("hidden_size", f"a multiple of head_dim ({config.head_dim})")
-    attention = _attention_layers(values, config.num_hidden_layers)
     if not attention:
         raise UnsupportedModelError(f"{values.source}: no layer has attention, which is not supported")
     layers = range(config.num_hidden_layers)
@@ -69,7 +74,6 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     return replace(
         config,
         qk_norm="head",
-        intermediate_size=_inner_size(values, config.intermediate_size),
         conv_layers=tuple(layer for layer in layers if layer not in attention),
         conv_L_cache=window,
         sliding_windows=tuple(0 if layer in attention else window for layer in layers),
