@@ -39,6 +39,7 @@ GEMMAS = ("gemma4_text", "gemma3n_text")
 FEW = 9  # layers
 ROUTING = {"modality_router": 20, "prediction_coefs": 1, "correction_coefs": 1}  # of how streams mix
 GRANITES = ("granitemoe", "granitemoeshared")
+SINKS = ("gpt_oss", "granite_swa", "granitemoe_swa")
 # Whose results a multiplier of the residual stream scales.
 OUTPUTS = ("o_proj", "down_proj", "mamba_out_proj", "expert_down_proj", "shared_down_proj")
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
@@ -255,7 +256,7 @@ def write_tokenizer(folder, vocab_size):
 def stored(variant, weights):
     """Return a variant's weights as a checkpoint has them.
 
-    gpt-oss stacks those of experts, transposed; Qwen3.5 does as they are. LFM2 has an axis more in those of
+    gpt-oss stacks those of experts, transposed; Qwen3.5 and Granite Swash do as they are. LFM2 has an axis more in those of
     convolutions, and so have Gated DeltaNet, whose other vectors have names of their own, and Mamba-2, some of whose
     linears share a tensor.
     """
@@ -306,15 +307,15 @@ def stored(variant, weights):
     if variant.config["model_type"] in ("lfm2", "lfm2_moe", "lfm3"):
         channels = variant.config["hidden_size"], 1, -1
         return {name: values.reshape(channels) if ".conv.conv." in name else values for name, values in weights.items()}
-    if variant.config["model_type"] != "gpt_oss":
+    if variant.config["model_type"] not in SINKS:
         return weights
-    found, stacks = {}, {}
+    is_turned, found, stacks = variant.config["model_type"] == "gpt_oss", {}, {}
     for name, values in weights.items():
         stem, _, rest = name.partition(".experts.")
         if rest:
             expert, part, kind = rest.split(".")
             theirs = f"{stem}.experts.{part}" + ("_bias" if kind == "bias" else "")
-            stacks.setdefault(theirs, {})[int(expert)] = values.T
+            stacks.setdefault(theirs, {})[int(expert)] = values.T if is_turned else values
         else:
             found[name.removesuffix(".weight") if ".sinks." in name else name] = values
     # In the order of its axes: safetensors writes an array's memory as it is.

@@ -27,7 +27,7 @@ def build(variant):
     if parse_config(variant.config, variant.name).experts or variant.config["model_type"] in RENAMED:
         return _read(variant)
     weights = families.make_weights(variant)
-    renamed = (*families.DELTA_NETS, *families.MAMBAS, *families.GEMMAS, *families.LATENTS)
+    renamed = (*families.DELTA_NETS, *families.MAMBAS, *families.GEMMAS, *families.LATENTS, *families.SINKS)
     if variant.config["model_type"] in ("lfm2", "apertus", "stablelm", *renamed):
         weights = families.stored(variant, weights)
     state = {name: torch.from_numpy(w.astype(np.float32)) for name, w in weights.items()}

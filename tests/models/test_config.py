@@ -81,6 +81,7 @@ WITHOUT_ENDING = (
     ".A_log.weight",
     ".dt_bias.weight",
     "mamba.D.weight",
+    ".sinks.weight",
     ".conv1d.bias.weight",
 )
 
@@ -147,6 +148,9 @@ def test_biases_and_norms_of_each_family():
         "GraniteMoeForCausalLM": (True, True, False, None),
         "GraniteMoeSharedForCausalLM": (True, True, False, None),
         "GraniteMoeHybridForCausalLM": (True, True, False, None),
+        "GraniteSWAForCausalLM": (True, True, True, None),
+        "GraniteMoeSWAForCausalLM": (True, True, False, None),
+        "HyperCLOVAXForCausalLM": (True, True, True, None),
         "BambaForCausalLM": (True, True, True, None),
         "FalconH1ForCausalLM": (True, True, True, None),
         "NemotronHForCausalLM": (False, False, True, None),
@@ -380,6 +384,10 @@ def test_exaone_rotates_where_it_has_a_window_if_it_has_any():
         ("Lfm2ForCausalLM", {"conv_L_cache": 0}, "conv_L_cache"),
         ("Lfm2ForCausalLM", {"head_dim": 24}, "hidden_size"),
         ("Lfm2ForCausalLM", {"norm_eps": 0}, "norm_eps"),
+        ("GraniteSWAForCausalLM", {"layer_rope_theta": [1e4, 1e4]}, "layer_rope_theta"),
+        ("GraniteSWAForCausalLM", {"layer_rope_theta": [1e4, 1e4, -1]}, "layer_rope_theta"),
+        ("GraniteSWAForCausalLM", {"layer_rope_theta": [1e4, 1e4, 2e4]}, "several bases"),
+        ("HyperCLOVAXForCausalLM", {"use_post_norm": False}, "use_post_norm"),
         ("Lfm3ForCausalLM", {"use_attention_gate": False}, "use_attention_gate"),
         ("Lfm3ForCausalLM", {"use_sandwich_norm": False}, "use_sandwich_norm"),
         ("Lfm3ForCausalLM", {"layer_types": ["sliding_attention"] * 3, "sliding_window": None}, "sliding_window"),
@@ -574,6 +582,20 @@ def test_layers_of_mamba():
     for limits in (3, [1], [2, 1], [0, "1"], [float("nan"), 1]):
         with pytest.raises(CheckpointError, match="time_step_limit"):
             parse("GraniteMoeHybridForCausalLM", **changes, time_step_limit=limits)
+
+
+def test_bases_of_granite_swash():
+    def bases(*thetas, **changes):
+        config = parse("GraniteSWAForCausalLM", num_hidden_layers=len(thetas), layer_rope_theta=[*thetas], **changes)
+        assert config.sinks and config.sliding_windows == (0, 128, 128)
+        return config.rope_theta, config.sliding_rope_theta, config.rotary_dims
+
+    assert bases(1e6, 5e3, 0) == (1e6, 5e3, (16, 16, 0))
+    assert bases(0, 5e3, 5e3) == (5e3, None, (0, 16, 16))
+    assert bases(1e6, 0, 0) == (1e6, None, (16, 0, 0))
+    assert bases(0, 0, 0, rope_theta=3e4) == (3e4, None, (0, 0, 0))
+    config = parse("GraniteSWAForCausalLM", rope_theta=3e4)
+    assert (config.rope_theta, config.sliding_rope_theta, config.rotary_dims) == (3e4, None, (16, 16, 16))
 
 
 def test_layers_of_lfm3():

@@ -259,6 +259,14 @@ VARIANTS = [
         | {"architectures": ["GraniteMoeSharedForCausalLM"], "model_type": "granitemoeshared"}
         | {"shared_intermediate_size": 76, "attention_bias": True, "tie_word_embeddings": True},
     ),
+    Variant(
+        "granite-moe-swa",
+        GRANITE_MOE
+        | {"architectures": ["GraniteMoeSWAForCausalLM"], "model_type": "granitemoe_swa", "sliding_window": 23}
+        | {"shared_intermediate_size": 76, "layer_rope_theta": [0, 5e3, 5e3]},
+        "bfloat16",
+        "safetensors-sharded",
+    ),
     Variant("ernie4.5-moe", ERNIE4_5_MOE, "bfloat16"),
     # The gates of experts, and of the one that all tokens pass, in one tensor with their inputs.
     Variant("granite-hybrid-moe", GRANITE_HYBRID_MOE, "bfloat16"),

@@ -74,6 +74,21 @@ GRANITE = COMMON | {
     "residual_multiplier": 0.22,
     "logits_scaling": 8.0,
 }
+# Layers of each kind that do not rotate, and a base for each kind.
+GRANITE_SWA = GRANITE | {
+    "architectures": ["GraniteSWAForCausalLM"],
+    "model_type": "granite_swa",
+    "num_hidden_layers": 5,
+    "sliding_window": 24,
+    "layer_rope_theta": [1e6, 5e3, 0, 5e3, 0],
+    "tie_word_embeddings": True,
+}
+HYPERCLOVAX = GRANITE | {
+    "architectures": ["HyperCLOVAXForCausalLM"],
+    "model_type": "hyperclovax",
+    "head_dim": 40,
+    "logits_scaling": 0.125,
+}
 OLMO2 = COMMON | {"architectures": ["Olmo2ForCausalLM"], "model_type": "olmo2", "num_key_value_heads": 2}
 TYPES = {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}
 OLMO3 = OLMO2 | {"architectures": ["Olmo3ForCausalLM"], "model_type": "olmo3", "sliding_window": 26} | TYPES
@@ -260,6 +275,10 @@ VARIANTS = [
     ),
     Variant("gemma3n", GEMMA3N, "bfloat16"),
     Variant("granite", GRANITE | {"attention_bias": True, "mlp_bias": True}, "bfloat16"),
+    Variant("granite-swa", GRANITE_SWA, "bfloat16"),
+    Variant("granite-swa-one", GRANITE_SWA | {"layer_rope_theta": None, "attention_bias": True}),
+    Variant("hyperclovax", HYPERCLOVAX, "bfloat16"),
+    Variant("hyperclovax-plain", HYPERCLOVAX | {"attention_multiplier": None, "attention_bias": True}),
     # transformers has no such class; Granite is the same with its multipliers written out.
     Variant(
         "minicpm",

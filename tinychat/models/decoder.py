@@ -146,7 +146,7 @@ def _expert_linears(config: ModelConfig, names: ExpertNames | None) -> list[Line
 
 
 def decoder_norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
-    """List the norms; those of queries and keys only where the model has them."""
+    """List the norms, those of queries and keys only where the model has them, and attention's sinks."""
     heads = {"q_norm": config.num_attention_heads, "k_norm": config.num_key_value_heads}
     found = []
     for name, source in names.norms.items():
@@ -164,4 +164,7 @@ def decoder_norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
     if (experts := config.experts) and names.experts and experts.biased:
         bias, L = names.experts.bias, len(experts.layers)
         found.append(Norm("router_bias", bias, experts.num_experts, L, padded=False, at=experts.layers))
+    if config.sinks:
+        size = config.num_attention_heads
+        found.append(Norm("sinks", f"{ATTENTION}sinks", size, config.num_hidden_layers, padded=False))
     return found

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from tinychat.models.config import ModelConfig, read_windows
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.decoder import ATTENTION, MLP, ExpertNames, TensorNames, decoder_linears, decoder_norms
+from tinychat.models.decoder import MLP, ExpertNames, TensorNames, decoder_linears
 from tinychat.models.experts import read_experts, with_num_experts
 from tinychat.models.family import Family
-from tinychat.models.tensors import Linear, Norm, alternating_order
+from tinychat.models.tensors import Linear, alternating_order
 
 EXPERT = f"{MLP}experts.{{}}."
 TENSORS = TensorNames(experts=ExpertNames((f"{MLP}router",), (f"{EXPERT}gate_up_proj",), f"{EXPERT}down_proj"))
@@ -39,12 +39,6 @@ def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
     order = (alternating_order(config.experts.intermediate_size),)
     found = decoder_linears(config, names)
     return [replace(each, order=order) if each.name == "expert_gate_up_proj" else each for each in found]
-
-
-def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
-    """List the norms, and attention's sinks."""
-    sinks = Norm("sinks", f"{ATTENTION}sinks", config.num_attention_heads, config.num_hidden_layers, padded=False)
-    return [*decoder_norms(config, names), sinks]
 
 
 DEFAULTS = {
@@ -77,6 +71,5 @@ GPT_OSS = Family(
     read,
     TENSORS,
     linears,
-    norms,
     prepared=with_num_experts,
 )
