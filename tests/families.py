@@ -256,9 +256,9 @@ def write_tokenizer(folder, vocab_size):
 def stored(variant, weights):
     """Return a variant's weights as a checkpoint has them.
 
-    gpt-oss stacks those of experts, transposed; Qwen3.5 and Granite Swash do as they are. LFM2 has an axis more in those of
-    convolutions, and so have Gated DeltaNet, whose other vectors have names of their own, and Mamba-2, some of whose
-    linears share a tensor.
+    gpt-oss stacks those of experts, transposed; Qwen3.5 and Granite Swash do as they are. LFM2 has an axis more in
+    those of convolutions, and so have Gated DeltaNet, whose other vectors have names of their own, and Mamba-2, some of
+    whose linears share a tensor.
     """
     if variant.config["model_type"] in DELTA_NETS:
         taps = {name: values.reshape(-1, 1, TAPS) for name, values in weights.items() if "conv1d." in name}

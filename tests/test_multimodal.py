@@ -82,6 +82,16 @@ CASES = {
         {"model_type": "qwen2"},
         VISION | {"image_size": [28, 28], "patch_size": [14, 14]},
     ),
+    "Lfm2VlForConditionalGeneration": (
+        "lfm2_vl",
+        {"model_type": "lfm2", "layer_types": ["conv", "full_attention"]},
+        {"model_type": "siglip2_vision_model", **VISION},
+    ),
+    "Lfm3VlForConditionalGeneration": (
+        "lfm3_vl",
+        {"model_type": "lfm3", "layer_types": ["conv", "full_attention"], "pad_token_id": 0, "eos_token_id": 2},
+        VISION | {"num_key_value_heads": 1, "layer_types": ["full_attention"]},
+    ),
     "Qwen2_5_VLForConditionalGeneration": ("qwen2_5_vl", {"rope_scaling": MROPE}, QWEN_VISION),
     "Qwen3VLForConditionalGeneration": (
         "qwen3_vl",

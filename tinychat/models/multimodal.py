@@ -26,6 +26,8 @@ WRAPPERS: Mapping[str, Mapping[str, object]] = {
         "vocab_size": 32000,
     },
     "InternVLForConditionalGeneration": {"model_type": "qwen2"},
+    "Lfm2VlForConditionalGeneration": {"model_type": "lfm2"},
+    "Lfm3VlForConditionalGeneration": {"model_type": "lfm3"},
     "Qwen2_5_VLForConditionalGeneration": {"model_type": "qwen2"},
     "Qwen3VLForConditionalGeneration": {"model_type": "qwen3"},
     "Qwen3_5ForConditionalGeneration": {"model_type": "qwen3_5_text"},
