@@ -85,6 +85,7 @@ VARIANTS = [
     *(like(name) for name in ("granite", "minicpm", "olmo2", "olmo3", "ministral3", "chatglm3", "qwen")),
     *(like(name, head_dim=24) for name in ("exaone4", "exaone4-full", "glm", "glm4")),
     like("internlm2", bias=False, rope_scaling=None),
+    like("exaone", rope_scaling=None),
     like("baichuan2-7b", z_loss_weight="none"),
     *(like(name) for name in ("stablelm", "stablelm-parallel", "phi", "gpt-neox", "gpt2", "starcoder", "bloom", "mpt")),
     like("starcoder2", sliding_window=None),

@@ -15,7 +15,7 @@ import transformers
 from tinychat.models.architectures import parse_config
 
 # Whose tensors transformers renames while it reads a checkpoint.
-RENAMED = ("olmo_hybrid", "lfm3")
+RENAMED = ("olmo_hybrid", "lfm3", "exaone")
 
 torch.set_num_threads(1)
 transformers.logging.set_verbosity_error()

@@ -29,7 +29,7 @@ REMOTE = {"minicpm", "baichuan", "internlm2", "qwen", "chatglm"}
 OF_TRANSFORMERS = [name for name, family in FAMILIES.items() if family.model_type not in REMOTE]
 # Of those, whose parameters have the names of the checkpoint's tensors: transformers stacks the weights of experts, and
 # renames norms of OLMo Hybrid and gates of LFM3.
-RENAMED = ("OlmoHybridForCausalLM", "Lfm3ForCausalLM")
+RENAMED = ("OlmoHybridForCausalLM", "Lfm3ForCausalLM", "ExaoneForCausalLM")
 OF_DENSE = [name for name in OF_TRANSFORMERS if FAMILIES[name].tensors.experts is None and name not in RENAMED]
 # Keys of older files: transformers 5 writes elsewhere what they say, or takes it as given.
 OLDER = {
@@ -185,6 +185,9 @@ def test_biases_and_norms_of_each_family():
         "Cohere2ForCausalLM": (True, True, False, None),
         "AfmoeForCausalLM": (False, False, False, "head"),
         "ExaoneMoeForCausalLM": (False, False, False, "head"),
+        "ExaoneForCausalLM": (True, True, True, None),
+        "InternLM3ForCausalLM": (True, True, True, None),
+        "IQuestCoderForCausalLM": (True, True, True, None),
         "FlexOlmoForCausalLM": (True, True, False, "width"),
         "ApertusForCausalLM": (True, True, False, "head"),
         "HunYuanDenseV1ForCausalLM": (True, True, False, "rotated"),
@@ -384,6 +387,9 @@ def test_exaone_rotates_where_it_has_a_window_if_it_has_any():
         ("Lfm2ForCausalLM", {"conv_L_cache": 0}, "conv_L_cache"),
         ("Lfm2ForCausalLM", {"head_dim": 24}, "hidden_size"),
         ("Lfm2ForCausalLM", {"norm_eps": 0}, "norm_eps"),
+        ("IQuestCoderForCausalLM", {"use_sliding_window": True}, "use_sliding_window"),
+        ("IQuestCoderForCausalLM", {"clip_qkv": 8.0}, "clip_qkv"),
+        ("ExaoneForCausalLM", {"layer_norm_epsilon": 0}, "rms_norm_eps"),
         ("GraniteSWAForCausalLM", {"layer_rope_theta": [1e4, 1e4]}, "layer_rope_theta"),
         ("GraniteSWAForCausalLM", {"layer_rope_theta": [1e4, 1e4, -1]}, "layer_rope_theta"),
         ("GraniteSWAForCausalLM", {"layer_rope_theta": [1e4, 1e4, 2e4]}, "several bases"),

@@ -31,7 +31,40 @@ SMOLLM3 = COMMON | {
     "pad_token_id": 0,
 }
 
+# Its makers' keys.
+EXAONE = {key: value for key, value in COMMON.items() if key not in ("num_hidden_layers", "hidden_act")} | {
+    "architectures": ["ExaoneForCausalLM"],
+    "model_type": "exaone",
+    "num_layers": 3,
+    "activation_function": "silu",
+    "layer_norm_epsilon": 1e-4,
+    "num_key_value_heads": 2,
+    "head_dim": 24,
+    "rope_scaling": LLAMA3_ROPE,
+    "rope_theta": 1e6,
+    "pad_token_id": 0,
+}
+INTERNLM3 = COMMON | {
+    "architectures": ["InternLM3ForCausalLM"],
+    "model_type": "internlm3",
+    "head_dim": 40,
+    "qkv_bias": True,
+    "bias": True,
+    "pad_token_id": 0,
+    "rope_scaling": {"type": "dynamic", "factor": 6.0},
+}
+IQUEST_CODER = COMMON | {
+    "architectures": ["IQuestCoderForCausalLM"],
+    "model_type": "iquestcoder",
+    "num_key_value_heads": 2,
+    "head_dim": 40,
+    "rope_theta": 5e5,
+}
+
 VARIANTS = [
+    Variant("exaone", EXAONE, "bfloat16"),
+    Variant("internlm3", INTERNLM3, "bfloat16"),
+    Variant("iquest-coder", IQUEST_CODER, "bfloat16"),
     Variant("llama1-mha", LLAMA | {"rms_norm_eps": 1e-6}, "float16", "bin-sharded"),
     Variant("llama2-mha", LLAMA | {"num_key_value_heads": 4, "rope_scaling": None}, "float16", "bin"),
     Variant("llama2-gqa", LLAMA | {"num_key_value_heads": 2}, "bfloat16", "safetensors-sharded"),

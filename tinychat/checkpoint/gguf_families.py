@@ -67,6 +67,7 @@ FAMILIES: Mapping[str, GgufFamily] = {
         extra=experts_of,
         experts=True,
     ),
+    "exaone": GgufFamily("ExaoneForCausalLM"),
     "qwen2": GgufFamily("Qwen2ForCausalLM"),
     "qwen3": GgufFamily("Qwen3ForCausalLM"),
     "qwen2moe": GgufFamily("Qwen2MoeForCausalLM", extra=gguf_configs.qwen_moe, experts=True),

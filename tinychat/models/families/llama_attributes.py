@@ -1,10 +1,11 @@
-"""Seed-OSS, Arcee, Helium and Ministral 8B: Llama's layers, which differ in biases, gates, windows or rotation.
+"""Seed-OSS, Arcee, Helium, Ministral 8B, InternLM 3, IQuest-Coder: Llama's layers but for biases, gates or windows.
 
 Seed-OSS sets biases of queries, keys and values apart from that of attention's output; Arcee's MLP has no gates; Helium
 rotates neighbouring channels together; Ministral has windows by layer (github.com/huggingface/transformers,
-models/seed_oss, arcee, helium and ministral).
+models/seed_oss, arcee, helium, ministral, internlm3 and iquestcoder).
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from tinychat.models.config import ModelConfig, read_windows
@@ -32,6 +33,18 @@ def read_helium(values: ConfigValues, config: ModelConfig) -> ModelConfig:
 def read_ministral(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """All layers have the window, unless the file names them."""
     return replace(config, sliding_windows=read_windows(values, config.num_hidden_layers, lambda layer: True))
+
+
+def read_iquest_coder(values: ConfigValues, config: ModelConfig) -> ModelConfig:
+    """Options that no published file turns on are refused, as in transformers."""
+    values.require(use_sliding_window=False, clip_qkv=None)
+    return read_llama(values, config)
+
+
+def internlm3_prepared(raw: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the values of a file with Llama's names of biases."""
+    names = {"attention_bias": "qkv_bias", "mlp_bias": "bias"}
+    return {**raw, **{name: raw[older] for name, older in names.items() if older in raw}}
 
 
 SEED_OSS = Family(
@@ -79,4 +92,23 @@ MINISTRAL = Family(
     "sliding window by layer",
     {"rms_norm_eps": 1e-6, "num_key_value_heads": 8, "max_position_embeddings": 131072, "sliding_window": 4096},
     read_ministral,
+)
+INTERNLM3 = Family(
+    "InternLM3ForCausalLM",
+    "internlm3",
+    "InternLM 3",
+    "dynamic RoPE, biases",
+    {"rms_norm_eps": 1e-5, "num_key_value_heads": 2, "head_dim": 128, "max_position_embeddings": 32768},
+    read_llama,
+    also_written=("LlamaForCausalLM",),
+    prepared=internlm3_prepared,
+)
+IQUEST_CODER = Family(
+    "IQuestCoderForCausalLM",
+    "iquestcoder",
+    "IQuest-Coder",
+    "as Llama",
+    {"rms_norm_eps": 1e-5, "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 131072},
+    read_iquest_coder,
+    also_written=("LlamaForCausalLM",),
 )
