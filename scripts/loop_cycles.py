@@ -30,6 +30,7 @@ class Step(NamedTuple):
     sources: list[str]
     targets: list[str]
     renamed: int
+    pumped: bool = False
 
 
 def registers(text: str) -> list[str]:
@@ -47,8 +48,10 @@ def registers(text: str) -> list[str]:
 
 def step_of(line: str, core: Core) -> Step:
     """Return a core's operations for an instruction."""
-    ports = core.ports | core.wide if "%zmm" in line else core.ports
-    return (_of_x86 if "%" in line or re.match(r"\s+j", line) else _of_arm)(line, ports, core)
+    is_wide = "%zmm" in line
+    ports = core.ports | core.wide if is_wide else core.ports
+    step = (_of_x86 if "%" in line or re.match(r"\s+j", line) else _of_arm)(line, ports, core)
+    return step._replace(pumped=is_wide and core.pumped)
 
 
 def _of_x86(line: str, ports: dict[str, str], core: Core) -> Step:
@@ -142,12 +145,13 @@ class Pipeline:
             self._rename()
         start = done = self._cycle
         if step.load:
-            start = self._issue(step.load, max([start, *(self._ready[each] for each in step.address)]))
+            ready = max([start, *(self._ready[each] for each in step.address)])
+            start = self._issue(step.load, ready, step.pumped)
             done = start + core.cycles["load"]
             self._busy_until(start)
         ready = max([done, *(self._ready[each] for each in step.sources)])
         for ports in step.ports:
-            start = self._issue(ports, ready)
+            start = self._issue(ports, ready, step.pumped)
             done = max(done, start + step.cycles)
         if step.ports and not self._has_scheduler(step.ports[0]):
             self._busy_until(start)
@@ -193,27 +197,27 @@ class Pipeline:
     def _busy_until(self, cycle: int) -> None:
         heappush(self._waiting, cycle)
 
-    def _issue(self, ports: str, ready: int) -> int:
-        """Return when an operation runs, once a port is free.
+    def _issue(self, ports: str, ready: int, pumped: bool) -> int:
+        """Return when an operation runs, once a port is free, for two cycles if it is pumped.
 
         That is the port that has least to do when it is renamed. Where ports share schedulers, it waits in that in
         which fewest wait as the cycle begins, for any of its ports.
         """
         if self._has_scheduler(ports):
             number, ports, entered = self._enter(ports)
-            port = min(ports, key=lambda each: self._first_free(each, max(ready, entered)))
+            port = min(ports, key=lambda each: self._first_free(each, max(ready, entered), pumped))
             queue, ready = self._schedulers[number], max(ready, entered)
         else:
             port = min(ports, key=self._pending)
             queue = self._queues.setdefault(port, [])
-        start = self._first_free(port, ready)
-        self._busy[port].add(start)
+        start = self._first_free(port, ready, pumped)
+        self._busy[port] |= {start, start + pumped}
         heappush(queue, start)
         return start
 
-    def _first_free(self, port: str, ready: int) -> int:
+    def _first_free(self, port: str, ready: int, pumped: bool) -> int:
         busy = self._busy.setdefault(port, set())
-        while ready in busy:
+        while ready in busy or ready + pumped in busy:
             ready += 1
         return ready
 

@@ -39,12 +39,14 @@ CORE_OF = {
     "alderlake": "golden-cove",
     "haswell": "golden-cove",
     "sapphirerapids": "golden-cove",
+    "znver4": "zen4",
     "znver5": "zen5",
 }
 # The cores of processors that --check runs on, by LLVM's names.
 CORE_HERE = {
     **dict.fromkeys(("alderlake", "raptorlake", "sapphirerapids", "emeraldrapids", "graniterapids"), "golden-cove"),
     "znver3": "zen3",
+    "znver4": "zen4",
     "znver5": "zen5",
 }
 # Instructions that make most products of bytes and of floats.

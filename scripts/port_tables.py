@@ -3,9 +3,10 @@
 Golden Cove (Alder Lake, Sapphire Rapids): uops.info and LLVM's model of Sapphire Rapids; of 512 bits, with the second
 unit of server processors, OSACA's tables (spr.yml) and Intel's optimization manual. Zen 5: OSACA's tables (zen5.yml)
 and AMD's software optimization guide (58455). Zen 3: AMD's guide (56665), LLVM's model and measurements of ours, of
-which the cycles from a store to a load. Firestorm: Dougall Johnson's measurements of the Apple M1
-(dougallj.github.io/applecpu). Avalanche, of the M2: the same, as no table of it is published; `usmmla` takes two
-operations, since others measured products of matrices of int8 on M3 at the rate of dot products.
+which the cycles from a store to a load. Zen 4: AMD's guide (57647) and uops.info. Firestorm: Dougall Johnson's
+measurements of the Apple M1 (dougallj.github.io/applecpu). Avalanche, of the M2: the same, as no table of it is
+published; `usmmla` takes two operations, since others measured products of matrices of int8 on M3 at the rate of dot
+products.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class Core(NamedTuple):
     schedulers: tuple[tuple[str, int], ...] = ()  # ports whose operations wait in one of their own, and how many
     line: int = 0  # operations that wait for a place in one of these
     split: int = 0  # where an index splits instructions: of those renamed in a cycle, how many may be the first of two
+    pumped: bool = False  # whether operations of 512 bits hold their port for two cycles
 
 
 _GOLDEN_COVE = Core(
@@ -90,6 +92,12 @@ _ZEN3 = Core(
     schedulers=(("02", 32), ("13", 32)),
     line=64,
 )
+_ZEN4 = _ZEN3._replace(
+    window=320,
+    ports=_ZEN3.ports | {"dot": "01", "pairs": "01", "permute": "12"},
+    cycles=_ZEN3.cycles | {"dot": 4, "pairs": 6},
+    pumped=True,
+)
 _FIRESTORM = Core(
     8,
     144,
@@ -101,7 +109,14 @@ _FIRESTORM = Core(
     {},
     doubled=("matrix",),
 )
-CORES = {"golden-cove": _GOLDEN_COVE, "zen3": _ZEN3, "zen5": _ZEN5, "firestorm": _FIRESTORM, "avalanche": _FIRESTORM}
+CORES = {
+    "golden-cove": _GOLDEN_COVE,
+    "zen3": _ZEN3,
+    "zen4": _ZEN4,
+    "zen5": _ZEN5,
+    "firestorm": _FIRESTORM,
+    "avalanche": _FIRESTORM,
+}
 
 
 def is_vector(line: str) -> bool:
