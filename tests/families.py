@@ -39,6 +39,7 @@ GEMMAS = ("gemma4_text", "gemma3n_text")
 FEW = 9  # layers
 ROUTING = {"modality_router": 20, "prediction_coefs": 1, "correction_coefs": 1}  # of how streams mix
 GRANITES = ("granitemoe", "granitemoeshared")
+APERTUS = ("apertus", "apertus1p5_text")
 SINKS = ("gpt_oss", "granite_swa", "granitemoe_swa")
 # Whose results a multiplier of the residual stream scales.
 OUTPUTS = ("o_proj", "down_proj", "mamba_out_proj", "expert_down_proj", "shared_down_proj")
@@ -84,7 +85,12 @@ def kind_of(variant):
 
 def make_ids(variant):
     """Return the LONG token ids of a variant; the short prompt is their beginning."""
-    return np.random.RandomState(variant.seed).randint(variant.config["vocab_size"], size=LONG).tolist()
+    return np.random.RandomState(variant.seed).randint(vocab_size_of(variant), size=LONG).tolist()
+
+
+def vocab_size_of(variant):
+    """Return the number of tokens that a variant may write."""
+    return variant.config.get("output_vocab_size", variant.config["vocab_size"])
 
 
 def weight_shapes(config):
@@ -105,6 +111,9 @@ def weight_shapes(config):
         for one in architectures.linears(parsed):
             if one.cut > 1:
                 shapes[f"{one.sources[0]}.weight"] = (one.rows[0] // one.cut, one.columns * one.cut)
+        if parsed.embedded_ids:
+            shapes = {whole_and_part(name)[0]: shape for name, shape in shapes.items()}
+            shapes["model.embed_tokens.weight"] = (parsed.embedded_ids, parsed.hidden_size)
         if parsed.projected_embedding:
             shapes = with_factors(shapes, config["word_embed_proj_dim"])
         return {name: shape[::-1] if name[:-7] in turned else shape for name, shape in shapes.items()}
@@ -287,7 +296,7 @@ def stored(variant, weights):
         return with_whole_tensors(_with_plain_biases(weights))
     if variant.config.get("qk_layernorm"):
         return _with_heads_apart(weights)
-    if variant.config["model_type"] == "apertus":
+    if variant.config["model_type"] in APERTUS:
         numbers = {name: v for name, v in weights.items() if name.endswith(".alpha_p.weight")}
         fixed = {"beta": 0.5, "eps": -1e-6}
         beside = {

@@ -10,6 +10,7 @@ import math
 import numpy as np
 
 from tinychat.models.architectures import linears, norms, tables
+from tinychat.models.tensors import whole_and_part
 
 ROWS = 16  # output rows that share one block of the packed layouts
 
@@ -400,9 +401,13 @@ class Weights:
         return (linear.at.index(layer) if linear.at else layer) * linear.parts
 
     def tensor(self, source, part):
-        """Return a tensor, or a product of two, of which the second may be transposed."""
+        """Return a tensor or the first rows of one, or a product of two, of which the second may be transposed."""
         source, is_product, factor = source.partition("@")
-        found = np.asarray(self.tensors[f"{source}.{part}"], np.float64)
+        name = f"{source}.{part}"
+        if name not in self.tensors:
+            name, rows = whole_and_part(name)
+            return np.asarray(self.tensors[name][rows.first : rows.stop], np.float64)
+        found = np.asarray(self.tensors[name], np.float64)
         if not is_product:
             return found
         other = self.tensor(factor.removesuffix(".T"), part)

@@ -93,7 +93,7 @@ def test_f32_equals_goldens(variant, tmp_path):
     model = convert_and_load(families.write_checkpoint(variant, tmp_path / "checkpoint"), tmp_path / "model")
     ids = families.make_ids(variant)
     short, long = model.logits(ids[: families.SHORT]), model.logits(ids)
-    assert short.shape == (families.SHORT, variant.config["vocab_size"])
+    assert short.shape == (families.SHORT, families.vocab_size_of(variant))
     assert short.dtype == np.float32
     assert_close(short[families.SHORT_ROWS], golden["short"])
     assert_close(long[families.LONG_ROWS], golden["long"])

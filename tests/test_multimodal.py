@@ -64,8 +64,20 @@ GEMMA3N = {
     "laurel_rank": 8,
 }
 GEMMA4_VISION = VISION | {"num_key_value_heads": 2, "head_dim": 16}
-# Of each wrapper: its model_type, what its text model has besides sizes, and what sees images.
+APERTUS_VISION = {"codebook_size": 8, "embed_dim": 8, "latent_channels": 8, "base_channels": 32}
+APERTUS_OTHERS = {
+    "audio_config": {"model_type": "wavtokenizer_encoder", "codebook_size": 8},
+    "image_token_offset": 517,
+    "audio_token_offset": 525,
+}
+# Of each wrapper: its model_type, what its text model has besides sizes, what sees images, and more that it may need.
 CASES = {
+    "Apertus1p5ForConditionalGeneration": (
+        "apertus1p5",
+        {"vocab_size": 600, "output_vocab_size": 517, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
+        APERTUS_VISION | {"num_res_blocks": 1, "channel_multiplier": [1, 1]},
+        APERTUS_OTHERS,
+    ),
     "Gemma3ForConditionalGeneration": ("gemma3", {"sliding_window": 40, "rope_local_base_freq": 5e3}, VISION),
     "Gemma3nForConditionalGeneration": ("gemma3n", GEMMA3N, {"architecture": "mobilenetv5_300m_enc"}),
     "Gemma4ForConditionalGeneration": ("gemma4", GEMMA4, GEMMA4_VISION),
@@ -182,8 +194,9 @@ def test_text_alone_runs_as_in_transformers(case, tmp_path):
 
     if case.startswith("Gemma3n"):
         pytest.importorskip("timm", reason="what sees images in Gemma 3n is of another package")
-    architecture, (model_type, text, vision) = case.partition(" ")[0], CASES[case]
-    config = transformers.AutoConfig.for_model(model_type, text_config={**SIZES, **text}, vision_config=vision)
+    architecture, (model_type, text, vision, *more) = case.partition(" ")[0], CASES[case]
+    sections = {"text_config": {**SIZES, **text}, "vision_config": vision}
+    config = transformers.AutoConfig.for_model(model_type, **sections, **dict(*more))
     torch.manual_seed(1)
     theirs = getattr(transformers, architecture)(config).eval()
     with torch.no_grad():

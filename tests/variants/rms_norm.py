@@ -257,6 +257,14 @@ APERTUS = COMMON | {
     "rope_scaling": LLAMA3_ROPE,
 }
 
+# A vocabulary whose last tokens cannot be written.
+APERTUS_1_5 = APERTUS | {
+    "architectures": ["Apertus1p5TextForCausalLM"],
+    "model_type": "apertus1p5_text",
+    "vocab_size": 600,
+    "output_vocab_size": 517,
+}
+
 VARIANTS = [
     Variant("gemma", GEMMA, "bfloat16"),
     # Scores beyond the cap, and layers with and without a window.
@@ -351,4 +359,5 @@ VARIANTS = [
     Variant("nanochat", NANOCHAT | {"final_logit_softcapping": 3.0}, "bfloat16"),
     Variant("hunyuan", HUNYUAN, "bfloat16"),
     Variant("apertus", APERTUS),
+    Variant("apertus-1.5", APERTUS_1_5, "bfloat16", "safetensors-sharded"),
 ]

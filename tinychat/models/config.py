@@ -90,6 +90,7 @@ class ModelConfig:
     linear_multipliers: tuple[tuple[str, tuple[float, ...]], ...] = ()  # `Linear.scales` by the names of linears
     normed_after: tuple[int, ...] = ()  # of layers that differ, those normed after attention and MLP, not before
     stream_norms: bool = False  # norms behind attention and MLP are of the residual stream that these are added to
+    embedded_ids: int = 0  # ids of the checkpoint's embedding, if more than `vocab_size`: the rest cannot be written
     projected_embedding: bool = False  # one of fewer columns is projected to the embedding and to the output matrix
     is_draft_head: bool = False  # it reads the hidden states of another model: `models.draft_head`
     varied: VariedLayers | None = None  # how layers differ in heads, keys, values and MLPs; None: they do not

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 # The text model of each wrapper where its section does not say, and transformers' values for keys that it may lack.
 WRAPPERS: Mapping[str, Mapping[str, object]] = {
+    "Apertus1p5ForConditionalGeneration": {"model_type": "apertus1p5_text", "vocab_size": 266752},
     "Gemma3ForConditionalGeneration": {"model_type": "gemma3_text", "num_attention_heads": 8, "vocab_size": 262208},
     "Gemma3nForConditionalGeneration": {"model_type": "gemma3n_text", "num_attention_heads": 8, "vocab_size": 262400},
     "Gemma4ForConditionalGeneration": {"model_type": "gemma4_text", "num_attention_heads": 8, "vocab_size": 262144},

@@ -1,6 +1,8 @@
 """Apertus: Llama's layers with q/k norms, and an MLP without gates, whose activation has two numbers in each layer.
 
-(Apertus Team, 2025, https://arxiv.org/abs/2509.14233; github.com/huggingface/transformers, models/apertus.)
+The vocabulary of Apertus 1.5 ends with tokens of images and sound, which the output matrix may lack: they are left out
+(Apertus Team, 2025, https://arxiv.org/abs/2509.14233; github.com/huggingface/transformers, models/apertus and
+apertus1p5).
 """
 
 from collections.abc import Mapping
@@ -8,10 +10,10 @@ from dataclasses import replace
 
 from tinychat.models.config import ModelConfig
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.decoder import LAYER, LLAMA_NORMS, MLP, TensorNames, decoder_norms
+from tinychat.models.decoder import LAYER, LLAMA_NORMS, MLP, TensorNames, decoder_linears, decoder_norms
 from tinychat.models.families.llama import read_llama
 from tinychat.models.family import Family
-from tinychat.models.tensors import Norm
+from tinychat.models.tensors import Linear, Norm, rows_of
 
 # Each is added to the softplus of the checkpoint's number.
 NUMBERS = {"xielu_positive": ("alpha_p", 0.0), "xielu_negative": ("alpha_n", 0.5)}
@@ -36,6 +38,26 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     return replace(read_llama(values, config), gated=False, mlp_bias=False, qk_norm="head", hidden_act="xielu")
 
 
+def read_1_5(values: ConfigValues, config: ModelConfig) -> ModelConfig:
+    """The vocabulary is that of the output matrix."""
+    config = read(values, config)
+    written = values.optional_integer("output_vocab_size", 1, config.vocab_size) or config.vocab_size
+    if written == config.vocab_size:
+        return config
+    if config.tie_word_embeddings:
+        raise values.error("output_vocab_size", f"{config.vocab_size} where tie_word_embeddings is true")
+    return replace(config, vocab_size=written, embedded_ids=config.vocab_size)
+
+
+def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
+    """List the linear layers; of the embedding, the rows of tokens that can be written."""
+    embedding, *others = decoder_linears(config, names)
+    if config.embedded_ids:
+        source, _ = rows_of(names.embed, config.vocab_size, config.embedded_ids - config.vocab_size)
+        embedding = replace(embedding, sources=(source,))
+    return [embedding, *others]
+
+
 def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
     """List the norms, and the numbers of activations."""
     L = config.num_hidden_layers
@@ -46,25 +68,39 @@ def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
     return [*decoder_norms(config, names), *numbers]
 
 
+DEFAULTS = {
+    "rms_norm_eps": 1e-5,
+    "max_position_embeddings": 65536,
+    "rope_theta": 12e6,
+    "rope_parameters": {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "original_max_position_embeddings": 8192,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+    },
+}
+
 APERTUS = Family(
     "ApertusForCausalLM",
     "apertus",
     "Apertus 8B, 70B",
     "q/k norm, MLP of xIELU without gates, llama3",
-    {
-        "rms_norm_eps": 1e-5,
-        "max_position_embeddings": 65536,
-        "rope_theta": 12e6,
-        "rope_parameters": {
-            "rope_type": "llama3",
-            "factor": 8.0,
-            "original_max_position_embeddings": 8192,
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
-        },
-    },
+    DEFAULTS,
     read,
     TENSORS,
     norms=norms,
+    prepared=prepared,
+)
+APERTUS_1_5 = Family(
+    "Apertus1p5TextForCausalLM",
+    "apertus1p5_text",
+    "Apertus 1.5 (text)",
+    "the same",
+    DEFAULTS,
+    read_1_5,
+    TENSORS,
+    linears,
+    norms,
     prepared=prepared,
 )
