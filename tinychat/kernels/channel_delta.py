@@ -26,6 +26,7 @@ from tinychat.kernels.delta_net import (
     inverse_length,
     is_snapshot,
     matrix_offset,
+    share_state_columns,
     sigmoid,
     softplus,
 )
@@ -101,9 +102,7 @@ def channel_rule(team, batch, x, decays, factors, layer, sizes, out):
     batch : as in `delta_net.convolve`; x : float32 [>= T, >= channels], convolved; decays, factors : of
     `channel_factors`; out : float32 [>= T, >= H dv].
     """
-    size = sizes.value_dim
-    width = len(WIDE) * LANES if size % (len(WIDE) * LANES) == 0 else len(NARROW) * LANES
-    first, last = share_of(team, sizes.value_heads * (size // width))
+    size, (width, first, last) = sizes.value_dim, share_state_columns(team, sizes)
     for item in range(first, last):
         h, column = item * width // size, item * width % size
         for i in range(batch.counts[2]):

@@ -183,6 +183,15 @@ def delta_factors(team, T, gates, log_decay, bias, x, sizes, factors):
             store_one(factors, out + 2 * heads + groups + h, query)
 
 
+@always_inline
+def share_state_columns(team, sizes):
+    """Return how many columns of a state are scanned together, and this thread's share of such pieces: first, last."""
+    wide = len(WIDE) * LANES
+    width = wide if sizes.value_dim % wide == 0 else len(NARROW) * LANES
+    first, last = share_of(team, sizes.value_heads * (sizes.value_dim // width))
+    return width, first, last
+
+
 @noinline
 def scan_columns(batch, x, factors, layer, sizes, out, i, h, column, vectors):
     """Scan the rows of sequence `i` with some columns of the state of value head `h`; write what these give."""
@@ -221,9 +230,7 @@ def delta_rule(team, batch, x, factors, layer, sizes, out):
     batch : as in `convolve`; x : float32 [>= T, >= channels], convolved; factors : of `delta_factors`; out : float32
     [>= T, >= Hv dv].
     """
-    size = sizes.value_dim
-    width = len(WIDE) * LANES if size % (len(WIDE) * LANES) == 0 else len(NARROW) * LANES
-    first, last = share_of(team, sizes.value_heads * (size // width))
+    size, (width, first, last) = sizes.value_dim, share_state_columns(team, sizes)
     for item in range(first, last):
         h, column = item * width // size, item * width % size
         for i in range(batch.counts[2]):

@@ -23,6 +23,7 @@ from tinychat.kernels.delta_net import (
     copy_vectors,
     is_snapshot,
     layer_offset,
+    share_state_columns,
     sigmoid,
     softplus,
 )
@@ -97,9 +98,7 @@ def scan_steps(team, batch, x, factors, skip, layer, sizes, out):
     batch : as in `convolve`; x : float32 [>= T, >= channels + H P], values, keys and queries, convolved, and gates;
     factors : of `step_factors`; skip : float32 [H], D; out : float32 [>= T, >= H P].
     """
-    size = sizes.value_dim
-    width = len(WIDE) * LANES if size % (len(WIDE) * LANES) == 0 else len(NARROW) * LANES
-    first, last = share_of(team, sizes.value_heads * (size // width))
+    size, (width, first, last) = sizes.value_dim, share_state_columns(team, sizes)
     for item in range(first, last):
         h, column = item * width // size, item * width % size
         for i in range(batch.counts[2]):
