@@ -185,7 +185,7 @@ class FakeSequence:
         self.recalled.append(path.name)
         return len(self.ids) if path.exists() else 0
 
-    def span(self, ids, sequence_length, outputs=1):
+    def chunk(self, ids, sequence_length, outputs=1):
         return FakeSpan(self, ids, sequence_length, outputs)
 
     def reuse(self, ids):
@@ -244,7 +244,7 @@ class FakeSequence:
 
 
 class FakeSpan(NamedTuple):
-    """What `FakeSequence.span` returns."""
+    """What `FakeSequence.chunk` returns."""
 
     sequence: FakeSequence
     ids: list
@@ -271,14 +271,16 @@ class FakeEngine:
     def rest(self):
         pass
 
-    def run(self, spans, out=None):
-        rows = [span.sequence.step(span.ids, span.sequence_length, outputs=max(span.outputs, 1)) for span in spans]
-        return [found[len(found) - span.outputs :] for found, span in zip(rows, spans)]
+    def run(self, chunks, out=None):
+        rows = [
+            chunk.sequence.step(chunk.ids, chunk.sequence_length, outputs=max(chunk.outputs, 1)) for chunk in chunks
+        ]
+        return [found[len(found) - chunk.outputs :] for found, chunk in zip(rows, chunks)]
 
-    def hidden_states(self, spans):
+    def hidden_states(self, chunks):
         """Return for each id a vector of its own."""
-        self.run(spans)
-        return [np.eye(self.vocab_size)[span.ids] for span in spans]
+        self.run(chunks)
+        return [np.eye(self.vocab_size)[chunk.ids] for chunk in chunks]
 
 
 class Continuation:

@@ -430,8 +430,8 @@ class Weights:
         bias = self.stacked(part, piece, "bias") if part.bias else None
         return linear(x, self.stacked(part, piece, "weight"), bias)
 
-    def gains(self, name, layer):
-        """Return the gains of a layer's norm as the checkpoint has them."""
+    def vector(self, name, layer):
+        """Return a layer's vector as the checkpoint has it."""
         return np.asarray(self.tensors[f"{self.norms[name].source.format(layer)}.weight"], np.float64)
 
     def norm(self, name, layer, x):
@@ -450,7 +450,7 @@ class Weights:
 
 
 def norm_behind(config, parts, name, layer, x, of_stream=False):
-    """Norm what a layer's part gives or, `of_stream`, the sum of that and the residual stream: whichever is normed."""
+    """Return `x` normed where the model norms: what a part gives or, `of_stream`, the residual stream behind it."""
     return parts.norm(name, layer, x) if config.stream_norms == of_stream else x
 
 
@@ -565,10 +565,7 @@ def delta_rule(q, k, v, decays, rates, state=None):
 
 def _delta_block(config, parts, layer, x):
     net, x = config.delta_net, parts.norm("input_layernorm", layer, x)
-    part = {
-        name: np.asarray(parts.tensors[f"{parts.norms[f'delta_{name}'].source.format(layer)}.weight"], np.float64)
-        for name in ("A_log", "dt_bias", "norm", "taps")
-    }
+    part = {name: parts.vector(f"delta_{name}", layer) for name in ("A_log", "dt_bias", "norm", "taps")}
     qkvz = parts.apply("delta_in_proj", layer, x)
     rates, steps = np.split(parts.apply("delta_gates_proj", layer, x), 2, axis=1)
     qkv, z = np.split(qkvz, [net.channels], axis=1)
@@ -585,10 +582,7 @@ def _delta_block(config, parts, layer, x):
 def _channel_delta_block(config, parts, layer, x):
     """Kimi Delta Attention: each channel of a key has a decay."""
     net, x = config.delta_net, parts.norm("input_layernorm", layer, x)
-    part = {
-        name: np.asarray(parts.tensors[f"{parts.norms[f'delta_{name}'].source.format(layer)}.weight"], np.float64)
-        for name in ("A_log", "dt_bias", "norm", "taps")
-    }
+    part = {name: parts.vector(f"delta_{name}", layer) for name in ("A_log", "dt_bias", "norm", "taps")}
     heads = (len(x), net.value_heads, -1)
     qkv = causal_convolution(parts.apply("delta_in_proj", layer, x), part["taps"].reshape(net.channels, net.taps))
     q, k, v = (each.reshape(heads) for each in np.split(silu(qkv), 3, axis=1))
@@ -631,7 +625,7 @@ def state_space(x, b, c, decays, steps, state=None):
 def _mamba_block(config, parts, layer, x):
     net, x = config.mamba, parts.norm("input_layernorm", layer, x)
     part = {
-        name.removeprefix("mamba_"): np.asarray(parts.tensors[f"{norm.source.format(layer)}.weight"], np.float64)
+        name.removeprefix("mamba_"): parts.vector(name, layer)
         for name, norm in parts.norms.items()
         if name.startswith("mamba_")
     }
@@ -663,7 +657,7 @@ def short_convolution(bcx, taps):
 
 def _convolution_block(config, parts, layer, x):
     bcx = parts.apply("conv_in_proj", layer, parts.norm("input_layernorm", layer, x))
-    taps = np.asarray(parts.tensors[f"{parts.norms['conv_taps'].source.format(layer)}.weight"], np.float64)
+    taps = parts.vector("conv_taps", layer)
     out = parts.apply("conv_out_proj", layer, short_convolution(bcx, taps.reshape(config.hidden_size, -1)))
     return norm_behind(config, parts, "post_self_attn_layernorm", layer, out)
 
@@ -679,7 +673,7 @@ def _attention_block(config, parts, layer, x):
     q, k, v = q.reshape(len(x), H, d), k.reshape(len(x), G, d), v.reshape(len(x), G, d)
     if config.qk_norm == "heads":
         q, k = (
-            layer_norm(a, parts.gains(name, layer).reshape(a.shape[1:]), 0.0, config.rms_norm_eps)
+            layer_norm(a, parts.vector(name, layer).reshape(a.shape[1:]), 0.0, config.rms_norm_eps)
             for a, name in ((q, "q_norm"), (k, "k_norm"))
         )
     if config.qk_norm == "head":
@@ -703,7 +697,7 @@ def _attention_block(config, parts, layer, x):
         config.attention_scale,
         config.attention_softcap,
         config.alibi_slopes,
-        parts.tensors[f"{parts.norms['sinks'].source.format(layer)}.weight"].astype(np.float64) if config.sinks else (),
+        parts.vector("sinks", layer) if config.sinks else (),
     )
     if config.gated_heads:
         gates = parts.apply("head_gates_proj", layer, parts.norm("input_layernorm", layer, x))
@@ -747,7 +741,7 @@ def _layer_input(config, parts, layer, x, embedded, ids):
 def _layer_end(config, parts, layer, x, embedded, ids):
     if config.varied.input_size:
         x = x + _layer_input(config, parts, layer, x, embedded, ids)
-    return x * np.asarray(parts.tensors[f"{parts.norms['layer_scale'].source.format(layer)}.weight"], np.float64)
+    return x * parts.vector("layer_scale", layer)
 
 
 def gaussian_top_k(gates, cutoff):
@@ -783,8 +777,7 @@ def _stream_layers(config, parts, x, ids):
     """Gemma 3n: return the mean of four streams behind all layers."""
 
     def matrix(name, layer):
-        tensor = parts.tensors[f"{parts.norms[name].source.format(layer)}.weight"]
-        return np.asarray(tensor, np.float64).reshape(-1, x.shape[1] if name == "streams_router" else 4)
+        return parts.vector(name, layer).reshape(-1, x.shape[1] if name == "streams_router" else 4)
 
     def router_of(layer, x):
         return modalities(parts.norm("streams_norm", layer, x), matrix("streams_router", layer))
@@ -800,7 +793,7 @@ def _stream_layers(config, parts, x, ids):
         y = (y + _varied_attention_block(config, parts, layer, y) + laurel) / math.sqrt(2)
         y = y + _mlp_block(config, parts, layer, y)
         streams = correct_streams(predicted, y, router_of(layer, y), matrix("corrections", layer))
-        scale = np.asarray(parts.tensors[f"{parts.norms['corrected_scale'].source.format(layer)}.weight"], np.float64)
+        scale = parts.vector("corrected_scale", layer)
         streams[1:] += _layer_input(config, parts, layer, scale * streams[0], embedded, ids)
     outwards = [parts.apply(f"stream_{i}_proj", 0, streams[i]) for i in (1, 2, 3)]
     return np.mean([streams[0], *(matched(other, streams[0]) for other in outwards)], axis=0)
@@ -838,7 +831,7 @@ def _latent_block(config, parts, layer, x):
     q, c, r = np.split(found, np.cumsum([found.shape[1] - sizes.key_dim, sizes.kv_lora_rank]), axis=1)
 
     def normed(name, x):
-        return rms_norm(x, parts.tensors[f"{parts.norms[name].source.format(layer)}.weight"], 1e-6)
+        return rms_norm(x, parts.vector(name, layer), 1e-6)
 
     if sizes.q_lora_rank:
         q = parts.apply("q_b_proj", layer, normed("q_a_norm", q))
@@ -866,10 +859,6 @@ def layer_angles(config, layer, T):
 
 def _mixed_block(config, parts, layer, x):
     """Gemma 4's mixture: an MLP and experts side by side."""
-
-    def vector(name):
-        return np.asarray(parts.tensors[f"{parts.norms[name].source.format(layer)}.weight"], np.float64)
-
     inner = _gated(config, parts.apply("gate_up_proj", layer, parts.norm("post_attention_layernorm", layer, x)))
     out = parts.norm("mlp_norm", layer, parts.apply("down_proj", layer, inner))
     logits = parts.apply("router", layer, parts.norm("router_norm", layer, x))
@@ -879,7 +868,7 @@ def _mixed_block(config, parts, layer, x):
         e = chosen[t, rank]
         inner = _gated(config, parts.apply("expert_gate_up_proj", layer, inputs[t : t + 1], e))
         given = parts.apply("expert_down_proj", layer, inner, e)[0]
-        total[t] += weights[t, rank] * vector("expert_scale")[e] * given
+        total[t] += weights[t, rank] * parts.vector("expert_scale", layer)[e] * given
     return parts.norm("post_mlp_layernorm", layer, out + parts.norm("experts_norm", layer, total))
 
 
@@ -956,7 +945,7 @@ def _mixture(config, parts, layer, x):
     logits, shared_gate = np.split(scores, [experts.num_experts], axis=1)
     attributes = experts.num_experts_per_tok, experts.norm_topk_prob
     if experts.biased:
-        bias = parts.tensors[f"{parts.norms['router_bias'].source.format(layer)}.weight"].astype(np.float64)
+        bias = parts.vector("router_bias", layer)
         groups = experts.n_group, experts.topk_group
         chosen, weights = choose_scored(logits, bias, *attributes, *groups, experts.sigmoid)
     else:

@@ -64,7 +64,7 @@ class TinychatEngine:
         logits = self.engine.new_logits(sequences)
         start = time.perf_counter()
         for i, token in enumerate(ids[-tokens:]):
-            self.engine.run([sequence.span([token], SHORT_PROMPT + i + 1) for sequence in running], logits)
+            self.engine.run([sequence.chunk([token], SHORT_PROMPT + i + 1) for sequence in running], logits)
         return time.perf_counter() - start
 
     def logits(self, tokens: int, context_size: int) -> list[float]:

@@ -88,10 +88,10 @@ def test_what_was_there_stays_until_all_is_done(console, texts, tmp_path):
     target.write_text("earlier")
     steps = iter(range(1))
 
-    def run_once(spans, run=console.model.engine.hidden_states):
+    def run_once(chunks, run=console.model.engine.hidden_states):
         if next(steps, None) is None:
             raise KeyboardInterrupt
-        return run(spans)
+        return run(chunks)
 
     console.model.engine.hidden_states = run_once
     assert console.run("embed", file, "-o", target)[0] == 130

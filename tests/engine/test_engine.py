@@ -286,17 +286,17 @@ def test_a_step_refuses_what_would_reach_beyond_its_arrays(sequence, folders):
     sequence.step([1, 2])
     full = new_sequence(engine, 3)
     refused = {
-        "^logits after -2 of 2": [sequence.span([1, 2], 4, -2)],
-        "^logits after 3 of 2": [sequence.span([1, 2], 4), full.span([1, 2], 2, 3)],
-        "^4 tokens do not fit": [sequence.span([1, 2], 4), full.span([1] * 4, 4)],
-        "of another engine": [sequence.span([1], 3), stranger.span([1], 1)],
-        "stands twice": [sequence.span([1], 3), full.span([1], 1), sequence.span([2], 4)],
+        "^logits after -2 of 2": [sequence.chunk([1, 2], 4, -2)],
+        "^logits after 3 of 2": [sequence.chunk([1, 2], 4), full.chunk([1, 2], 2, 3)],
+        "^4 tokens do not fit": [sequence.chunk([1, 2], 4), full.chunk([1] * 4, 4)],
+        "of another engine": [sequence.chunk([1], 3), stranger.chunk([1], 1)],
+        "stands twice": [sequence.chunk([1], 3), full.chunk([1], 1), sequence.chunk([2], 4)],
         "^0 tokens in one step": [],
-        "^1 tokens in one step": [sequence.span([1], 3), full.span([], 0)],
+        "^1 tokens in one step": [sequence.chunk([1], 3), full.chunk([], 0)],
     }
-    for message, spans in refused.items():
+    for message, chunks in refused.items():
         with pytest.raises((SettingError, ContextError), match=message):
-            engine.run(spans)
+            engine.run(chunks)
     assert (sequence.ids, full.ids, stranger.ids) == ([1, 2], [], [])
 
 
@@ -539,7 +539,7 @@ lies = {
     "ids": lambda sequence: sequence.step(Numbers([far])),
     "more ids": lambda sequence: sequence.step(Numbers([1] * 250)),
     "outputs": lambda sequence: sequence.step([1], outputs=Number(200)),
-    "outputs of a span": lambda sequence: engine.run([ScheduledChunk(sequence.cache, [1], 1, Number(far))]),
+    "outputs of a chunk": lambda sequence: engine.run([ScheduledChunk(sequence.cache, [1], 1, Number(far))]),
     "context": lambda sequence: new_sequence(engine, Number(1 << 28)).step([1]),
     "capacity": lambda sequence: sequence.resize(Number(-5)),
     "drop": lambda sequence: (sequence.step([1, 2, 3]), sequence.drop(Number(-far), Number(far))),
@@ -560,7 +560,7 @@ except TinychatError:
         ("ids", "runs"),
         ("more ids", "runs"),
         ("outputs", "refused"),
-        ("outputs of a span", "refused"),
+        ("outputs of a chunk", "refused"),
         ("context", "refused"),
         ("capacity", "refused"),
         ("drop", "refused"),

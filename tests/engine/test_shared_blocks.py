@@ -85,9 +85,9 @@ class Sequences(RuleBasedStateMachine):
         parts = [(i, self.ids(count)) for i, count in pairs if len(self.sequences[i].ids) + count <= 200]
         if not parts:
             return
-        spans = [self.sequences[i].span(ids, len(self.sequences[i].ids) + len(ids)) for i, ids in parts]
+        chunks = [self.sequences[i].chunk(ids, len(self.sequences[i].ids) + len(ids)) for i, ids in parts]
         try:
-            rows = self.engine.run(spans)
+            rows = self.engine.run(chunks)
         except CacheFullError:
             return
         for (i, ids), logits in zip(parts, rows):
@@ -225,11 +225,11 @@ def test_what_shares_blocks_is_near_the_reference(folder):
     assert second.reuse(ids[:140]) == 128
     third = first.fork()
     tails = [ids[150:], ids[128:150], ids[100:140]]
-    spans = [
-        sequence.span(tail, len(sequence.ids) + len(tail), outputs=len(tail))
+    chunks = [
+        sequence.chunk(tail, len(sequence.ids) + len(tail), outputs=len(tail))
         for sequence, tail in zip((first, second, third), tails)
     ]
-    for sequence, tail, got in zip((first, second, third), tails, engine.run(spans)):
+    for sequence, tail, got in zip((first, second, third), tails, engine.run(chunks)):
         expected = reference.decoder_logits(config, weights, sequence.ids)[-len(tail) :]
         assert_close(got, expected, 0.04, 0.9)
 

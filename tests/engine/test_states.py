@@ -86,9 +86,9 @@ class Sequences(RuleBasedStateMachine):
         parts = [(each, self.rest(each, count)) for each, count in zip((i, j), counts)]
         if i == j or not all(ids for _, ids in parts):
             return
-        spans = [self.sequences[each].span(ids, len(self.sequences[each].ids) + len(ids)) for each, ids in parts]
+        chunks = [self.sequences[each].chunk(ids, len(self.sequences[each].ids) + len(ids)) for each, ids in parts]
         try:
-            rows = self.engine.run(spans)
+            rows = self.engine.run(chunks)
         except CacheFullError:
             return
         for (each, _), logits in zip(parts, rows):
@@ -172,7 +172,7 @@ def test_no_more_than_512_positions_run_again(folder, texts, length):
     for start in range(0, LENGTH, 100):
         sequence.step(ids[start : start + 100])
     work = sequence.engine.run
-    sequence.engine.run = lambda spans, out=None: run.extend(spans[0].ids) or work(spans, out)
+    sequence.engine.run = lambda chunks, out=None: run.extend(chunks[0].ids) or work(chunks, out)
     sequence.rewind(length)
     assert run == ids[length - len(run) : length] and len(run) <= length % SNAPSHOT
     assert sequence.step(ids[length : length + 1]).tobytes() == texts[1][0][length : length + 1].tobytes()
@@ -220,11 +220,11 @@ def test_sixteen_sequences_in_one_step(folder, texts):
     for count in (1, 2, 15, 1):
         ends = [len(sequence.ids) for sequence in sequences]
         text_of = [*(i % 2 for i in range(15)), 1]
-        spans = [
-            sequence.span(texts[0][text][end : end + count], end + count)
+        chunks = [
+            sequence.chunk(texts[0][text][end : end + count], end + count)
             for sequence, text, end in zip(sequences, text_of, ends)
         ]
-        for logits, text, end in zip(engine.run(spans), text_of, ends):
+        for logits, text, end in zip(engine.run(chunks), text_of, ends):
             assert logits.tobytes() == texts[1][text][end + count - 1 : end + count].tobytes()
 
 

@@ -70,8 +70,8 @@ def test_sixteen_sequences_in_one_step(folder, expected):
     for i, sequence in enumerate(sequences):
         logits_of_all(sequence, ids[: 1 + 30 * i])
     for count in (1, 3):
-        spans = [sequence.span(ids[len(sequence.ids) :][:count], len(sequence.ids) + count) for sequence in sequences]
-        for sequence, row in zip(sequences, engine.run(spans)):
+        chunks = [sequence.chunk(ids[len(sequence.ids) :][:count], len(sequence.ids) + count) for sequence in sequences]
+        for sequence, row in zip(sequences, engine.run(chunks)):
             assert row.tobytes() == logits[len(sequence.ids) - 1 : len(sequence.ids)].tobytes()
 
 

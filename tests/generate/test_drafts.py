@@ -370,12 +370,12 @@ def test_drafts_that_bring_nothing_rest_where_many_replies_are_written():
     drafts = Drafts()
     texts = [drafts.new_text() for _ in range(MANY)]
     for _ in range(LOOKED_AT):
-        assert not drafts.rest(MANY)
+        assert not drafts.begin_step(MANY)
         drafts.share(texts, MANY)
-    assert not drafts.rest(MANY - 1), "a few replies go on with them"
+    assert not drafts.begin_step(MANY - 1), "a few replies go on with them"
 
     def rested():
-        return sum(1 for _ in iter(lambda: drafts.rest(MANY), False))
+        return sum(1 for _ in iter(lambda: drafts.begin_step(MANY), False))
 
     assert rested() == RESTING - 2
     for longer in (2, 4, 4):
@@ -386,7 +386,7 @@ def test_drafts_that_bring_nothing_rest_where_many_replies_are_written():
         drafts.share(texts, MANY)
         for text in texts:
             drafts.learn(text, 1, [1, 2])
-    assert not drafts.rest(MANY)
+    assert not drafts.begin_step(MANY)
     for _ in range(LOOKED_AT):
         drafts.share(texts, MANY)
     assert rested() == RESTING - 1

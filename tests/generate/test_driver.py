@@ -119,11 +119,11 @@ def test_a_step_beside_others_gives_the_same_bits(engine, folder):
     for thread_count in (1, 2):
         other = engines.open_engine(folder, threads=thread_count)
         sequences = [new_sequence(other, CONTEXT) for _ in prompts]
-        first = [sequence.span(ids[:-3], len(ids), outputs=0) for sequence, ids in zip(sequences, prompts)]
+        first = [sequence.chunk(ids[:-3], len(ids), outputs=0) for sequence, ids in zip(sequences, prompts)]
         assert [rows.shape for rows in other.run([first[2]] + first[:1])] == [(0, 517), (0, 517)]
         other.run(first[1:2])
-        spans = [sequence.span(ids[-3:], len(ids), outputs=2) for sequence, ids in zip(sequences, prompts)]
-        for rows, wanted in zip(other.run(spans), expected):
+        chunks = [sequence.chunk(ids[-3:], len(ids), outputs=2) for sequence, ids in zip(sequences, prompts)]
+        for rows, wanted in zip(other.run(chunks), expected):
             np.testing.assert_array_equal(rows, wanted)
 
 

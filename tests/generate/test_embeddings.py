@@ -138,7 +138,7 @@ def test_replies_are_written_meanwhile():
 
 def test_hidden_states_that_are_not_finite():
     model = fake_model(Continuation({}))
-    model.engine.hidden_states = lambda spans: [np.full((len(span.ids), VOCAB_SIZE), np.nan) for span in spans]
+    model.engine.hidden_states = lambda chunks: [np.full((len(chunk.ids), VOCAB_SIZE), np.nan) for chunk in chunks]
     with pytest.raises(ModelFolderError, match="not finite: convert it again"):
         model.embed(["a"])
 

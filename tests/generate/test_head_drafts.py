@@ -103,8 +103,8 @@ def test_logits_are_those_of_the_formulas(made, name):
     # Keys and values are in bfloat16.
     assert np.abs(states - expected).max() < 1e-2 * np.abs(expected).max()
     for start, stop in ((0, 3), (3, 4), (4, 199)):
-        span = own.span(ids[1 + start : 1 + stop], stop, stop - start)
-        found.append(head.run([span._replace(hidden=states[start:stop])])[0])
+        chunk = own.chunk(ids[1 + start : 1 + stop], stop, stop - start)
+        found.append(head.run([chunk._replace(hidden=states[start:stop])])[0])
     states = reference.head_states(head.config, weights, ids[1:], expected[:-1])
     wanted = reference.Weights(config, weights).apply(
         "embed_tokens" if config.tie_word_embeddings else "lm_head", 0, states
@@ -139,8 +139,8 @@ def check_first(engine, drafts):
         states, read = np.concatenate(states), ids[1:]
         for start in range(0, len(read), engine.chunk_size):
             part = read[start : start + engine.chunk_size]
-            span = own.span(part, start + len(part))._replace(hidden=states[start : start + len(part)])
-            logits = engine.draft_head.run([span])[0][-1]
+            chunk = own.chunk(part, start + len(part))._replace(hidden=states[start : start + len(part)])
+            logits = engine.draft_head.run([chunk])[0][-1]
         assert int(np.argmax(logits)) == token_id
     return True
 

@@ -142,11 +142,11 @@ def test_a_client_that_goes_away_ends_the_work_and_its_turn():
     began, goes_on = threading.Event(), threading.Event()
     steps = []
 
-    def slow(spans, run=model.engine.hidden_states):
-        steps.append(len(spans))
+    def slow(chunks, run=model.engine.hidden_states):
+        steps.append(len(chunks))
         began.set()
         goes_on.wait(10)
-        return run(spans)
+        return run(chunks)
 
     model.engine.hidden_states = slow
     with serving(model, parallel=1) as server:

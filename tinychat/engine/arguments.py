@@ -347,8 +347,8 @@ class Scratch(NamedTuple):
     qkv: np.ndarray  # float32 [C, (H + 2 G) d + slack], or the inputs of the part that replaces attention
     attended: np.ndarray  # float32 [C, H d]
     gate_up: np.ndarray  # float32 [C, 2 F + slack]
-    branch: np.ndarray  # float32 [C, D]: what is normed before it is added to the residual stream; [0, 0] without that
-    inputs: np.ndarray  # float32 [C, L P]: what the embeddings give the layers; [0, 0] without that
+    branch: np.ndarray  # float32 [C, D]: what is normed before it is added to the residual stream; [C, 0] without that
+    inputs: np.ndarray  # float32 [C, L P]: what the embeddings give the layers; [C, 0] without that
     rows: np.ndarray  # float32 [threads, widest input]
     tiles: np.ndarray  # float32 [threads, TILE_FLOATS]
     experts: Any  # `kernels.buffers.ExpertScratch` or `NoExperts`
@@ -385,8 +385,8 @@ class Batch(NamedTuple):
     clocks: np.ndarray  # int64: when each stage ended, if that is asked (`kernels.team.record_time`)
     cos_sin: np.ndarray  # float32 [sets of angles, C, the largest rotary_dim]
     query_factors: np.ndarray  # float32 [C]: what queries are multiplied by
-    # int64 [3, C]: by sequence, addresses of its state before the step and after it, and of that at a multiple of
-    # `SNAPSHOT` positions in between; 0 for none
+    # int64 [4, C], or [4, 0] without states: by sequence, the addresses of its state before the step, after it, and in
+    # between (at a multiple of `SNAPSHOT` positions, or before a draft; 0 for none), and how many rows that comes after
     states: np.ndarray
 
 
@@ -398,5 +398,5 @@ class Arguments(NamedTuple):
     scratch: Scratch
     batch: Batch
     cache: Any  # `CacheBuffers` or `TwoCaches` of `kernels.buffers`
-    attention: Any  # `kernels.attention.AttentionScratch`
+    attention: Any  # `kernels.buffers.AttentionScratch`
     logits: np.ndarray  # float32 [>= rows that are wanted, V padded to 16]

@@ -82,8 +82,8 @@ class Engine:
         self._batch = allocate_batch(config, self.chunk_size, len(counted.costs))
         self._batch.query_factors[:] = self._query_scale
         self._has_query_scales = has_query_scales(config)
-        scratch = allocate_scratch(config, quantization, self.chunk_size, threads, counted.widths)
-        self._lasting = (self.parameters, dims_of(config), scratch, self._batch)
+        self._scratch = allocate_scratch(config, quantization, self.chunk_size, threads, counted.widths)
+        self._lasting = (self.parameters, dims_of(config), self._scratch, self._batch)
         arguments = Arguments(*self._lasting, self.pool.buffers, attention, self._rows_of_logits(0))
         self._pointers = pointers_of(arguments)
         self._replaced = len(pointers_of(self._lasting))  # where those of the others begin
@@ -112,19 +112,19 @@ class Engine:
         fewest = min(self._fewest_threads, threads)
         return Engine(self._folder, threads, kv, fewest, self._cache_memory, self.share.percent)
 
-    def run(self, spans: SequenceOf[ScheduledChunk], out: Logits | None = None) -> list[Logits]:
+    def run(self, chunks: SequenceOf[ScheduledChunk], out: Logits | None = None) -> list[Logits]:
         """Run ids of sequences, up to `chunk_size` in all, after those in their caches; append them.
 
         Parameters
         ----------
-        spans : sequence of ScheduledChunk
-        out : float32 [>= outputs of all spans, vocab_size], optional
+        chunks : sequence of ScheduledChunk
+        out : float32 [>= outputs of all chunks, vocab_size], optional
             Memory for the logits, of `new_logits`; fresh memory costs time.
 
         Returns
         -------
         list of float32 [outputs, vocab_size]
-            For each span, the logits after the last of its ids.
+            For each chunk, the logits after the last of its ids.
 
         Raises
         ------
@@ -137,41 +137,41 @@ class Engine:
             If there is no memory for their keys and values.
         """
         # From here on, what is checked is what runs.
-        spans = [span.exact() for span in spans]
+        chunks = [chunk.exact() for chunk in chunks]
         self.share.wait()
         # Nobody else may move the blocks of the cache meanwhile, and steps take turns.
         with self.pool.lock:
-            self._check(spans)
-            outputs = sum(span.outputs for span in spans)
+            self._check(chunks)
+            outputs = sum(chunk.outputs for chunk in chunks)
             rows = self.new_logits(outputs) if out is None else self._checked_logits(out, outputs)
-            self._append(spans, rows)
-        ends = itertools.accumulate(span.outputs for span in spans)
-        return [rows[end - span.outputs : end] for span, end in zip(spans, ends)]
+            self._run_checked(chunks, rows)
+        ends = itertools.accumulate(chunk.outputs for chunk in chunks)
+        return [rows[end - chunk.outputs : end] for chunk, end in zip(chunks, ends)]
 
-    def hidden_states(self, spans: SequenceOf[ScheduledChunk]) -> list[States]:
+    def hidden_states(self, chunks: SequenceOf[ScheduledChunk]) -> list[States]:
         """Run ids as `run` does, whose errors it has; return the final hidden states after all of them.
 
         Returns
         -------
         list of float64 [ids, hidden_size]
-            For each span, behind the last norm; no logits are computed.
+            For each chunk, behind the last norm; no logits are computed.
         """
-        spans = [span.exact()._replace(outputs=0) for span in spans]
+        chunks = [chunk.exact()._replace(outputs=0) for chunk in chunks]
         self.share.wait()
         with self.pool.lock:
-            self._check(spans)
-            self._append(spans, self.new_logits(0))
-            rows = self._lasting[2].hidden[: sum(len(span.ids) for span in spans), : self.config.hidden_size]
+            self._check(chunks)
+            self._run_checked(chunks, self.new_logits(0))
+            rows = self._scratch.hidden[: sum(len(chunk.ids) for chunk in chunks), : self.config.hidden_size]
             states = normed_states(self.parameters.norm, self.config.rms_norm_eps, rows)
-        ends = itertools.accumulate(len(span.ids) for span in spans)
-        return [states[end - len(span.ids) : end] for span, end in zip(spans, ends)]
+        ends = itertools.accumulate(len(chunk.ids) for chunk in chunks)
+        return [states[end - len(chunk.ids) : end] for chunk, end in zip(chunks, ends)]
 
     def last_states(self, first: int, stop: int) -> NDArray[np.float32]:
         """Return hidden states, behind the last norm, of rows of the last step: float32 [stop - first, D].
 
         They are for drafts, and not the same bits in every step: see `hidden_states`.
         """
-        rows = self._lasting[2].hidden[first:stop, : self.config.hidden_size]
+        rows = self._scratch.hidden[first:stop, : self.config.hidden_size]
         scales = np.sqrt(np.mean(rows * rows, axis=1, keepdims=True) + np.float32(self.config.rms_norm_eps))
         states: NDArray[np.float32] = rows / scales * self.parameters.norm.gain[: self.config.hidden_size]
         return states
@@ -184,15 +184,15 @@ class Engine:
             return None
         return Engine(head, self.threads, self.kv, self._fewest_threads, self._cache_memory, self.share.percent)
 
-    def _append(self, spans: SequenceOf[ScheduledChunk], logits: Logits) -> None:
+    def _run_checked(self, chunks: SequenceOf[ScheduledChunk], logits: Logits) -> None:
         """Run a step that was checked, and append its ids to the caches."""
-        for span in spans:
-            span.cache.make_room(len(span.ids))
-        states = self._begin_states(spans)
-        self._workers.run(*self._post(spans, logits), states)
+        for chunk in chunks:
+            chunk.cache.make_room(len(chunk.ids))
+        states = self._begin_states(chunks)
+        self._workers.run(*self._post(chunks, logits), states)
         self.share.note()
-        for span in spans:
-            span.cache.append(span.ids, span.sequence_length)
+        for chunk in chunks:
+            chunk.cache.append(chunk.ids, chunk.sequence_length)
 
     def rest(self) -> None:
         """Let the threads sleep until the next step: another engine wants the cores."""
@@ -206,35 +206,35 @@ class Engine:
         """Return memory for rows of logits, padded to whole vectors."""
         return np.empty((rows, padded(self.vocab_size, LANES)), np.float32)
 
-    def _post(self, spans: SequenceOf[ScheduledChunk], logits: Logits) -> tuple[Any, ...]:
+    def _post(self, chunks: SequenceOf[ScheduledChunk], logits: Logits) -> tuple[Any, ...]:
         """Write the batch and the pointers of what changed; return the number of ids, and all memory in use."""
         batch, firsts = self._batch, [0]
         ids: list[int] = []
         sequences: list[int] = []
         positions: list[int] = []
         wanted: list[int] = []
-        for i, span in enumerate(spans):
-            first, start, table = len(ids), span.cache.length, span.cache.table
-            stop = start + len(span.ids)
-            ids += span.ids
-            sequences += [i] * len(span.ids)
+        for i, chunk in enumerate(chunks):
+            first, start, table = len(ids), chunk.cache.length, chunk.cache.table
+            stop = start + len(chunk.ids)
+            ids += chunk.ids
+            sequences += [i] * len(chunk.ids)
             positions += range(start, stop)
             firsts.append(len(ids))
-            wanted += range(len(ids) - span.outputs, len(ids))
-            batch.cos_sin[0, first : len(ids)] = self._cos_sin(start, stop, span.sequence_length)
+            wanted += range(len(ids) - chunk.outputs, len(ids))
+            batch.cos_sin[0, first : len(ids)] = self._cos_sin(start, stop, chunk.sequence_length)
             if len(batch.cos_sin) > 1:
                 turns = self._sliding_cos_sin[start:stop]
                 batch.cos_sin[1, first : len(ids), : turns.shape[1]] = turns
             batch.tables[i, : len(table)] = table
-            if span.hidden is not None:
-                self._lasting[2].last_hidden[first : len(ids), : self.config.hidden_size] = span.hidden
+            if chunk.hidden is not None:
+                self._scratch.last_hidden[first : len(ids), : self.config.hidden_size] = chunk.hidden
         T, outputs = len(ids), len(wanted)
         batch.ids[:T], batch.sequences[:T], batch.positions[:T] = ids, sequences, positions
         batch.firsts[: len(firsts)], batch.wanted[:outputs] = firsts, wanted
         if self._has_query_scales:
             batch.query_factors[:T] = self._query_scale * query_scales(self.config, positions)
-        batch.counts[:] = T, outputs, len(spans)
-        attention = self._attention_for(max(span.cache.context_size for span in spans))
+        batch.counts[:] = T, outputs, len(chunks)
+        attention = self._attention_for(max(chunk.cache.context_size for chunk in chunks))
         where = (logits.ctypes.data, outputs, logits.strides[0] // logits.itemsize)
         memory = self.pool.pointers, attention.pointers
         if not all(map(is_, memory, self._memory)):
@@ -242,13 +242,13 @@ class Engine:
         self._pointers[-len(where) :] = where
         return T, self._lasting, self.pool.buffers, attention.scratch, logits
 
-    def _begin_states(self, spans: SequenceOf[ScheduledChunk]) -> tuple[object, ...]:
+    def _begin_states(self, chunks: SequenceOf[ScheduledChunk]) -> tuple[object, ...]:
         """Write the addresses of the sequences' states; return these."""
         held: list[object] = []
-        for i, span in enumerate(spans):
-            if (states := span.cache.states) is not None:
-                certain = len(span.ids) - max(span.outputs - 1, 0)
-                self._batch.states[:, i] = states.begin(len(span.ids), certain)
+        for i, chunk in enumerate(chunks):
+            if (states := chunk.cache.states) is not None:
+                certain = len(chunk.ids) - max(chunk.outputs - 1, 0)
+                self._batch.states[:, i] = states.begin(len(chunk.ids), certain)
                 held.append(states.memory)
         return tuple(held)
 
@@ -271,18 +271,18 @@ class Engine:
         """Load the forward pass from the kernel cache, or compile it and call `progress` with (done, total)."""
         self.forward_pass.prepare(self.threads, progress)
 
-    def _check(self, spans: SequenceOf[ScheduledChunk]) -> None:
+    def _check(self, chunks: SequenceOf[ScheduledChunk]) -> None:
         """Refuse a batch for which compiled code, which checks nothing, would read or write beyond its arrays."""
-        count = sum(len(span.ids) for span in spans)
-        if not 1 <= count <= self.chunk_size or not all(len(span.ids) for span in spans):
+        count = sum(len(chunk.ids) for chunk in chunks)
+        if not 1 <= count <= self.chunk_size or not all(len(chunk.ids) for chunk in chunks):
             raise SettingError(f"{count} tokens in one step: give 1 to {self.chunk_size}, and each sequence some")
-        if len({id(span.cache) for span in spans}) < len(spans):
+        if len({id(chunk.cache) for chunk in chunks}) < len(chunks):
             raise SettingError("a sequence stands twice in one step: give its ids together")
-        for span in spans:
-            if span.cache.pool is not self.pool:
+        for chunk in chunks:
+            if chunk.cache.pool is not self.pool:
                 raise SettingError("a sequence of another engine: a step takes those of its own engine")
-            span.check()
-            for token_id in (min(span.ids), max(span.ids)):
+            chunk.check()
+            for token_id in (min(chunk.ids), max(chunk.ids)):
                 if not 0 <= token_id < self.vocab_size:
                     known = f"this model knows 0 to {self.vocab_size - 1}"
                     raise SettingError(f"token id {token_id} is out of range: {known}")

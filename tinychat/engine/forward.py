@@ -5,12 +5,14 @@ residual stream, then the last norm and the output matrix. What only some famili
 that is not there (`NoNorm`), a short convolution or a state instead of attention, an MLP without a gate, beside
 attention or of experts, numbers without a cap. A function that depends on a kind is `by_kind`: its own body is the
 common case, which `where` replaces; or it does nothing `unless` the model has a part. Of what it does not have nothing
-is compiled.
+is compiled. What shall be compiled by itself is `by_kind`, too; a plain function is written into its caller, and
+`engine.compiled` lists it.
 
 This is plain Python, which `engine.compiled` compiles, calibration runs in NumPy (`conversion.float_pass`), and
-`engine.counting` runs to find how much memory and work it takes. The calls with a `team` are its stages
-(`engine.stages`). They serve a whole prompt (T > 1) and one token (T = 1). Every thread runs the whole function and
-does its share of each stage; a stage ends when all threads have done theirs, so that the next may read what they wrote.
+`engine.counting` runs to find how much memory and work it takes. Its stages are the functions of `engine.stages` and
+`engine.stream_stages`; others with a `team` only put stages together. They serve a whole prompt (T > 1) and one token
+(T = 1). Every thread runs the whole function and does its share of each stage; a stage ends when all threads have done
+theirs, so that the next may read what they wrote.
 Three kinds of arrays stay apart: parameters (never written), scratch (allocated once), cache.
 """
 

@@ -25,7 +25,7 @@ class ScheduledChunk(NamedTuple):
     hidden: NDArray[np.float32] | None = None
 
     def exact(self) -> ScheduledChunk:
-        """Return the span with plain integers: see `exact_ids`."""
+        """Return the chunk with plain integers: see `exact_ids`."""
         ids, length, outputs = exact_ids(self.ids), index(self.sequence_length), index(self.outputs)
         return ScheduledChunk(self.cache, ids, length, outputs, self.hidden)
 

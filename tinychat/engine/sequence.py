@@ -197,7 +197,7 @@ class Sequence:
         """Return another sequence of the same ids and capacity, which shares the blocks."""
         return Sequence(self.engine, self.cache.fork())
 
-    def span(self, ids: SequenceOf[int], sequence_length: int, outputs: int = 1) -> ScheduledChunk:
+    def chunk(self, ids: SequenceOf[int], sequence_length: int, outputs: int = 1) -> ScheduledChunk:
         """Return ids of this sequence for a batch: see `Engine.run`."""
         return ScheduledChunk(self.cache, ids, sequence_length, outputs)
 
@@ -220,11 +220,11 @@ class Sequence:
         if not 1 <= outputs <= len(ids):
             raise SettingError(f"logits after {outputs} of {len(ids)} tokens: give 1 to {len(ids)}")
         sequence_length = max(self.cache.length + len(ids), sequence_length or 0)
-        span = self.span(ids, sequence_length, outputs)
-        span.check()
+        chunk = self.chunk(ids, sequence_length, outputs)
+        chunk.check()
         if self._needs_other_angles(sequence_length):
             self._run_again(self.ids, sequence_length)
-        return self.engine.run([span], out)[0]
+        return self.engine.run([chunk], out)[0]
 
     def _angle_sets(self, sequence_length: int) -> tuple[int | None, int | None]:
         """Return the set of angles of a sequence of so many tokens, and that of the keys in the cache."""
@@ -241,7 +241,7 @@ class Sequence:
         ids = list(ids)
         self.cache.rewind(first)
         for start in range(first, len(ids), self.chunk_size):
-            self.engine.run([self.span(ids[start : start + self.chunk_size], sequence_length)])
+            self.engine.run([self.chunk(ids[start : start + self.chunk_size], sequence_length)])
 
 
 def new_sequence(engine: Engine, context_size: int | None = None) -> Sequence:

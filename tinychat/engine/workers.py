@@ -1,9 +1,9 @@
-"""The worker threads: they run one compiled function together, batch after batch.
+"""The worker threads: they run one compiled function together, job after job.
 
-The caller's thread is number 0 and takes part itself. It cannot be interrupted between posting a batch and working on
+The caller's thread is number 0 and takes part itself. It cannot be interrupted between posting a job and working on
 it: both happen inside the compiled function, and Ctrl-C reaches Python only after that has returned.
 
-Each batch takes as many threads as `engine.thread_count` chooses. If that is one for each core although other programs
+Each job takes as many threads as `engine.thread_count` chooses. If that is one for each core although other programs
 hold cores, each thread is bound to one: left to the scheduler, two of them now and then share a core, and one waits
 for the other's turn at every barrier.
 """
@@ -55,7 +55,7 @@ class WorkerThreads:
             threading.Thread(target=self.serve, args=(thread,), name=name, daemon=True).start()
 
     def serve(self, thread: int) -> None:
-        """Work on batches while there are any; sleep in between."""
+        """Work on jobs while there are any; sleep in between."""
         ask_for_turns(SHORTEST_TURN)
         self.native_ids.append(threading.get_native_id())
         if sys.platform == "darwin":
@@ -70,9 +70,9 @@ class WorkerThreads:
             self.worker_loop(thread, self.count.most, self.queue, *self.arguments)
 
     def keep(self, *memory: Any) -> None:
-        """Hold references to a batch's memory as long as a thread may read it.
+        """Hold references to a job's memory as long as a thread may read it.
 
-        A thread that a batch has let go ends after the others, perhaps when the caller has dropped the batch.
+        A thread that a job has let go ends after the others, perhaps when the caller has dropped the job.
         """
         if len(self.memory) == 1 and all(a is b for a, b in zip(self.memory[0], memory, strict=True)):
             return
@@ -100,10 +100,10 @@ class WorkerThreads:
 
 
 class Workers:
-    """Threads for `worker_loop`, whose arguments are the same for every batch.
+    """Threads for `worker_loop`, whose arguments are the same for every job.
 
-    worker_loop : see `WorkerLoop`; count : the number of threads of a batch, the caller's included; arguments : arrays
-    and namedtuples, into which a batch is written before `run`.
+    worker_loop : see `WorkerLoop`; count : the number of threads of a job, the caller's included; arguments : arrays
+    and namedtuples, into which a job is written before `run`.
     """
 
     def __init__(self, worker_loop: WorkerLoop, count: ThreadCount, arguments: tuple[Any, ...]) -> None:
@@ -114,9 +114,9 @@ class Workers:
         self._process: int | None = None
 
     def run(self, tokens: int = 1, *memory: Any) -> None:
-        """Run one batch of `tokens` tokens on as many threads as are fastest now.
+        """Run one job of `tokens` tokens on as many threads as are fastest now.
 
-        memory : of the batch, whose arguments are only pointers, in the same order each time; it lives until no thread
+        memory : of the job, whose arguments are only pointers, in the same order each time; it lives until no thread
         reads it.
         """
         with self._lock:
@@ -138,7 +138,7 @@ class Workers:
             pace.note(tokens, ended - started, waited, self._ask_cores)
 
     def limit(self, threads: int) -> None:
-        """Let batches take at most so many threads from now on; the others sleep."""
+        """Let jobs take at most so many threads from now on; the others sleep."""
         with self._lock:
             self._threads.count.limit(threads)
             self._threads.queue[CLOSING] = 1
@@ -152,7 +152,7 @@ class Workers:
         return Cores(self._worked, core_wait([threading.get_native_id(), *self._threads.native_ids]), free_cores())
 
     def _begin(self, wanted: int) -> bool:
-        """Run a batch on `wanted` threads, or on the fewest if some take long to wake; return whether all did."""
+        """Run a job on `wanted` threads, or on the fewest if some take long to wake; return whether all did."""
         workers, threads, deadline = self._threads, wanted, time.monotonic() + WAKING
         while not workers.worker_loop(0, threads, workers.queue, *workers.arguments):
             if time.monotonic() > deadline:
@@ -162,7 +162,7 @@ class Workers:
         return threads == wanted
 
     def _begin_bound(self, wanted: int, contended: bool) -> bool:
-        """Begin as `_begin` does; with a thread for each core, bind each to one: the caller's for some batches only."""
+        """Begin as `_begin` does; with a thread for each core, bind each to one: the caller's for some jobs only."""
         cores, now = cores_for(self._threads.count.most), time.monotonic()
         bound = contended and 1 < wanted == len(cores)
         self._threads.bind(cores, bound)

@@ -163,8 +163,8 @@ class ModelDrafts(Drafts):
         text.sequence.evict()
         self._sequence.engine.rest()
 
-    def rest(self, texts: int) -> bool:
-        """Return False: the model would have to read all texts again."""
+    def begin_step(self, texts: int) -> bool:
+        """Return False, as drafts never rest: the model would have to read all texts again."""
         return False
 
     def new_text(self) -> ModelText:
@@ -273,7 +273,7 @@ class ModelDrafts(Drafts):
             draft.chance *= self.chance(kind)
 
     def _span(self, text: ModelText, ids: Sequence[int]) -> ScheduledChunk:
-        return text.sequence.span(ids, len(text.sequence.ids) + len(ids))
+        return text.sequence.chunk(ids, len(text.sequence.ids) + len(ids))
 
     def _run(self, texts: Sequence[ModelText], ids: Sequence[Sequence[int]]) -> list[Logits]:
         """Run ids of the sequences in one step; return the logits after the last of each."""

@@ -170,7 +170,7 @@ class Drafts:
         self._looks = self._looked_at = self._gained = self._rest = 0
         self._next_rest = RESTING
 
-    def rest(self, texts: int) -> bool:
+    def begin_step(self, texts: int) -> bool:
         """Begin a step of so many replies; return whether it goes without drafts, and their texts are not followed."""
         self._rest = max(0, self._rest - 1)
         self.is_resting = texts >= MANY and self._rest > 0

@@ -236,7 +236,7 @@ class Driver:
         self.memory_watch.look(started, self.engine, self._idle)
         parts, logits = self._run_pass()
         seconds = perf_counter() - started
-        rows = sum([len(part.span.ids) for part in parts])
+        rows = sum([len(part.chunk.ids) for part in parts])
         self.rows += rows
         if self.drafts is not None:
             self.drafts.follow((part.rows for part in parts), self.engine)
@@ -282,10 +282,10 @@ class Driver:
         if run.removed:
             cut_cache(run.sequence, ids, run.removed)
             run.removed = 0
-        # Behind a past that was cut, the last token of the reply that has run runs again, as that of a prompt does.
         if not self.shares_prefixes:
             run.sequence.rewind(0)
             return True
+        # Of a reply that goes on, the last token that has run is run again, as the last one of a prompt is.
         found = run.sequence.reuse(ids[:-1] if run.reply.token_ids else ids)
         if len(ids) < found + SHARED:
             return True
@@ -299,9 +299,9 @@ class Driver:
     def _run_pass(self) -> tuple[list[ScheduledRun], list[Logits]]:
         """Schedule and run a pass, and return its logits; memory is freed as long as it is too small."""
         while parts := self._schedule():
-            spans = [part.span for part in parts]
+            chunks = [part.chunk for part in parts]
             try:
-                return parts, self.engine.run(spans, self._memory(sum([span.outputs for span in spans])))
+                return parts, self.engine.run(chunks, self._memory(sum([chunk.outputs for chunk in chunks])))
             except CacheFullError as error:
                 self._free_memory(error)
         return [], []
@@ -327,16 +327,16 @@ class Driver:
         parts = []
         for run, count, draft in zip(writing, rows, proposed_ids(self.drafts, writing, self.engine)):
             ids = run.reply.token_ids[-count:] + draft
-            parts.append(ScheduledRun(run, run.sequence.span(ids, run.length + len(draft), 1 + len(draft)), draft))
+            parts.append(ScheduledRun(run, run.sequence.chunk(ids, run.length + len(draft), 1 + len(draft)), draft))
         if not reading:
             return parts
-        left = self.engine.chunk_size - sum(len(part.span.ids) for part in parts)
+        left = self.engine.chunk_size - sum(len(part.chunk.ids) for part in parts)
         left = min(left, self._prompt_budget) if parts else left
         for run, count in zip(reading, row_shares([run.missing for run in reading], left)):
             if count > 0:
                 done, length = len(run.sequence.ids), run.length
                 ids = run.ids[done : done + count]
-                parts.append(ScheduledRun(run, run.sequence.span(ids, length, int(done + count == length)), None))
+                parts.append(ScheduledRun(run, run.sequence.chunk(ids, length, int(done + count == length)), None))
         return parts
 
     def _decoded_rows(self, run: Run) -> int:
@@ -388,7 +388,7 @@ class Driver:
             return
         reply, sequence = run.reply, run.sequence
         run.seconds += seconds
-        if not part.span.outputs:
+        if not part.chunk.outputs:
             run.report()
             return
         if not reply.token_ids:

@@ -150,7 +150,7 @@ class _Steps:
             size = self._driver.engine.config.hidden_size
             self._begun[part.number] = self._driver.recent.another(), np.zeros(size, np.float64)
         ids, (sequence, _) = self._texts[part.number], self._begun[part.number]
-        return sequence.span(ids[part.start : part.stop], len(ids), 0)
+        return sequence.chunk(ids[part.start : part.stop], len(ids), 0)
 
     def _take(self, part: _TextRange, rows: States) -> Iterator[Vector]:
         """Pool the hidden states of a part; yield the vector of a text that ends with it."""

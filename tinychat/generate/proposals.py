@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def proposed_ids(drafts: Drafts | None, runs: Sequence[Run], engine: Engine) -> list[list[int]]:
     """Return the ids that may follow the last token of each run, as far as they pay in one pass."""
-    if drafts is None or drafts.rest(len(runs)):
+    if drafts is None or drafts.begin_step(len(runs)):
         for run in runs:
             run.text = None
         return [[] for _ in runs]

@@ -43,7 +43,7 @@ class Delta:
     text : str
         New text that is final; empty while a character or a stop string may be incomplete.
     ids : tuple of int
-        The tokens of one run of the model; empty in a last delta that only brings held-back text.
+        The tokens of one step; empty in a last delta that only brings held-back text.
     logprobs : tuple of TokenLogprobs
         One for each id, if they were asked for.
     """
@@ -59,7 +59,7 @@ class Summary:
 
     `prompt_tokens` include the `reused_tokens` that were cached, `new_tokens` exclude the stop id. `decode_steps` are
     the tokens after the first, which comes from the prefill, and the stop id; `accepted_tokens` of the `drafted_tokens`
-    are part of the reply and took no run of their own. `first_token_seconds` count from the start. `seed` gives these
+    are part of the reply and took no step of their own. `first_token_seconds` count from the start. `seed` gives these
     tokens again.
     """
 

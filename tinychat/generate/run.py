@@ -122,13 +122,13 @@ class ScheduledRun(NamedTuple):
     """
 
     run: Run
-    span: ScheduledChunk
+    chunk: ScheduledChunk
     draft: list[int] | None
 
     @property
     def rows(self) -> tuple[DraftText | None, int, int]:
         """The text of drafts, the position of the first row, and how many rows have run."""
-        count = len(self.span.ids)
+        count = len(self.chunk.ids)
         return self.run.text, len(self.run.sequence.ids) - count, count
 
 

@@ -197,7 +197,7 @@ def unpack_next(weight, s, at, buffer):
 
 
 @deferred
-def multiply_blocks(weight, x, s, T, out, offset, buffer, residual, first, last, tile):
+def multiply_blocks(weight, x, s, T, out, offset, buffer, add, first, last, tile):
     """Compute row blocks ``first..last`` for one tile of tokens: groups are unpacked between the steps, into a ring.
 
     One stream of all row blocks: each would wait for its first products.
@@ -213,7 +213,7 @@ def multiply_blocks(weight, x, s, T, out, offset, buffer, residual, first, last,
         total, place = take_turn(s, x, buffer, total, place)
         if 4 * (turn + 1) >= (block + 1 - first) * groups:
             totals = TOTALS + (block - first) % 2 * TILE
-            write_totals(weight, buffer, totals, T, out, offset, residual, block, block + 1, tile, tile + 1)
+            write_totals(weight, buffer, totals, T, out, offset, add, block, block + 1, tile, tile + 1)
             block += 1
 
 
@@ -240,20 +240,20 @@ def slots_for(weight, x, size):
 
 
 @always_inline_by_type
-def run_blocks(weight, x, s, T, out, offset, buffer, residual, first, last, tile):
+def run_blocks(weight, x, s, T, out, offset, buffer, add, first, last, tile):
     """Compute row blocks for one tile, where a ring does it."""
 
-    def ring(weight, x, s, T, out, offset, buffer, residual, first, last, tile):
-        multiply_blocks(weight, x, s, T, out, offset, buffer, residual, first, last, tile)
+    def ring(weight, x, s, T, out, offset, buffer, add, first, last, tile):
+        multiply_blocks(weight, x, s, T, out, offset, buffer, add, first, last, tile)
 
-    def slices(weight, x, s, T, out, offset, buffer, residual, first, last, tile):
+    def slices(weight, x, s, T, out, offset, buffer, add, first, last, tile):
         pass
 
     return ring if goes_round(weight, x) else slices
 
 
 @inline
-def multiply_one_tile(weight, x, T, out, offset, buffer, residual, first, last, tile, ring):
+def multiply_one_tile(weight, x, T, out, offset, buffer, add, first, last, tile, ring):
     """Compute row blocks ``first..last`` for one tile of tokens; ring : of `slots_for`."""
     K, size = columns(weight), input_group(weight)
     parts, codes = K // size, tile * K * LANES
@@ -275,7 +275,7 @@ def multiply_one_tile(weight, x, T, out, offset, buffer, residual, first, last, 
         NOTHING,
         True,
     )
-    run_blocks(weight, x, s, T, out, offset, buffer, residual, first, last, tile)
+    run_blocks(weight, x, s, T, out, offset, buffer, add, first, last, tile)
 
 
 @always_inline_by_type
@@ -295,7 +295,7 @@ def scaled_by_row(weight, total, n):
 
 
 @always_inline
-def write_totals(weight, buffer, totals, T, out, offset, residual, first, last, begin, end):
+def write_totals(weight, buffer, totals, T, out, offset, add, first, last, begin, end):
     """Write row blocks ``first..last`` of tiles ``begin..end`` as `write_tile` does; token by token, for the memory."""
     for t in range(begin * LANES, min(end * LANES, T)):
         place = totals + (t // LANES - begin) * TILE + t % LANES * LANES
@@ -305,7 +305,7 @@ def write_totals(weight, buffer, totals, T, out, offset, residual, first, last, 
             value = scaled_by_row(weight, load_f32(buffer, place + (block - first) * (end - begin) * TILE), n)
             if weight.bias.shape[0] > 0:
                 value = value + load_f32(weight.bias, n)
-            if residual:
+            if add:
                 value = value + load_f32(out, index)
             store_f32(out, index, value)
 
@@ -346,7 +346,7 @@ def slice_of(unpacked, K, size, group, groups, begin, count, in_order):
 
 
 @inline
-def multiply_panel(weight, x, start, T, out, offset, buffer, residual, first, last):
+def multiply_panel(weight, x, start, T, out, offset, buffer, add, first, last):
     """Compute row blocks ``first..last`` for tokens ``start..T``, the first of which begins a tile."""
     K, size, tiles = columns(weight), input_group(weight), (T + LANES - 1) // LANES
     parts, slices = K // size, (K * LANES + SLICE_BYTES - 1) // SLICE_BYTES
@@ -356,7 +356,7 @@ def multiply_panel(weight, x, start, T, out, offset, buffer, residual, first, la
     for begin in range(start // LANES, tiles, MOST_TILES):
         count = min(MOST_TILES, tiles - begin)
         if count == 1 and ring > 0:
-            multiply_one_tile(weight, x, T, out, offset, buffer, residual, first, last, begin, ring)
+            multiply_one_tile(weight, x, T, out, offset, buffer, add, first, last, begin, ring)
             continue
         in_order = count <= FEW_TILES
         blocks = 1 if in_order else MOST_TOTALS // count
@@ -368,5 +368,5 @@ def multiply_panel(weight, x, start, T, out, offset, buffer, residual, first, la
                     unpacked = unpack(weight, block, group, groups, parts, buffer)
                     s = slice_of(unpacked, K, size, group, groups, begin, count, in_order)
                     run_slice(x, s, buffer, TOTALS + (block - top) * count * TILE)
-            write_totals(weight, buffer, TOTALS, T, out, offset, residual, top, bottom, begin, begin + count)
+            write_totals(weight, buffer, TOTALS, T, out, offset, add, top, bottom, begin, begin + count)
     release_registers(buffer)

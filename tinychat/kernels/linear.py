@@ -2,7 +2,7 @@
 
 For a quantized weight, per output row (a lane) and group g of columns:
 
-    sums   = dot(codes - zero, x)                    integers, exact
+    sums   = dot(values, x)                          integers, exact: values of codes (`kernels.weights`)
     total += round(sums * scale[g]) * x_scale[g]     groups ascending
     out    = total * row_scale
 
@@ -96,8 +96,8 @@ ZERO_SUM = np.int32(0)
 def tokens_per_tile(T):
     """Return the number of tokens in a tile of the activations of `T` tokens: of the tiles that take least time.
 
-    These have no more room for tokens than the largest tiles have. One tile on tile registers lasts longer than two of
-    vectors for `SEVERAL_TOKENS`, and less than anything else for more.
+    Padded to these, tokens take no more room than in the largest tiles, for which scratch is allocated. One tile on
+    tile registers lasts longer than two of vectors for `SEVERAL_TOKENS`, and less than anything else for more.
     """
     if T == 1:
         return 1
@@ -312,7 +312,7 @@ def linear_tile(weight, x, tile, block, tokens):
         return affine_tile(weight.eight, size, x, tile, -1 - index, tokens)
 
     if is_kind(weight, Int4Weight) and len(tokens) == 1:
-        return lambda weight, x, tile, block, tokens: tile_of_token(weight, x, tile, block, tokens)
+        return lambda weight, x, tile, block, tokens: tile_of_token(weight, x, tile, block)
     if is_kind(weight, MixedWeight):
         return mixed
     if is_kind(weight, Affine4Weight, Affine8Weight):
@@ -321,26 +321,26 @@ def linear_tile(weight, x, tile, block, tokens):
 
 
 @always_inline
-def write_tile(buffer, bias, out, offset, block, tile, T, residual, tokens):
-    """Add bias and, where `residual`, `out` to a tile, and store the tokens that exist."""
+def write_tile(buffer, bias, out, offset, block, tile, T, add, tokens):
+    """Add bias and, where `add`, `out` to a tile, and store the tokens that exist."""
     n = block * LANES
     for t in range(min(len(tokens), T - tile * len(tokens))):
         value = load_f32(buffer, t * LANES)
         index = (tile * len(tokens) + t) * out.shape[1] + offset + n
         if bias.shape[0] > 0:
             value = value + load_f32(bias, n)
-        if residual:
+        if add:
             value = value + load_f32(out, index)
         store_f32(out, index, value)
 
 
 @inline
-def linear_rows(weight, x, start, T, out, offset, buffer, residual, first, last, tokens):
+def linear_rows(weight, x, start, T, out, offset, buffer, add, first, last, tokens):
     """Compute row blocks ``first..last`` for tokens ``start..T``, the first of which begins a tile."""
     for tile in range(start // len(tokens), (T + len(tokens) - 1) // len(tokens)):
         for block in range(first, last):
             store_tile(buffer, 0, linear_tile(weight, x, tile, block, tokens))
-            write_tile(buffer, weight.bias, out, offset, block, tile, T, residual, tokens)
+            write_tile(buffer, weight.bias, out, offset, block, tile, T, add, tokens)
 
 
 @inline
@@ -395,7 +395,7 @@ def unit_rows(weight, tile, blocks, threads):
 
 @deferred
 def multiply_rows(team, T, weight, x, out, offset, buffers, add):
-    """Compute this thread's work tiles of `linear`.
+    """Compute this thread's row blocks of `linear`.
 
     offset : a multiple of 16, the column of `out` at which the output begins.
     """
@@ -429,7 +429,7 @@ def head(team, T, weight, s, out):
 
 @deferred_by_type
 def multiply_parts(team, T, weight, x, out, buffers):
-    """Apply a weight of any kind; work tiles of a second part follow when all of the first are done."""
+    """Apply a weight of any kind; row blocks of a second part follow when all of the first are done."""
 
     def split(team, T, weight, x, out, buffers):
         multiply_rows(team, T, weight.frequent, x, out, FIRST, buffers, STORE)

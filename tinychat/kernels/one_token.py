@@ -44,7 +44,7 @@ def int4_of_token(weight, x, tile, block, lines):
 
 
 @always_inline
-def tile_of_token(weight, x, tile, block, tokens):
+def tile_of_token(weight, x, tile, block):
     """Return the tile of a row block and one token."""
     if weight.packed.shape[1] == 4 * weight.scales.shape[1]:
         return int4_of_token(weight, x, tile, block, 4)
