@@ -3,9 +3,9 @@
 Golden Cove (Alder Lake, Sapphire Rapids): uops.info and LLVM's model of Sapphire Rapids; of 512 bits, with the second
 unit of server processors, OSACA's tables (spr.yml) and Intel's optimization manual. Zen 5: OSACA's tables (zen5.yml)
 and AMD's software optimization guide (58455). Zen 3: AMD's guide (56665), LLVM's model and measurements of ours, of
-which the cycles from a store to a load. Zen 4: AMD's guide (57647) and uops.info. Firestorm: Dougall Johnson's
-measurements of the Apple M1 (dougallj.github.io/applecpu). Avalanche, of the M2: the same, as no table of it is
-published; `usmmla` takes two operations, since others measured products of matrices of int8 on M3 at the rate of dot
+which the cycles from a store to a load. Zen 4: Zen 3's but for AMD's guide (57647) and uops.info. Firestorm: Dougall
+Johnson's measurements of the Apple M1 (dougallj.github.io/applecpu). Avalanche, of the M2: the same, as no table of it
+is published; `usmmla` takes two operations, since others measured products of matrices of int8 on M3 at the rate of dot
 products.
 """
 

@@ -186,7 +186,7 @@ class FakeSequence:
         return len(self.ids) if path.exists() else 0
 
     def chunk(self, ids, sequence_length, outputs=1):
-        return FakeSpan(self, ids, sequence_length, outputs)
+        return FakeChunk(self, ids, sequence_length, outputs)
 
     def reuse(self, ids):
         self.rewind(min(self.reusable_prefix(ids), len(ids) - 1))
@@ -243,7 +243,7 @@ class FakeSequence:
         return row
 
 
-class FakeSpan(NamedTuple):
+class FakeChunk(NamedTuple):
     """What `FakeSequence.chunk` returns."""
 
     sequence: FakeSequence

@@ -22,6 +22,8 @@ from tinychat.generate.sequence import logits_of_all
 KINDS = (
     "llama3",
     "gemma2",
+    "hyperclovax",
+    "granite-swa",
     "gemma3",
     "gemma4",
     "gemma3n",

@@ -44,7 +44,7 @@ def run(kv, q, cache, start, window=NO_WINDOW, threads=1, **options):
 
 
 def run_together(
-    kv, q, cache, spans, tables, window=NO_WINDOW, threads=1, scoring=UNCHANGED, multiplies_pairs=MULTIPLIES_PAIRS
+    kv, q, cache, parts, tables, window=NO_WINDOW, threads=1, scoring=UNCHANGED, multiplies_pairs=MULTIPLIES_PAIRS
 ):
     """Do the same for several sequences: (start, count) of each, and its blocks of the cache."""
     T, H, d = q.shape
@@ -54,10 +54,10 @@ def run_together(
     out = np.full((T + 1, H * d + 16), UNTOUCHED)
     scratch = allocate(kv, d, context, threads, multiplies_pairs)
     job = Rows(
-        np.array([T, T, len(spans)]),
-        np.cumsum([0] + [count for _, count in spans]),
-        np.concatenate([np.arange(start, start + count) for start, count in spans]),
-        np.full((len(spans), max(map(len, tables)) + 1), -1, np.int32),
+        np.array([T, T, len(parts)]),
+        np.cumsum([0] + [count for _, count in parts]),
+        np.concatenate([np.arange(start, start + count) for start, count in parts]),
+        np.full((len(parts), max(map(len, tables)) + 1), -1, np.int32),
     )
     for i, table in enumerate(tables):
         job.tables[i, : len(table)] = table
@@ -102,10 +102,10 @@ def check(kv, q, cache, k, v, window=0, threads=1):
     assert_within(got, expected, tolerance(kv, q.astype(np.float64), k, v, window or NO_WINDOW))
 
 
-# Any three of type, size, grouping and span meet: what is stored in pairs or lanes, how rows fill an item of work, and
+# Any three of type, size, grouping and part meet: what is stored in pairs or lanes, how rows fill an item of work, and
 # where a block ends.
 @pytest.mark.parametrize(
-    ("kv", "d", "heads", "span"),
+    ("kv", "d", "heads", "part"),
     covering(
         KVS,
         [6, 8, 24, 64, 80, 128],
@@ -115,8 +115,8 @@ def check(kv, q, cache, k, v, window=0, threads=1):
     ),
     ids=str,
 )
-def test_heads_of_all_shapes(kv, d, heads, span, rng):
-    (H, G), (start, T) = heads, span
+def test_heads_of_all_shapes(kv, d, heads, part, rng):
+    (H, G), (start, T) = heads, part
     q, *buffers = draw(rng, start + T, T, H, G, d, kv)
     check(kv, q, *buffers)
 
@@ -208,7 +208,7 @@ def test_threads_give_the_same_bits(kv, start, T, window, rng):
         assert run(kv, q, cache, start, window or NO_WINDOW, threads).tobytes() == one.tobytes()
 
 
-# How queries are cut meets each type, each window and each span of the first.
+# How queries are cut meets each type, each window and each part of the first.
 @pytest.mark.parametrize(("kv", "window", "start"), covering(KVS, [0, 1, 50, 530], [0, 480, 1000]))
 def test_chunks_of_queries_give_the_same_bits(kv, window, start, rng):
     T = 70
@@ -245,7 +245,7 @@ def test_a_nan_key_gives_nan(kv, T, rng):
 @kvs
 @pytest.mark.parametrize("window", [0, 50])
 @pytest.mark.parametrize(
-    "spans",
+    "parts",
     [
         [(600, 1), (8, 1)],
         [(0, 40), (1100, 1), (63, 1), (509, 17)],
@@ -254,9 +254,9 @@ def test_a_nan_key_gives_nan(kv, T, rng):
     ],
     ids=["two", "a prompt beside others", "many", "few rows each"],
 )
-def test_sequences_of_a_step_do_not_see_each_other(kv, spans, window, rng):
+def test_sequences_of_a_step_do_not_see_each_other(kv, parts, window, rng):
     H, G, d = 4, 2, 24
-    caches = [draw(rng, start + count, count, H, G, d, kv) for start, count in spans]
+    caches = [draw(rng, start + count, count, H, G, d, kv) for start, count in parts]
     firsts = np.cumsum([0] + [len(cache.table) + 2 for _, cache, *_ in caches])
     together = Pages(
         CacheBuffers(*(np.concatenate(parts) for parts in zip(*(cache.buffers for _, cache, *_ in caches)))), None
@@ -264,8 +264,8 @@ def test_sequences_of_a_step_do_not_see_each_other(kv, spans, window, rng):
     tables = [cache.table + first for first, (_, cache, *_) in zip(firsts, caches)]
     q = np.concatenate([queries for queries, *_ in caches])
     alone = [
-        run(kv, queries, cache, start, window or NO_WINDOW) for (start, _), (queries, cache, *_) in zip(spans, caches)
+        run(kv, queries, cache, start, window or NO_WINDOW) for (start, _), (queries, cache, *_) in zip(parts, caches)
     ]
     for threads in (1, 3):
-        got = run_together(kv, q, together, spans, tables, window or NO_WINDOW, threads)
+        got = run_together(kv, q, together, parts, tables, window or NO_WINDOW, threads)
         assert got.tobytes() == np.concatenate(alone).tobytes()

@@ -47,6 +47,6 @@ def test_gates_of_heads(threads, T, head_dim, rng):
     on_threads(gate_heads, threads, T, gates, dims(head_dim), found)
     of_heads = np.repeat(gates[:, :HEADS], head_dim, axis=1)
     expected = attended[:, :columns] * sigmoid(of_heads)
-    # An exponent of that size is rounded by so much.
+    # exp(x) is off by |x| EPS of its size, as x is rounded.
     assert_within(found[:, :columns], expected, (4 + np.abs(of_heads)) * EPS * np.abs(expected) + 1e-37)
     np.testing.assert_array_equal(found[:, columns:], attended[:, columns:])

@@ -22,7 +22,7 @@ from kernels.kernel_inputs import (
 
 from tinychat.kernels.inputs import quantize_plain
 from tinychat.kernels.linear import head, linear
-from tinychat.kernels.sizes import TILE_LENGTHS
+from tinychat.kernels.sizes import TILES
 from tinychat.kernels.weights import ADD, STORE, SplitWeight
 
 LENGTHS = (1, 2, 3, 6, 7, 17, 24, 200)
@@ -98,11 +98,19 @@ def test_bias_and_residual(method, T, bias, added, rng):
     assert_within(got, expected, tolerance(method, exact, w, extra, 32))
 
 
-def test_the_tiles_of_any_number_of_tokens_fit_into_the_largest_tiles():
+@pytest.mark.parametrize("has_tile_registers", [False, True])
+@pytest.mark.parametrize("unpacking", [1, 2])
+@pytest.mark.parametrize("lengths", {*TILES.values(), (4, 4, 4, 4)}, ids=str)
+def test_the_tiles_of_any_number_of_tokens_fit_into_the_largest(lengths, unpacking, has_tile_registers, monkeypatch):
+    """Scratch has room for the largest tiles, whichever instruction set there is."""
+    named = dict(zip(("FEW_TOKENS", "SEVERAL_TOKENS", "SOME_TOKENS", "TOKENS"), ((0,) * n for n in lengths)))
+    named |= {"TILE_LENGTHS": lengths, "UNPACKING": unpacking, "HAS_TILE_REGISTERS": has_tile_registers}
+    for name, value in named.items():
+        monkeypatch.setattr(f"tinychat.kernels.linear.{name}", value)
     for T in range(2, 2049):
-        assert round_up(T, tokens_of(T)) <= round_up(T, TILE_LENGTHS[-1])
+        assert round_up(T, tokens_of(T)) <= round_up(T, lengths[-1])
     used = {tokens_of(T) for T in range(2, 2049)}
-    assert used == set(TILE_LENGTHS), "each length pays for some number of tokens"
+    assert used == {*lengths}, "each length pays for some number of tokens"
 
 
 @methods

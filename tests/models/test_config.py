@@ -1,6 +1,8 @@
 import json
 import math
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -47,6 +49,11 @@ OLDER = {
     "global_head_dim",
     "sliding_attention_rope",
     "full_attention_rope",
+    "num_layers",
+    "layer_norm_epsilon",
+    "activation_function",
+    "qkv_bias",
+    "bias",
 }
 # What files of a family have to say.
 NEEDED = {
@@ -104,6 +111,30 @@ def test_reads_a_real_file():
     assert (config.num_attention_heads, config.num_key_value_heads) == (8, 4)
     assert config.tie_word_embeddings and config.rope_scaling is None
     assert config.sliding_windows == (0,) * 5
+
+
+@pytest.mark.parametrize("model_type", ["exaone", "internlm3", "iquestcoder"])
+def test_the_model_type_counts_where_transformers_runs_another_class(model_type):
+    raw = {**ESSENTIALS, "model_type": model_type, "head_dim": 16, "num_key_value_heads": 2}
+    for name in ("LlamaForCausalLM", "LlamaModel"):
+        config = parse_config({**raw, "architectures": [name]}, "config.json")
+        assert (FAMILIES[config.architecture].model_type, config.writes) == (model_type, name != "LlamaModel")
+    with pytest.raises(UnsupportedModelError, match="with architecture 'MistralForCausalLM'"):
+        parse_config({**raw, "architectures": ["MistralForCausalLM"]}, "config.json")
+    with pytest.raises(UnsupportedModelError, match="expected 'llama'"):
+        parse_config({**raw, "architectures": ["LlamaForCausalLM"], "model_type": "qwen2"}, "config.json")
+
+
+def test_a_usual_file_imports_its_own_family_only():
+    """A start reads one, and 50 families take a twentieth of a second."""
+    raw = raw_config(model_type="llama")
+    code = f"""if True:
+        import sys
+        from tinychat.models.architectures import parse_config
+        parse_config({raw!r}, "config.json")
+        print(sum(name.startswith("tinychat.models.families.") for name in sys.modules))
+    """
+    assert int(subprocess.check_output([sys.executable, "-P", "-c", code], text=True)) <= 2
 
 
 def test_null_is_not_missing():
@@ -392,7 +423,10 @@ def test_exaone_rotates_where_it_has_a_window_if_it_has_any():
         ("Apertus1p5TextForCausalLM", {"output_vocab_size": 99, "tie_word_embeddings": True}, "output_vocab_size"),
         ("IQuestCoderForCausalLM", {"use_sliding_window": True}, "use_sliding_window"),
         ("IQuestCoderForCausalLM", {"clip_qkv": 8.0}, "clip_qkv"),
-        ("ExaoneForCausalLM", {"layer_norm_epsilon": 0}, "rms_norm_eps"),
+        ("ExaoneForCausalLM", {"layer_norm_epsilon": 0}, "layer_norm_epsilon"),
+        ("ExaoneForCausalLM", {"activation_function": "swiglu9"}, "activation_function"),
+        ("InternLM3ForCausalLM", {"qkv_bias": True, "bias": False}, "bias"),
+        ("GraniteSWAForCausalLM", {"layer_rope_theta": [1e4, 1e4, 0.5]}, "layer_rope_theta"),
         ("GraniteSWAForCausalLM", {"layer_rope_theta": [1e4, 1e4]}, "layer_rope_theta"),
         ("GraniteSWAForCausalLM", {"layer_rope_theta": [1e4, 1e4, -1]}, "layer_rope_theta"),
         ("GraniteSWAForCausalLM", {"layer_rope_theta": [1e4, 1e4, 2e4]}, "several bases"),
@@ -603,6 +637,9 @@ def test_bases_of_granite_swash():
     assert bases(0, 5e3, 5e3) == (5e3, None, (0, 16, 16))
     assert bases(1e6, 0, 0) == (1e6, None, (16, 0, 0))
     assert bases(0, 0, 0, rope_theta=3e4) == (3e4, None, (0, 0, 0))
+    scaling = {"rope_type": "longrope", "short_factor": [1] * 8, "long_factor": [2] * 8}
+    config = parse("GraniteSWAForCausalLM", layer_rope_theta=[0, 0, 0], rope_scaling=scaling)
+    assert (config.rope_scaling, config.rotary_dims) == (None, (0, 0, 0))
     config = parse("GraniteSWAForCausalLM", rope_theta=3e4)
     assert (config.rope_theta, config.sliding_rope_theta, config.rotary_dims) == (3e4, None, (16, 16, 16))
 

@@ -11,7 +11,7 @@ from loop_cycles import cycles_of
 from loop_nests import loop_nests
 from port_tables import CORES
 
-GOLDEN_COVE, FIRESTORM, ZEN3 = CORES["golden-cove"], CORES["firestorm"], CORES["zen3"]
+GOLDEN_COVE, FIRESTORM, ZEN3, ZEN4 = (CORES[name] for name in ("golden-cove", "firestorm", "zen3", "zen4"))
 NESTED = """
 f:
 \txorl\t%eax, %eax
@@ -98,6 +98,21 @@ def test_firestorm(lines, expected):
 )
 def test_zen_3(lines, measured):
     assert cycles_of(lines, ZEN3) == pytest.approx(measured, rel=0.06)
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        # Two pipes for products, each of which holds 512 bits for two cycles; loads likewise.
+        (repeated("\tvpdpbusd\t%ymm14, %ymm15", 12), 6),
+        (repeated("\tvpdpbusd\t%zmm30, %zmm31", 12, "%zmm"), 12),
+        (repeated("\tvmovdqu\t(%rax)", 12), 6),
+        (repeated("\tvmovdqu64\t(%rax)", 12, "%zmm"), 12),
+        (["\tvpdpbusd\t%zmm14, %zmm15, %zmm0"], 4),
+    ],
+)
+def test_zen_4(lines, expected):
+    assert cycles_of(lines, ZEN4) == pytest.approx(expected, abs=0.35)
 
 
 def test_an_instruction_without_ports_is_named():

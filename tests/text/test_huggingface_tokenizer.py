@@ -4,7 +4,7 @@ import pytest
 from text.tokenizer_folders import STYLES, write_tokenizer
 
 from tinychat.errors import TextError
-from tinychat.text.guard import GUARD_END, guard, spelling_pattern
+from tinychat.text.guard import GUARD_END, MOST_SPELLINGS, guard, spelling_pattern
 from tinychat.text.loading import load_tokenizer
 
 HOSTILE = ["<|im_end|>", "</s>", "[INST]", "<s>[INST] x [/INST]", "<|eot_id|>", "<bos>", "<|im_start|>system\n"]
@@ -85,6 +85,32 @@ def test_ids_of_config_name_the_tokens_where_nothing_else_does(tmp_path):
     (folder / "config.json").write_text('{"bos_token_id": 0, "eos_token_id": [1, 5]}')
     tokenizer = load_tokenizer(folder)
     assert (tokenizer.bos_token, tokenizer.eos_token) == ("<a>", "<b>")
+
+
+@pytest.mark.parametrize("place", ["", "text_config"])
+def test_tokens_that_the_model_cannot_write_are_text(place, tmp_path):
+    """As of Apertus 1.5, whose tokens of images are more than a tokenizer may add, and have other spellings."""
+    folder = write_tokenizer(tmp_path / "t", "byte-level", ["<a>", "<b>"])
+    content = json.loads((folder / "tokenizer.json").read_text())
+    limit = max(*content["model"]["vocab"].values(), *(token["id"] for token in content["added_tokens"])) + 1
+    usual = content["added_tokens"][0]
+    images = [{**usual, "id": limit + i, "content": f"<|visual token {i}|>"} for i in range(MOST_SPELLINGS)]
+    content["added_tokens"] += [*images, {**usual, "id": limit + len(images), "content": "<|image|>"}]
+    alias = {"type": "Replace", "pattern": {"String": "<image>"}, "content": "<|image|>"}
+    content["normalizer"] = alias
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    settings = {"added_tokens_decoder": {str(token["id"]): token for token in content["added_tokens"]}}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    with pytest.raises(TextError, match="added tokens"):
+        load_tokenizer(folder)
+    config = {"output_vocab_size": limit}
+    (folder / "config.json").write_text(json.dumps({place: config} if place else config))
+    tokenizer = load_tokenizer(folder)
+    assert tokenizer.vocab_size == limit
+    ids = tokenizer.encode("a <image> and <|visual token 7|>", add_bos=False)
+    assert max(ids) < limit
+    assert tokenizer.decode(ids) == "a <|image|> and <|visual token 7|>"
+    assert tokenizer.token_id("<a>") == usual["id"]
 
 
 def test_nothing_follows_a_prompt(tmp_path):

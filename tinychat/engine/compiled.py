@@ -52,10 +52,10 @@ forward = compiled_names()["forward"]
 
 @entry_point
 def worker_loop(thread, threads, queue_address, pointers_address, kind):
-    """Do a share of the batch that thread 0 posts: see `tinychat.engine.workers`.
+    """Do a share of the job that thread 0 posts: see `tinychat.engine.workers`.
 
-    pointers_address, kind : of `Arguments`. A thread looks up where the arrays are when the batch has begun, while the
-    others wait for it, so it never meets those of another batch. One that is let go reads on in them after the others
+    pointers_address, kind : of `Arguments`. A thread looks up where the arrays are when the job has begun, while the
+    others wait for it, so it never meets those of another job. One that is let go reads on in them after the others
     have ended: `Workers.run` keeps them alive. The call to `forward` stands here once, for all threads: a second one
     would be compiled a second time.
     """

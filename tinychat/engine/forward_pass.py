@@ -24,7 +24,7 @@ class ForwardPass:
         self._entry_point: EntryPoint | None = None
 
     def __call__(self, thread: int, threads: int, queue: NDArray[np.int64], pointers: NDArray[np.int64]) -> bool:
-        """Do a share of a batch: see `engine.compiled.worker_loop`. Compiles if nobody has called `prepare`."""
+        """Do a share of a job: see `engine.compiled.worker_loop`. Compiles if nobody has called `prepare`."""
         if self._entry_point is None:
             self.prepare()
         assert self._entry_point is not None

@@ -1,9 +1,9 @@
-"""The number of threads of a batch: all of them, or fewer where other programs hold the cores.
+"""The number of threads of a job: all of them, or fewer where other programs hold the cores.
 
 A thread that shares its core with a busy program does not run half of the time, for some milliseconds at a stretch, and
 the others wait for it at every barrier. Whether fewer threads are then faster depends on the scheduler and on the
-number of such programs, so it is measured: where threads wait for each other and for their cores, some batches are
-tried with one thread fewer, and where cores are free, with one more. The results of a batch do not depend on it.
+number of such programs, so it is measured: where threads wait for each other and for their cores, some jobs are
+tried with one thread fewer, and where cores are free, with one more. The results of a job do not depend on it.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ LASTING = 0.5
 class Cores:
     """A reading of the system's cores; None where it does not tell.
 
-    worked : seconds of all batches so far; core_wait : seconds that the workers have waited for a core so far; free :
+    worked : seconds of all jobs so far; core_wait : seconds that the workers have waited for a core so far; free :
     idle cores.
     """
 
@@ -45,7 +45,7 @@ class Cores:
 
 
 class ThreadTuner:
-    """The number of threads for batches of one kind, from `fewest` to `most`, and the cost of a token with it."""
+    """The number of threads for jobs of one kind, from `fewest` to `most`, and the cost of a token with it."""
 
     def __init__(self, fewest: int, most: int, threads: int) -> None:
         self.fewest, self.most, self.threads = fewest, most, threads
@@ -66,7 +66,7 @@ class ThreadTuner:
 
     @property
     def wanted(self) -> int:
-        """Number of threads of the next batch."""
+        """Number of threads of the next job."""
         return self._tried or self.threads
 
     @property
@@ -75,16 +75,16 @@ class ThreadTuner:
         return self._is_contended or self._tried is not None
 
     def patience(self, tokens: int) -> float:
-        """Return the seconds that the threads of a batch may wait before it goes on with fewer."""
+        """Return the seconds that the threads of a job may wait before it goes on with fewer."""
         return PATIENCE_UNKNOWN if self.cost is None else PATIENCE * self.cost * tokens
 
     def begin(self, ask_cores: Callable[[], Cores]) -> None:
-        """Prepare for a batch; read the cores, which takes about 50 us, if a window begins that may lead to a try."""
+        """Prepare for a job; read the cores, which takes about 50 us, if a window begins that may lead to a try."""
         if self._tokens == 0 and self._tried is None and self.fewest < self.most:
             self._cores = ask_cores()
 
     def note(self, tokens: int, seconds: float, waited: float, ask_cores: Callable[[], Cores]) -> None:
-        """Count a batch of `seconds`, whose threads waited `waited` seconds at barriers, in all."""
+        """Count a job of `seconds`, whose threads waited `waited` seconds at barriers, in all."""
         self._worked += seconds
         changed, self._changed = self._changed, False
         if changed and seconds < LONGEST_WINDOW:
@@ -182,21 +182,21 @@ class ThreadTuner:
 
 
 class ThreadCount:
-    """A `ThreadTuner` for each kind of batch: its number of tokens, up to the next power of two."""
+    """A `ThreadTuner` for each kind of job: its number of tokens, up to the next power of two."""
 
     def __init__(self, fewest: int, most: int) -> None:
         self.fewest, self.most = fewest, most
         self.limit(most)
 
     def limit(self, threads: int) -> None:
-        """Let batches take at most so many threads from now on."""
+        """Let jobs take at most so many threads from now on."""
         self._limit = min(threads, self.most)
         self._fewest = min(self.fewest, self._limit)
         self._paces: dict[int, ThreadTuner] = {}
         self._latest = ThreadTuner(self._fewest, self._limit, self._limit)
 
     def pace(self, tokens: int) -> ThreadTuner:
-        """Return the tuner of batches of `tokens` tokens; a new one begins with the latest number of threads."""
+        """Return the tuner of jobs of `tokens` tokens; a new one begins with the latest number of threads."""
         kind = tokens.bit_length()
         if kind not in self._paces:
             self._paces[kind] = ThreadTuner(self._fewest, self._limit, self._latest.threads)

@@ -272,13 +272,13 @@ class ModelDrafts(Drafts):
             text.propose(token_id, kind)
             draft.chance *= self.chance(kind)
 
-    def _span(self, text: ModelText, ids: Sequence[int]) -> ScheduledChunk:
+    def _chunk(self, text: ModelText, ids: Sequence[int]) -> ScheduledChunk:
         return text.sequence.chunk(ids, len(text.sequence.ids) + len(ids))
 
     def _run(self, texts: Sequence[ModelText], ids: Sequence[Sequence[int]]) -> list[Logits]:
         """Run ids of the sequences in one step; return the logits after the last of each."""
         started = perf_counter()
-        logits = self._sequence.engine.run([self._span(text, some) for text, some in zip(texts, ids)])
+        logits = self._sequence.engine.run([self._chunk(text, some) for text, some in zip(texts, ids)])
         self._steps.note(sum(map(len, ids)), perf_counter() - started)
         return logits
 

@@ -133,9 +133,9 @@ class HeadDrafts(ModelDrafts):
                 text.states.write(position, engine.last_states(first, first + count))
             first += count
 
-    def _span(self, text: ModelText, ids: Sequence[int]) -> ScheduledChunk:
+    def _chunk(self, text: ModelText, ids: Sequence[int]) -> ScheduledChunk:
         assert isinstance(text, HeadText)
-        return super()._span(text, ids)._replace(hidden=text.next_states(len(ids)))
+        return super()._chunk(text, ids)._replace(hidden=text.next_states(len(ids)))
 
     def _run(self, texts: Sequence[ModelText], ids: Sequence[Sequence[int]]) -> list[Logits]:
         """Run ids of the sequences in one step; return the logits after the last of each."""

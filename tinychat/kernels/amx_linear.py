@@ -1,4 +1,4 @@
-"""Linears of quantized weights for sixteen tokens and more, on tile registers (AMX), to the bits of `kernels.linear`.
+"""Linears of quantized weights for eleven tokens and more, on tile registers (AMX), to the bits of `kernels.linear`.
 
     panel of row blocks
       up to 16 tiles of tokens         their totals wait in the second-level cache

@@ -125,21 +125,23 @@ def _read_architecture(values: ConfigValues) -> tuple[str, bool]:
     if not isinstance(names, list) or not names or not isinstance(names[0], str):
         raise values.error("architectures", 'a list such as ["LlamaForCausalLM"]')
     whole = _whole_model(names[0])
-    name = _named_by_type(whole or names[0], model_type)
+    name = whole or names[0]
     if find_family(name) is None:
         raise unsupported(values.source, f"architecture {one_line(name, 40)!r}")
-    if model_type not in (None, family_of(name).model_type):
+    if model_type in (None, family_of(name).model_type):
+        return name, whole is None
+    if (meant := _named_by_type(name, model_type)) is None:
         raise UnsupportedModelError(
             f"{values.source}: model_type {one_line(str(model_type))!r} with architecture {names[0]!r} is not"
             f" supported; expected {family_of(name).model_type!r}"
         )
-    return name, whole is None
+    return meant, whole is None
 
 
-def _named_by_type(name: str, model_type: str | None) -> str:
-    """Return the architecture that a file means: transformers runs some families with another one's class."""
+def _named_by_type(name: str, model_type: str | None) -> str | None:
+    """Return the architecture of a model type that transformers runs with another one's class, `name`."""
     of_type = (family for family in supported_families().values() if family.model_type == model_type)
-    return next((family.architecture for family in of_type if name in family.also_written), name)
+    return next((family.architecture for family in of_type if name in family.also_written), None)
 
 
 def _whole_model(name: str) -> str | None:

@@ -21,6 +21,16 @@ class DraftHead:
     norms: Callable[[ModelConfig, TensorNames], list[Norm]]
 
 
+def with_names(names: Mapping[str, str]) -> Callable[[Mapping[str, object]], Mapping[str, object]]:
+    """Return a `Family.prepared` for files that have keys by `Family.names`, or by those that transformers writes."""
+
+    def prepared(raw: Mapping[str, object]) -> Mapping[str, object]:
+        others = {name: raw[key] for key, name in names.items() if raw.get(name) is None and key in raw}
+        return {**raw, **others}
+
+    return prepared
+
+
 @dataclass(frozen=True)
 class Family:
     """One architecture; each file of `tinychat.models.families` has one or a few."""

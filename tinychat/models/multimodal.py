@@ -58,6 +58,10 @@ def text_part(raw: Mapping[str, object]) -> Mapping[str, object]:
     found["model_type"] = _SAME_AS.get(str(found["model_type"]), found["model_type"])
     found["architectures"] = None
     found |= {key: raw[key] for key in _SHARED if raw.get(key) is not None}
+    # The older name in LFM2-VL: that of the whole model counts.
+    found.pop("tie_embedding", None)
+    if raw.get("tie_embedding") is not None:
+        raw = {**raw, "tie_word_embeddings": raw["tie_embedding"]}
     ties = [part["tie_word_embeddings"] for part in (raw, found) if part.get("tie_word_embeddings") is not None]
     if ties:
         found["tie_word_embeddings"] = True in ties

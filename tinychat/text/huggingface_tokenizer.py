@@ -157,19 +157,19 @@ class HuggingFaceTokenizer(Tokenizer):
 
 def load_huggingface(folder: Path) -> HuggingFaceTokenizer:
     """Load ``tokenizer.json`` of a folder; a damaged or hostile file is a TextError."""
-    path = folder / "tokenizer.json"
-    return _with_settings(open_tokenizer(path), folder, str(path))
+    path, settings = folder / "tokenizer.json", TokenizerSettings.from_folder(folder)
+    return _with_settings(open_tokenizer(path, settings.written_ids), settings, str(path))
 
 
 def load_tiktoken(path: Path) -> HuggingFaceTokenizer:
     """Load a tiktoken file as the ``tokenizer.json`` that a conversion makes of it; errors as `tokenizer_json`."""
-    return _with_settings(parse_tokenizer(tokenizer_json(path), str(path)), path.parent, str(path))
+    settings = TokenizerSettings.from_folder(path.parent)
+    return _with_settings(parse_tokenizer(tokenizer_json(path), str(path)), settings, str(path))
 
 
-def _with_settings(backend: tokenizers.Tokenizer, folder: Path, source: str) -> HuggingFaceTokenizer:
+def _with_settings(backend: tokenizers.Tokenizer, settings: TokenizerSettings, source: str) -> HuggingFaceTokenizer:
     from tokenizers import AddedToken as BackendToken
 
-    settings = TokenizerSettings.from_folder(folder)
     with library_calls(source):
         prefix = _rebuild_llama_pipeline(backend, settings)
         special_tokens = _special_tokens(backend, settings)

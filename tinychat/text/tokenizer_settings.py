@@ -28,12 +28,14 @@ class TokenizerSettings:
     add_eos_token: bool | None
     add_prefix_space: bool | None
     legacy: bool | None
+    written_ids: int | None  # of the output matrix, if fewer than of the embedding: tokens beyond them are left out
 
     @classmethod
     def from_folder(cls, folder: Path) -> TokenizerSettings:
         """Read the files of a folder, of which any may be missing."""
         tokenizer_config = read_settings(folder / "tokenizer_config.json")
         config = read_settings(folder / "config.json")
+        limit = written_ids(config)
         special = {**read_settings(folder / "special_tokens_map.json"), **tokenizer_config}
         named = {name: _content(special.get(name)) for name in _NAMED_TOKENS}
         special_tokens = {name: content for name, content in named.items() if content}
@@ -43,12 +45,20 @@ class TokenizerSettings:
             special_tokens=special_tokens,
             bos_token_id=_first_id(config.get("bos_token_id")),
             eos_token_id=_first_id(config.get("eos_token_id")),
-            declared_tokens=_declared_tokens(folder, tokenizer_config, special_tokens),
+            declared_tokens=_declared_tokens(folder, tokenizer_config, special_tokens, limit),
             add_bos_token=_flag(tokenizer_config.get("add_bos_token")),
             add_eos_token=_flag(tokenizer_config.get("add_eos_token")),
             add_prefix_space=_flag(tokenizer_config.get("add_prefix_space")),
             legacy=_flag(tokenizer_config.get("legacy")),
+            written_ids=limit,
         )
+
+
+def written_ids(config: Mapping[str, object]) -> int | None:
+    """Return how many tokens a model can write, where its `config.json` says that its embedding has more."""
+    section = config.get("text_config")
+    count = (section if isinstance(section, dict) else config).get("output_vocab_size")
+    return count if type(count) is int and count > 0 else None
 
 
 def tokenizer_code(tokenizer_config: Mapping[str, object]) -> str:
@@ -61,10 +71,12 @@ def tokenizer_code(tokenizer_config: Mapping[str, object]) -> str:
 
 
 def _declared_tokens(
-    folder: Path, tokenizer_config: Mapping[str, object], special_tokens: Mapping[str, str]
+    folder: Path, tokenizer_config: Mapping[str, object], special_tokens: Mapping[str, str], limit: int | None
 ) -> tuple[AddedToken, ...]:
     decoder = tokenizer_config.get("added_tokens_decoder")
     if isinstance(decoder, dict):
+        if limit is not None:
+            decoder = {key: token for key, token in decoder.items() if not (key.isdecimal() and int(key) >= limit)}
         source = folder / "tokenizer_config.json"
         if len(decoder) > MOST_SPELLINGS:
             raise TextError(f"{source}: declares more than {MOST_SPELLINGS} added tokens; use another tokenizer")

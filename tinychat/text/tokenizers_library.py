@@ -43,13 +43,25 @@ _SUBWORD_PREFIX = re.compile(rb'"continuing_subword_prefix"\s*:\s*"(?!")')
 _CHARSMAP = re.compile(rb'"precompiled_charsmap"\s*:\s*"([^"]*)"')
 
 
-def open_tokenizer(path: Path) -> Tokenizer:
-    """Read a ``tokenizer.json``, and try it on some text; one that the library would not survive is a TextError."""
+def open_tokenizer(path: Path, limit: int | None = None) -> Tokenizer:
+    """Read a ``tokenizer.json``, and try it on some text; one that the library would not survive is a TextError.
+
+    Added tokens from the id `limit` on are left out.
+    """
     try:
         data = read_small(path, _MAX_FILE_BYTES)
     except OSError as error:
         raise TextError(f"{path}: cannot be read ({error.strerror or error}); fetch the file again") from None
-    return parse_tokenizer(data, str(path))
+    return parse_tokenizer(data if limit is None else _without_tokens(data, limit, str(path)), str(path))
+
+
+def _without_tokens(data: bytes, limit: int, source: str) -> bytes:
+    try:
+        content = json.loads(data)
+        content["added_tokens"] = [token for token in content["added_tokens"] if token["id"] < limit]
+    except (ValueError, RecursionError, TypeError, KeyError):
+        raise TextError(f"{source}: cannot be read (it is no tokenizer.json); fetch the file again") from None
+    return json.dumps(content).encode()
 
 
 def parse_tokenizer(data: bytes, source: str) -> Tokenizer:

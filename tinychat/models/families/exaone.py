@@ -4,11 +4,9 @@
 github.com/huggingface/transformers, models/exaone.)
 """
 
-from collections.abc import Mapping
-
 from tinychat.models.decoder import TensorNames, layer_norms
 from tinychat.models.families.llama import read_llama
-from tinychat.models.family import Family
+from tinychat.models.family import Family, with_names
 
 LAYER = "transformer.h.{}."
 ATTENTION, MLP = f"{LAYER}attn.attention.", f"{LAYER}mlp."
@@ -20,27 +18,21 @@ TENSORS = TensorNames(
     down=f"{MLP}c_proj",
     norms=layer_norms(f"{LAYER}ln_1", f"{LAYER}ln_2", "transformer.ln_f"),
 )
-# Of its makers' files, by what transformers writes.
-OLDER = {
+NAMES = {
     "num_hidden_layers": "num_layers",
     "rms_norm_eps": "layer_norm_epsilon",
     "hidden_act": "activation_function",
 }
-
-
-def prepared(raw: Mapping[str, object]) -> Mapping[str, object]:
-    """Return the values of a file with the names that transformers writes."""
-    return {**raw, **{name: raw[older] for name, older in OLDER.items() if older in raw}}
-
 
 EXAONE = Family(
     "ExaoneForCausalLM",
     "exaone",
     "EXAONE 3, 3.5, Deep",
     "RoPE llama3",
-    {"rms_norm_eps": 1e-5, "num_key_value_heads": 8, "max_position_embeddings": 4096, "rope_theta": 5e5},
+    {"layer_norm_epsilon": 1e-5, "num_key_value_heads": 8, "max_position_embeddings": 4096, "rope_theta": 5e5},
     read_llama,
     TENSORS,
     also_written=("LlamaForCausalLM",),
-    prepared=prepared,
+    names=NAMES,
+    prepared=with_names(NAMES),
 )

@@ -38,6 +38,8 @@ def with_windows(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     windows, thetas = read_windows(values, L, lambda layer: layer % 4 != 0), (config.rope_theta,) * L
     if values.get("layer_rope_theta") is not None:
         thetas = values.numbers("layer_rope_theta", L, 0.0, 1e30)
+        if any(0 < theta < 1.001 for theta in thetas):
+            raise values.error("layer_rope_theta", "numbers that are 0 or more than 1")
     full, sliding = ({t for t, window in zip(thetas, windows) if t and bool(window) == kind} for kind in (False, True))
     theta = max(full or sliding or {config.rope_theta})
     separate = max(sliding or {theta}) != theta
@@ -48,6 +50,7 @@ def with_windows(values: ConfigValues, config: ModelConfig) -> ModelConfig:
         )
     return replace(
         config,
+        rope_scaling=config.rope_scaling if any(thetas) else None,
         sliding_windows=windows,
         sinks=True,
         rope_theta=theta,

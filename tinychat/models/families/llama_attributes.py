@@ -5,14 +5,13 @@ rotates neighbouring channels together; Ministral has windows by layer (github.c
 models/seed_oss, arcee, helium, ministral, internlm3 and iquestcoder).
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from tinychat.models.config import ModelConfig, read_windows
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import MLP, TensorNames, neighbours_rows
 from tinychat.models.families.llama import read_llama
-from tinychat.models.family import Family
+from tinychat.models.family import Family, with_names
 
 
 def read_seed_oss(values: ConfigValues, config: ModelConfig) -> ModelConfig:
@@ -41,10 +40,12 @@ def read_iquest_coder(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     return read_llama(values, config)
 
 
-def internlm3_prepared(raw: Mapping[str, object]) -> Mapping[str, object]:
-    """Return the values of a file with Llama's names of biases."""
-    names = {"attention_bias": "qkv_bias", "mlp_bias": "bias"}
-    return {**raw, **{name: raw[older] for name, older in names.items() if older in raw}}
+def read_internlm3(values: ConfigValues, config: ModelConfig) -> ModelConfig:
+    """All linears have biases, or none, as in transformers."""
+    config = read_llama(values, config)
+    if config.qkv_bias != config.mlp_bias:
+        raise values.error("mlp_bias", f"the same as {values.name_of('attention_bias')}")
+    return config
 
 
 SEED_OSS = Family(
@@ -93,15 +94,17 @@ MINISTRAL = Family(
     {"rms_norm_eps": 1e-6, "num_key_value_heads": 8, "max_position_embeddings": 131072, "sliding_window": 4096},
     read_ministral,
 )
+_INTERNLM3 = {"attention_bias": "qkv_bias", "mlp_bias": "bias"}
 INTERNLM3 = Family(
     "InternLM3ForCausalLM",
     "internlm3",
     "InternLM 3",
     "dynamic RoPE, biases",
     {"rms_norm_eps": 1e-5, "num_key_value_heads": 2, "head_dim": 128, "max_position_embeddings": 32768},
-    read_llama,
+    read_internlm3,
     also_written=("LlamaForCausalLM",),
-    prepared=internlm3_prepared,
+    names=_INTERNLM3,
+    prepared=with_names(_INTERNLM3),
 )
 IQUEST_CODER = Family(
     "IQuestCoderForCausalLM",
