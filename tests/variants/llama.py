@@ -51,7 +51,7 @@ INTERNLM3 = COMMON | {
     "qkv_bias": True,
     "bias": True,
     "pad_token_id": 0,
-    "rope_scaling": {"type": "dynamic", "factor": 6.0},
+    "rope_scaling": {"type": "linear", "factor": 6.0},
 }
 IQUEST_CODER = COMMON | {
     "architectures": ["IQuestCoderForCausalLM"],

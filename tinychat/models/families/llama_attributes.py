@@ -99,7 +99,7 @@ INTERNLM3 = Family(
     "InternLM3ForCausalLM",
     "internlm3",
     "InternLM 3",
-    "dynamic RoPE, biases",
+    "RoPE default, linear, dynamic, biases",
     {"rms_norm_eps": 1e-5, "num_key_value_heads": 2, "head_dim": 128, "max_position_embeddings": 32768},
     read_internlm3,
     also_written=("LlamaForCausalLM",),
