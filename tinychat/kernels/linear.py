@@ -85,7 +85,8 @@ from tinychat.kernels.weights import (
 # Weights that stay in the second-level cache while all tokens of a chunk pass by.
 PANEL_BYTES = 256 * 1024
 TILES_PER_THREAD = 2
-# Weights that a thread takes at once of its range, for a few tokens.
+# Weights that a thread takes at once of its range for each token of a tile, if these are few: an exchange of a range
+# waits until all that was stored before is seen, and of more tokens more is stored.
 UNIT_BYTES = 16 * 1024
 # Not literals, for each of which the kernel would be compiled once more.
 FIRST = np.int64(0)
@@ -389,7 +390,7 @@ def work_tile_rows(weight, tile, blocks, threads):
 def unit_rows(weight, tile, blocks, threads):
     """Return the row blocks that a thread takes at once; of a few tokens so few that all threads end together."""
     if tile < len(TOKENS):
-        return max(1, UNIT_BYTES // (columns(weight) * 8))
+        return max(1, tile * UNIT_BYTES // (columns(weight) * 8))
     return work_tile_rows(weight, tile, blocks, threads)
 
 
