@@ -244,7 +244,7 @@ class FakeSequence:
 
 
 class FakeChunk(NamedTuple):
-    """What `FakeSequence.chunk` returns."""
+    """A chunk of a `FakeSequence`, for `FakeEngine.run`."""
 
     sequence: FakeSequence
     ids: list

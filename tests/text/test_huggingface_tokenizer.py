@@ -113,6 +113,15 @@ def test_tokens_that_the_model_cannot_write_are_text(place, tmp_path):
     assert tokenizer.token_id("<a>") == usual["id"]
 
 
+def test_an_id_of_too_many_digits_is_malformed(tmp_path):
+    folder = write_tokenizer(tmp_path / "t", "byte-level", ["<a>", "<b>"])
+    (folder / "config.json").write_text('{"output_vocab_size": 5}')
+    settings = {"added_tokens_decoder": {"9" * 5000: {"content": "x"}}}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    with pytest.raises(TextError, match="malformed"):
+        load_tokenizer(folder)
+
+
 def test_nothing_follows_a_prompt(tmp_path):
     """A post-processor that also appends the end token would end the reply before it begins."""
     from tokenizers import Tokenizer, processors

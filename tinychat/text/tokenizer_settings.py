@@ -76,7 +76,7 @@ def _declared_tokens(
     decoder = tokenizer_config.get("added_tokens_decoder")
     if isinstance(decoder, dict):
         if limit is not None:
-            decoder = {key: token for key, token in decoder.items() if not (key.isdecimal() and int(key) >= limit)}
+            decoder = {key: token for key, token in decoder.items() if _number(key) < limit}
         source = folder / "tokenizer_config.json"
         if len(decoder) > MOST_SPELLINGS:
             raise TextError(f"{source}: declares more than {MOST_SPELLINGS} added tokens; use another tokenizer")
@@ -92,15 +92,19 @@ def _declared_tokens(
 
 
 def _declared_token(source: Path, token_id: object, token: object) -> AddedToken:
-    content = _content(token)
-    try:
-        number = int(token_id) if isinstance(token_id, str | int) else -1
-    except ValueError:
-        number = -1
+    content, number = _content(token), _number(token_id)
     if not isinstance(token, dict) or not content or not 0 <= number < 2**24:
         raise TextError(f"{source}: added token {str(token_id)[:40]!r} is malformed; fetch the file again")
     special, lstrip, rstrip = (token.get(name) is True for name in ("special", "lstrip", "rstrip"))
     return AddedToken(content, number, special, lstrip, rstrip)
+
+
+def _number(token_id: object) -> int:
+    """Return an id that a file may have as text, or -1."""
+    try:
+        return int(token_id) if isinstance(token_id, str | int) else -1
+    except ValueError:
+        return -1
 
 
 def _additional_special_tokens(tokenizer_config: Mapping[str, object]) -> set[str]:
