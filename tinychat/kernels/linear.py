@@ -35,6 +35,7 @@ from tinychat.kernels.sizes import (
     NEAR_BYTES,
     ONE_ROW,
     ONE_TOKEN,
+    READS_AHEAD,
     SEVERAL_TOKENS,
     SOME_TOKENS,
     TILE_LENGTHS,
@@ -147,7 +148,10 @@ def dot_rows(weight, sums, first, lines, codes, index, tokens):
     def int8(weight, sums, first, lines, codes, index, tokens):
         for j in range(lines):
             line = load_for(sums, weight.packed, first + j * 64)
-            prefetch_next(weight.packed, first + j * 64)
+            if not (READS_AHEAD and len(tokens) == 1):
+                prefetch_next(weight.packed, first + j * 64)
+            elif j % 4 == 0:
+                prefetch_far(weight.packed, first + j * 64 + FAR_BYTES)
             sums = dot(sums, whole_codes(line), codes, index + j * 4 * len(tokens))
         return sums
 

@@ -9,16 +9,16 @@ from tinychat.kernels.codes import load_table, look_up_high, look_up_low
 from tinychat.kernels.dot import dot
 from tinychat.kernels.jit import always_inline
 from tinychat.kernels.memory import prefetch_far
-from tinychat.kernels.sizes import FAR_BYTES, LANES, ONE_ROW, ONE_TOKEN
+from tinychat.kernels.sizes import FAR_BYTES, LANES, LONG_STREAM, ONE_ROW, ONE_TOKEN, READS_AHEAD
 from tinychat.kernels.sums import add_scaled, scale_rows, start_tile
 from tinychat.kernels.tile import load_lines, load_rows, zero_tile
 
 
 @always_inline
-def dot_line(table, sums, packed, first, codes, index):
-    """Add the products of one token and a line of codes of four bits."""
+def dot_line(table, sums, packed, first, codes, index, far):
+    """Add the products of one token and a line of codes of four bits; prefetch the line `far` bytes after it."""
     line = load_lines(packed, first, 0, ONE_ROW)
-    prefetch_far(packed, first + FAR_BYTES)
+    prefetch_far(packed, first + far)
     sums = dot(sums, look_up_low(table, line), codes, index)
     return dot(sums, look_up_high(table, line), codes, index + 4)
 
@@ -27,6 +27,8 @@ def dot_line(table, sums, packed, first, codes, index):
 def int4_of_token(weight, x, tile, block, lines):
     """Return the tile of a row block of four-bit codes and one token; a group has `lines` lines, a multiple of four."""
     table, groups = load_table(weight.table), weight.scales.shape[1]
+    # Of a line that has just been read a prefetch costs nothing.
+    far = 0 if READS_AHEAD and weight.packed.size >= LONG_STREAM else FAR_BYTES
     total = zero_tile(ONE_ROW, ONE_TOKEN)
     for g in range(groups):
         position = tile * groups + g
@@ -34,10 +36,10 @@ def int4_of_token(weight, x, tile, block, lines):
         prefetch_far(weight.scales, (block * groups + g) * LANES + FAR_BYTES // 16)
         first, index = (block * groups + g) * lines * 64, position * lines * 8
         for j in range(0, lines, 4):
-            sums = dot_line(table, sums, weight.packed, first + j * 64, x.codes, index + j * 8)
-            sums = dot_line(table, sums, weight.packed, first + j * 64 + 64, x.codes, index + j * 8 + 8)
-            sums = dot_line(table, sums, weight.packed, first + j * 64 + 128, x.codes, index + j * 8 + 16)
-            sums = dot_line(table, sums, weight.packed, first + j * 64 + 192, x.codes, index + j * 8 + 24)
+            sums = dot_line(table, sums, weight.packed, first + j * 64, x.codes, index + j * 8, FAR_BYTES)
+            sums = dot_line(table, sums, weight.packed, first + j * 64 + 64, x.codes, index + j * 8 + 8, far)
+            sums = dot_line(table, sums, weight.packed, first + j * 64 + 128, x.codes, index + j * 8 + 16, far)
+            sums = dot_line(table, sums, weight.packed, first + j * 64 + 192, x.codes, index + j * 8 + 24, far)
         scales = load_rows(weight.scales, (block * groups + g) * LANES, 0, ONE_ROW)
         total = add_scaled(total, sums, scales, x.scales, position)
     return scale_rows(total, load_rows(weight.row_scales, block * LANES, 0, ONE_ROW))
