@@ -32,6 +32,7 @@ BIASED = (
     "deepseek_v3",
     "glm4_moe_lite",
     "ernie4_5_moe",
+    "laguna",
 )
 LATENTS = ("youtu", "minicpm3", "deepseek_v2", "deepseek_v3", "glm4_moe_lite")
 MAMBAS = ("granitemoehybrid", "bamba", "falcon_h1", "nemotron_h")
@@ -76,7 +77,15 @@ def kind_of(variant):
     )
     by_channel = config.delta_net and config.delta_net.by_channel
     mamba = config.mamba and (config.mamba.normed, config.mamba.beside_attention)
-    hybrid = varied, bool(config.conv_layers), by_channel, mamba, config.gated_attention, config.gated_heads
+    hybrid = (
+        varied,
+        bool(config.conv_layers),
+        by_channel,
+        mamba,
+        config.gated_attention,
+        config.gated_heads,
+        bool(config.other_heads),
+    )
     latent = config.latents and bool(config.latents.q_lora_rank)
     cutoffs = config.altup and {cutoff is None for cutoff in config.altup.cutoffs}
     flags += (cutoffs and (True in cutoffs, False in cutoffs),)

@@ -159,8 +159,10 @@ def of_layers():
     on_threads(cut_gates, 1, 7, gate_up, np.float32(1.2), 172)
     yield "largest gates", gate_up
     gates, attended = np.split(np.random.default_rng(SEED).standard_normal((7, 150)).astype(np.float32), [50], axis=1)
-    on_threads(gate_heads, 1, 7, gates.copy(), test_attention_gates.dims(24), attended := attended.copy())
-    yield "gates of heads", attended
+    for with_softplus in (False, True):
+        sizes = test_attention_gates.dims(24)
+        on_threads(gate_heads, 1, 7, gates.copy(), np.bool_(with_softplus), sizes, found := attended.copy())
+        yield f"gates of heads{', softplus' if with_softplus else ''}", found
 
 
 def normed_heads():

@@ -663,8 +663,10 @@ def _convolution_block(config, parts, layer, x):
 
 
 def _attention_block(config, parts, layer, x):
-    d, H, G = config.head_dim, config.num_attention_heads, config.num_key_value_heads
-    qkv = parts.apply("qkv_proj", layer, parts.norm("input_layernorm", layer, x))
+    d, H, G, kind = config.head_dim, config.num_attention_heads, config.num_key_value_heads, ""
+    if layer in config.other_heads_at:
+        H, kind = config.other_heads, "wide_"
+    qkv = parts.apply(f"{kind}qkv_proj", layer, parts.norm("input_layernorm", layer, x))
     queries = 2 * H * d if config.gated_attention else H * d
     q, k, v = np.split(qkv, [queries, queries + G * d], axis=1)
     q, gates = np.split(q, [H * d], axis=1)
@@ -677,7 +679,7 @@ def _attention_block(config, parts, layer, x):
             for a, name in ((q, "q_norm"), (k, "k_norm"))
         )
     if config.qk_norm == "head":
-        q, k = parts.norm("q_norm", layer, q), parts.norm("k_norm", layer, k)
+        q, k = parts.norm(f"{kind}q_norm", layer, q), parts.norm(f"{kind}k_norm", layer, k)
     if config.rotary_dims[layer]:
         angles, factor = layer_angles(config, layer, len(x))
         q, k = (rope(a, angles, factor) for a in (q, k))
@@ -700,11 +702,14 @@ def _attention_block(config, parts, layer, x):
         parts.vector("sinks", layer) if config.sinks else (),
     )
     if config.gated_heads:
-        gates = parts.apply("head_gates_proj", layer, parts.norm("input_layernorm", layer, x))
+        gates = parts.apply(f"{kind}head_gates_proj", layer, parts.norm("input_layernorm", layer, x))
         gates = np.repeat(gates, d, axis=1)
     mixed = mixed.reshape(len(x), -1)
-    mixed = mixed / (1 + np.exp(-gates)) if config.gated_attention or config.gated_heads else mixed
-    return norm_behind(config, parts, "post_self_attn_layernorm", layer, parts.apply("o_proj", layer, mixed))
+    if config.softplus_gates:
+        mixed = mixed * np.log1p(np.exp(gates))
+    elif config.gated_attention or config.gated_heads:
+        mixed = mixed / (1 + np.exp(-gates))
+    return norm_behind(config, parts, "post_self_attn_layernorm", layer, parts.apply(f"{kind}o_proj", layer, mixed))
 
 
 def _varied_attention_block(config, parts, layer, x):

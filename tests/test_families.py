@@ -18,7 +18,8 @@ from tinychat.generate.sequence import logits_of_all
 # residual stream; slopes; experts, one of them shared; short convolutions; states; layers of one part each; latents;
 # states and latents. Gemma 4 has heads and MLPs of two sizes, and keys of other layers; Gemma 3n has these, and four
 # residual streams; Hunyuan norms queries and keys behind the rotation; Apertus has numbers in its activations; AFMoE
-# gates of attention, and norms behind experts; LFM3 has a gate for each head.
+# gates of attention, and norms behind experts; LFM3 has a gate for each head, and Laguna
+# heads of two numbers besides.
 KINDS = (
     "llama3",
     "gemma2",
@@ -36,6 +37,7 @@ KINDS = (
     "qwen2-moe",
     "lfm2",
     "lfm3",
+    "laguna",
     "qwen3.5",
     "granite-hybrid",
     "nemotron-h",

@@ -55,7 +55,18 @@ def test_the_function_stays(uneven):
 
 # Norms of 1 + weight, before and after; none before; one for both, with biases; weights that are transposed; linears of
 # two sizes; a norm whose result is added to the residual stream too; linears of few numbers behind the same norm.
-OTHERS = ["gemma2", "olmo2", "stablelm-parallel", "gpt2", "gemma4", "gemma3n", "lfm3", "qwen3.5", "granite-hybrid"]
+OTHERS = [
+    "gemma2",
+    "olmo2",
+    "stablelm-parallel",
+    "gpt2",
+    "gemma4",
+    "gemma3n",
+    "lfm3",
+    "laguna",
+    "qwen3.5",
+    "granite-hybrid",
+]
 
 
 @pytest.mark.parametrize("name", OTHERS)

@@ -38,15 +38,17 @@ def test_gates_of_channels(threads, rng):
 @threads
 @pytest.mark.parametrize("T", [1, 2, 3, 17, 200])
 @pytest.mark.parametrize("head_dim", [24, 64])
-def test_gates_of_heads(threads, T, head_dim, rng):
+@pytest.mark.parametrize("with_softplus", [False, True])
+def test_gates_of_heads(threads, T, head_dim, with_softplus, rng):
     columns = HEADS * head_dim
     gates = (5 * rng.standard_normal((T, HEADS + 13))).astype(np.float32)
     gates[0, :2] = -200, 200
     attended = rng.standard_normal((T, columns + 16)).astype(np.float32)
     found = attended.copy()
-    on_threads(gate_heads, threads, T, gates, dims(head_dim), found)
+    on_threads(gate_heads, threads, T, gates, np.bool_(with_softplus), dims(head_dim), found)
     of_heads = np.repeat(gates[:, :HEADS], head_dim, axis=1)
-    expected = attended[:, :columns] * sigmoid(of_heads)
+    factors = np.logaddexp(0, of_heads.astype(np.float64)) if with_softplus else sigmoid(of_heads)
+    expected = attended[:, :columns] * factors
     # exp(x) is off by |x| EPS of its size, as x is rounded.
     assert_within(found[:, :columns], expected, (4 + np.abs(of_heads)) * EPS * np.abs(expected) + 1e-37)
     np.testing.assert_array_equal(found[:, columns:], attended[:, columns:])

@@ -235,6 +235,7 @@ def test_biases_and_norms_of_each_family():
         "Ernie4_5_MoeForCausalLM": (False, False, False, None),
         "Lfm2ForCausalLM": (False, False, False, "head"),
         "Lfm3ForCausalLM": (True, True, False, "head"),
+        "LagunaForCausalLM": (True, True, False, "head"),
         "Qwen3NextForCausalLM": (True, True, False, "head"),
         "Qwen3_5ForCausalLM": (True, True, False, "head"),
         "Qwen3_5MoeForCausalLM": (True, True, False, "head"),
@@ -431,6 +432,24 @@ def test_exaone_rotates_where_it_has_a_window_if_it_has_any():
         ("GraniteSWAForCausalLM", {"layer_rope_theta": [1e4, 1e4, -1]}, "layer_rope_theta"),
         ("GraniteSWAForCausalLM", {"layer_rope_theta": [1e4, 1e4, 2e4]}, "several bases"),
         ("HyperCLOVAXForCausalLM", {"use_post_norm": False}, "use_post_norm"),
+        ("LagunaForCausalLM", {"gating": "per-element"}, "gating is supported by head only"),
+        ("LagunaForCausalLM", {"gating": False}, "gating is supported by head only"),
+        (
+            "LagunaForCausalLM",
+            {"num_attention_heads_per_layer": [4, 2]},
+            "a list of 3 multiples of num_key_value_heads",
+        ),
+        ("LagunaForCausalLM", {"num_attention_heads_per_layer": [4, 3, 4]}, "a list of 3 multiples"),
+        ("LagunaForCausalLM", {"num_attention_heads_per_layer": [True, 2, 4]}, "a list of 3 multiples"),
+        ("LagunaForCausalLM", {"num_attention_heads_per_layer": [2, 4, 6]}, "of three numbers is not supported"),
+        ("LagunaForCausalLM", {"moe_apply_router_weight_on_input": True}, "moe_apply_router_weight_on_input true"),
+        ("LagunaForCausalLM", {"moe_router_logit_softcapping": 30.0}, "moe_router_logit_softcapping"),
+        ("LagunaForCausalLM", {"mlp_layer_types": ["dense"] * 3}, "mlp_layer_types"),
+        (
+            "LagunaForCausalLM",
+            {"rope_parameters": {"sliding_attention": {"rope_type": "linear", "factor": 2.0}}},
+            "sliding",
+        ),
         ("Lfm3ForCausalLM", {"use_attention_gate": False}, "use_attention_gate"),
         ("Lfm3ForCausalLM", {"use_sandwich_norm": False}, "use_sandwich_norm"),
         ("Lfm3ForCausalLM", {"layer_types": ["sliding_attention"] * 3, "sliding_window": None}, "sliding_window"),
@@ -642,6 +661,18 @@ def test_bases_of_granite_swash():
     assert (config.rope_scaling, config.rotary_dims) == (None, (0, 0, 0))
     config = parse("GraniteSWAForCausalLM", rope_theta=3e4)
     assert (config.rope_theta, config.sliding_rope_theta, config.rotary_dims) == (3e4, None, (16, 16, 16))
+
+
+def test_layers_of_laguna():
+    config = parse("LagunaForCausalLM", head_dim=16, num_key_value_heads=2)
+    assert (config.num_attention_heads, config.other_heads, config.other_heads_at) == (4, 0, ())
+    assert (config.sliding_windows, config.rotary_dims, config.experts.layers) == ((0, 0, 0), (8, 8, 8), (1, 2))
+    kinds = ["sliding_attention", "full_attention", "sliding_attention"]
+    heads = {"num_key_value_heads": 2, "num_attention_heads_per_layer": [6, 4, 6]}
+    config = parse("LagunaForCausalLM", head_dim=16, layer_types=kinds, sliding_window=9, **heads)
+    assert (config.num_attention_heads, config.other_heads, config.other_heads_at) == (6, 4, (1,))
+    assert (config.sliding_windows, config.rotary_dims, config.rotary_dim) == ((9, 0, 9), (16, 8, 16), 8)
+    assert (config.rope_theta, config.sliding_rope_theta, config.angle_sets) == (5e5, 1e4, (1, 0, 1))
 
 
 def test_layers_of_lfm3():

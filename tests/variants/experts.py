@@ -219,6 +219,26 @@ AFMOE = COMMON | {
     "mup_enabled": True,
     "pad_token_id": 0,
 }
+LAGUNA = COMMON | {
+    "architectures": ["LagunaForCausalLM"],
+    "model_type": "laguna",
+    "num_hidden_layers": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "sliding_window": 24,
+    "layer_types": ["full_attention", "sliding_attention", "sliding_attention", "full_attention"],
+    "num_attention_heads_per_layer": [4, 6, 6, 4],
+    "num_experts": 12,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 52,
+    "shared_expert_intermediate_size": 76,
+    "moe_routed_scaling_factor": 1.7,
+    "rope_parameters": {
+        "full_attention": YARN | {"rope_theta": 5e5, "partial_rotary_factor": 0.5, "attention_factor": 1.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 1.0},
+    },
+    "pad_token_id": 0,
+}
 EXAONE_MOE = SIGMOIDS | {
     "architectures": ["ExaoneMoeForCausalLM"],
     "model_type": "exaone_moe",
@@ -285,6 +305,13 @@ VARIANTS = [
     Variant("hunyuan-moe", HUNYUAN_MOE | {"tie_word_embeddings": True, "attention_bias": True}, "bfloat16"),
     # Experts in layers that norm what they give.
     Variant("afmoe", AFMOE, "bfloat16"),
+    # Heads of two numbers; of the layers that have fewer a half is rotated.
+    Variant("laguna", LAGUNA, "bfloat16"),
+    Variant(
+        "laguna-plain",
+        {key: value for key, value in LAGUNA.items() if key not in ("layer_types", "num_attention_heads_per_layer")}
+        | {"gating": "per-head", "attention_bias": True, "mlp_layer_types": ["sparse", "dense", "sparse", "sparse"]},
+    ),
     # Groups of experts behind an MLP; layers without a window do not rotate.
     Variant("exaone-moe", EXAONE_MOE, "bfloat16"),
     Variant("flex-olmo", FLEX_OLMO | {"norm_topk_prob": True}, "bfloat16"),

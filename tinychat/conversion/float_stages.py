@@ -108,7 +108,7 @@ class FloatStages(StreamStages):
 
     def rope_append(self, T, batch, qkv, q_gain, k_gain, angles, rotary_dim, sizes, cache):
         """Leave queries, keys and values of each text, heads first."""
-        H, G = self._config.num_attention_heads, cache.heads
+        H, G = sizes.num_attention_heads, cache.heads
 
         def parts(text):
             cuts = [H * cache.head_dim, (H + G) * cache.head_dim]
@@ -190,8 +190,10 @@ class FloatStages(StreamStages):
     def gate_attended(self, T, gates, sizes, attended):
         attended.value *= sigmoid(gates.take())
 
-    def gate_heads(self, T, gates, sizes, attended):
-        attended.value *= np.repeat(sigmoid(gates.take()), sizes.head_dim, axis=1)
+    def gate_heads(self, T, gates, with_softplus, sizes, attended):
+        found = gates.take()
+        factors = np.logaddexp(0, found) if with_softplus else sigmoid(found)
+        attended.value *= np.repeat(factors, sizes.head_dim, axis=1)
 
     def convolve(self, batch, x, taps, bias, layer, sizes):
         factors = self._source.vector(taps).reshape(-1, sizes.taps)

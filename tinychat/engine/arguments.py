@@ -103,6 +103,14 @@ class HeadGatedAttention(NamedTuple):
 
     attention: Attention
     gates_proj: Any  # float32
+    with_softplus: np.ndarray  # bool: gates are softplus, not sigmoids
+
+
+class OtherHeads(NamedTuple):
+    """Attention with another number of heads than the model's sizes have."""
+
+    attention: HeadGatedAttention
+    sizes: "ModelDims"  # stacked, as everything
 
 
 class VariedAttention(NamedTuple):

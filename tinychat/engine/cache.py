@@ -293,7 +293,7 @@ class KVCache:
         frequencies = [inverse_frequencies(self.config, self.angles_of)]
         if max(self.config.angle_sets):
             frequencies.append(inverse_frequencies(sliding_rope(self.config)))
-        turns = np.zeros((len(frequencies), len(sources), self.config.rotary_dim), np.float32)
+        turns = np.zeros((len(frequencies), len(sources), max(self.config.rotary_dims)), np.float32)
         for set_of_turns, each in zip(turns, frequencies):
             set_of_turns[:, : 2 * len(each)] = np.concatenate(cos_sin(moves * each), axis=1)
         return turns

@@ -221,7 +221,8 @@ class Engine:
             positions += range(start, stop)
             firsts.append(len(ids))
             wanted += range(len(ids) - chunk.outputs, len(ids))
-            batch.cos_sin[0, first : len(ids)] = self._cos_sin(start, stop, chunk.sequence_length)
+            turns = self._cos_sin(start, stop, chunk.sequence_length)
+            batch.cos_sin[0, first : len(ids), : turns.shape[1]] = turns
             if len(batch.cos_sin) > 1:
                 turns = self._sliding_cos_sin[start:stop]
                 batch.cos_sin[1, first : len(ids), : turns.shape[1]] = turns

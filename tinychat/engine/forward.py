@@ -229,9 +229,14 @@ def _(team, T, w, sizes, kv, s, attention, batch):
     linear(team, T, a.qkv_proj, s, s.qkv, STORE)
     rope_append(team, T, batch, s.qkv, a.q_norm, a.k_norm, a.angles, a.rotary_dim, sizes, kv)
     attend(team, batch, s.qkv, sizes, a.window, a.scoring, kv, attention, s.attended)
-    gate_heads(team, T, s.states.gates, sizes, s.attended)
+    gate_heads(team, T, s.states.gates, w.with_softplus, sizes, s.attended)
     quantize_plain(team, T, s.attended, a.o_proj, s)
     add_branch(team, T, a.o_proj, a.post_self_attn_layernorm, sizes, s)
+
+
+@run_mixer.where(w=arguments.OtherHeads)
+def _(team, T, w, sizes, kv, s, attention, batch):
+    run_mixer(team, T, w.attention, w.sizes, kv, s, attention, batch)
 
 
 @run_mixer.where(w=arguments.LatentAttention)

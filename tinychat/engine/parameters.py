@@ -1,6 +1,7 @@
 """The parameters of the forward pass, as a configuration has them: with the arrays of a model folder, or with names."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from tinychat.engine.arguments import (
     MambaBeside,
     MambaLayer,
     ModelDims,
+    OtherHeads,
     OthersKeys,
     OwnKeys,
     Parameters,
@@ -138,12 +140,17 @@ def _mixer(config: ModelConfig, tensors: Tensors) -> Any:
         found = per_layer(L, varied.narrow, narrow, wide)
         return _stream_mixer(tensors, range(L), found) if config.altup else found
     if config.mamba and config.mamba.beside_attention:
-        attention = _attention(config, tensors)
+        attention = _attention(config, tensors, config.attention_layers)
         assert isinstance(attention, Attention)
         return MambaBeside(attention, _mamba(config.mamba, tensors))
+    if config.other_heads:
+        first = _attention(config, tensors, config.first_heads_at)
+        return per_layer(L, config.first_heads_at, first, _other_heads(config, tensors, config.other_heads_at))
     layers = [layer for layer in range(L) if layer not in config.mlp_alone]
     attending = [layers.index(layer) for layer in config.attention_layers]
-    mixers = per_layer(len(layers), attending, _attention(config, tensors), _other_mixer(config, tensors))
+    mixers = per_layer(
+        len(layers), attending, _attention(config, tensors, config.attention_layers), _other_mixer(config, tensors)
+    )
     return per_layer(L, layers, mixers, NoMixer())
 
 
@@ -172,28 +179,34 @@ def _varied_attention(
     )
 
 
-def _attention(config: ModelConfig, tensors: Tensors) -> Any:
-    """Return attention, stacked over the layers that have it."""
-    layers = config.attention_layers
+def _other_heads(config: ModelConfig, tensors: Tensors, layers: Sequence[int]) -> OtherHeads:
+    dims = dims_of(replace(config, num_attention_heads=config.other_heads))
+    stacked = ModelDims(*(np.full(len(layers), value) for value in dims))
+    return OtherHeads(_attention(config, tensors, layers, "wide_"), stacked)
+
+
+def _attention(config: ModelConfig, tensors: Tensors, layers: Sequence[int], kind: str = "") -> Any:
+    """Return attention, stacked over some layers that have it; kind : the beginning of its parts' names."""
     no_gains = np.zeros((len(layers), 0), np.float32)
     by_head, rotated = (config.qk_norm == kind for kind in ("head", "rotated"))
     over_all = {"width": WidthNorm, "heads": HeadsNorm}.get(config.qk_norm or "")
     found = Attention(
         input_layernorm=tensors.norm("input_layernorm", layers),
-        qkv_proj=tensors.weight("qkv_proj"),
+        qkv_proj=tensors.weight(f"{kind}qkv_proj"),
         width_norm=over_all(tensors.vectors("q_norm"), tensors.vectors("k_norm")) if over_all else NoNorm(),
-        q_norm=tensors.vectors("q_norm") if by_head or rotated else no_gains,
-        k_norm=tensors.vectors("k_norm") if by_head or rotated else no_gains,
+        q_norm=tensors.vectors(f"{kind}q_norm") if by_head or rotated else no_gains,
+        k_norm=tensors.vectors(f"{kind}k_norm") if by_head or rotated else no_gains,
         rotated_gains=RotatedGains(tensors.vectors("q_gains"), tensors.vectors("k_gains")) if rotated else NoNorm(),
         angles=np.array([config.angle_sets[layer] for layer in layers], np.int64),
         rotary_dim=np.array([config.rotary_dims[layer] for layer in layers], np.int64),
         window=np.array([config.sliding_windows[layer] or NO_WINDOW for layer in layers], np.int64),
         scoring=_scoring(config, tensors),
-        o_proj=tensors.weight("o_proj"),
+        o_proj=tensors.weight(f"{kind}o_proj"),
         post_self_attn_layernorm=norm_behind(config, tensors, "post_self_attn_layernorm", layers),
     )
     if config.gated_heads:
-        return HeadGatedAttention(found, tensors.weight(HEAD_GATES))
+        with_softplus = np.full(len(layers), config.softplus_gates)
+        return HeadGatedAttention(found, tensors.weight(f"{kind}{HEAD_GATES}"), with_softplus)
     if config.latents is None:
         return GatedAttention(found) if config.gated_attention else found
     has_rank = config.latents.q_lora_rank > 0

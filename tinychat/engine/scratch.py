@@ -128,7 +128,7 @@ def allocate_batch(config: ModelConfig, chunk_size: int, stages: int) -> Batch:
         wanted=np.zeros(chunk_size, np.int64),
         # Where the next time goes, that of the beginning, and of each stage's end.
         clocks=np.zeros(2 + stages, np.int64),
-        cos_sin=np.zeros((1 + max(config.angle_sets), chunk_size, config.rotary_dim), np.float32),
+        cos_sin=np.zeros((1 + max(config.angle_sets), chunk_size, max(config.rotary_dims)), np.float32),
         query_factors=np.zeros(chunk_size, np.float32),
         states=np.zeros((4, chunk_size if config.state_layers else 0), np.int64),
     )

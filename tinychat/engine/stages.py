@@ -241,7 +241,7 @@ def gate_attended(counter, T, gates, sizes, attended):
 
 
 @stage("attention_gates")
-def gate_heads(counter, T, gates, sizes, attended):
+def gate_heads(counter, T, gates, with_softplus, sizes, attended):
     """Multiply what attention gives by a gate for each head."""
     columns = sizes.num_attention_heads * sizes.head_dim
     counter.note("gates of attention", T * columns * 2 * FLOAT, T * columns)

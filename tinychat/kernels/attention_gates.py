@@ -1,6 +1,6 @@
-"""Gates of attention: sigmoids that multiply what it gives, for each channel or for each head."""
+"""Gates of attention: numbers above 0 that multiply what it gives, for each channel or for each head."""
 
-from tinychat.kernels.delta_net import sigmoid
+from tinychat.kernels.delta_net import sigmoid, softplus
 from tinychat.kernels.memory import load_f32, load_one, store_f32, store_one
 from tinychat.kernels.simd import max_lanes, splat_f32
 from tinychat.kernels.sizes import LANES
@@ -38,16 +38,17 @@ def gate_attended(team, T, gates, sizes, attended):
 
 
 @stage
-def gate_heads(team, T, gates, sizes, attended):
-    """Multiply what attention gives each head by the sigmoid of the head's gate.
+def gate_heads(team, T, gates, with_softplus, sizes, attended):
+    """Multiply what attention gives each head by the sigmoid, or softplus, of the head's gate.
 
-    gates : float32 [>= T, >= H]; attended : float32 [>= T, >= H d].
+    gates : float32 [>= T, >= H]; with_softplus : bool; attended : float32 [>= T, >= H d].
     """
     heads, d = sizes.num_attention_heads, sizes.head_dim
     first, last = share_of(team, T * heads)
     for item in range(first, last):
         t, h = item // heads, item % heads
-        gate = max_lanes(sigmoid(splat_f32(load_one(gates, t * gates.shape[1] + h))))
+        gate = splat_f32(load_one(gates, t * gates.shape[1] + h))
+        factor = max_lanes(softplus(gate) if with_softplus else sigmoid(gate))
         start = t * attended.shape[1] + h * d
         for i in range(start, start + d):
-            store_one(attended, i, load_one(attended, i) * gate)
+            store_one(attended, i, load_one(attended, i) * factor)

@@ -82,6 +82,9 @@ class ModelConfig:
     conv_L_cache: int = 0  # positions that a convolution sees, its own included: the window of those layers
     gated_attention: bool = False  # queries come with gates, whose sigmoid multiplies what attention gives
     gated_heads: bool = False  # the same with one gate for each head, of a linear of its own
+    softplus_gates: bool = False  # of heads: their softplus multiplies, not their sigmoid
+    other_heads: int = 0  # query heads of some layers; 0: all have `num_attention_heads`
+    other_heads_at: tuple[int, ...] = ()  # these layers
     latents: Latents | None = None  # the cache holds one latent for all heads (MLA), of which values are the last part
     delta_net: DeltaNet | None = None  # the layers that have a state instead of attention
     mamba: Mamba | None = None  # the same
@@ -113,8 +116,9 @@ class ModelConfig:
 
     @property
     def rotary_dim(self) -> int:
-        """Channels of each head that are rotated, in the layers that do so."""
-        return max(self.rotary_dims)
+        """Channels of each head that are rotated, in the layers that do so; of two sets of angles, by the first."""
+        first = [dim for dim, angles in zip(self.rotary_dims, self.angle_sets) if not angles]
+        return max(first or self.rotary_dims)
 
     @property
     def attention_layers(self) -> tuple[int, ...]:
@@ -122,6 +126,11 @@ class ModelConfig:
         states = () if self.mamba and self.mamba.beside_attention else self.state_layers
         others = {*self.conv_layers, *states, *self.mlp_alone}
         return tuple(layer for layer in range(self.num_hidden_layers) if layer not in others)
+
+    @property
+    def first_heads_at(self) -> tuple[int, ...]:
+        """The layers that have `num_attention_heads`."""
+        return tuple(layer for layer in range(self.num_hidden_layers) if layer not in self.other_heads_at)
 
     @property
     def dense_layers(self) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ LLAMA_NORMS = {
 ROTATED_GAINS = {"q_norm": "q_gains", "k_norm": "k_gains"}
 # Of a gate for each head of attention: few weights that decide much, like a router's.
 HEAD_GATES = "head_gates_proj"
+WIDE_HEAD_GATES = f"wide_{HEAD_GATES}"  # in layers with another number of heads
 
 
 def grouped_rows(config: ModelConfig) -> Order:

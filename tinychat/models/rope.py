@@ -99,7 +99,8 @@ def sliding_rope(config: ModelConfig) -> ModelConfig:
     """Return the configuration for the angles of layers with a base of their own, `sliding_rope_theta`."""
     rotary_dims = tuple(dim for dim, window in zip(config.rotary_dims, config.sliding_windows) if window)
     theta = config.sliding_rope_theta or config.rope_theta
-    return replace(config, rope_theta=theta, rope_scaling=None, rotary_dims=rotary_dims or config.rotary_dims)
+    dims = rotary_dims or config.rotary_dims
+    return replace(config, rope_theta=theta, sliding_rope_theta=None, rope_scaling=None, rotary_dims=dims)
 
 
 def inverse_frequencies(config: ModelConfig, sequence_length: int = 0) -> NDArray[np.float64]:

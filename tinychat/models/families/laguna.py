@@ -1,0 +1,138 @@
+"""Laguna: layers whose attention has heads of two numbers, and a gate for each; experts that sigmoids choose.
+
+The gates are softplus of a linear of the layer's input. Layers with a window have more heads than the others, and a
+base of their own; of each head of the others a part is rotated. The first layers have an MLP (Poolside, 2026;
+github.com/huggingface/transformers, models/laguna).
+"""
+
+from dataclasses import replace
+
+from tinychat.errors import UnsupportedModelError
+from tinychat.models.config import ModelConfig, read_windows
+from tinychat.models.config_values import ConfigValues
+from tinychat.models.decoder import ATTENTION, HEAD_GATES, MLP, ExpertNames, TensorNames, decoder_linears, decoder_norms
+from tinychat.models.experts import Experts, read_sigmoid_experts, read_sparse_layers
+from tinychat.models.families.glm4_moe import EXPERT
+from tinychat.models.family import Family
+from tinychat.models.rope_scaling import read_rotary_dim, read_sliding_theta, split_rope
+from tinychat.models.tensors import Linear, Norm
+
+TENSORS = TensorNames(
+    head_gates=f"{ATTENTION}g_proj",
+    experts=ExpertNames(
+        (f"{MLP}gate",),
+        (f"{EXPERT}gate_proj", f"{EXPERT}up_proj"),
+        f"{EXPERT}down_proj",
+        f"{MLP}shared_expert.",
+        f"{MLP}experts.e_score_correction_bias",
+    ),
+)
+DEFAULTS = {
+    "rms_norm_eps": 1e-6,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "max_position_embeddings": 131072,
+    "sliding_window": 512,
+    "num_experts": 256,
+    "num_experts_per_tok": 8,
+    "moe_intermediate_size": 512,
+    "shared_expert_intermediate_size": 512,
+    "moe_routed_scaling_factor": 1.0,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 500000.0, "partial_rotary_factor": 0.5},
+    "sliding_rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.0},
+}
+
+
+def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
+    """All layers attend to everything, and all but the first have experts, unless the file names the layers."""
+    windows = read_windows(values, config.num_hidden_layers, lambda layer: False)
+    sliding = values.optional_section("sliding_rope_parameters")
+    dims = config.rotary_dim, read_rotary_dim(sliding, config.head_dim) if sliding else config.head_dim
+    bias = values.flag("attention_bias", False)
+    return replace(
+        _with_heads(values, config),
+        qk_norm="head",
+        qkv_bias=bias,
+        o_bias=bias,
+        gated_heads=_has_gates(values),
+        softplus_gates=True,
+        sliding_windows=windows,
+        rotary_dims=tuple(dims[window > 0] for window in windows),
+        sliding_rope_theta=read_sliding_theta(values, 10000.0),
+        experts=_read_experts(values, config.num_hidden_layers),
+    )
+
+
+def _with_heads(values: ConfigValues, config: ModelConfig) -> ModelConfig:
+    """Read ``num_attention_heads_per_layer``: two numbers at most."""
+    heads = values.get("num_attention_heads_per_layer")
+    if heads is None:
+        return config
+    L, G = config.num_hidden_layers, config.num_key_value_heads
+    if not isinstance(heads, list) or len(heads) != L or not all(_is_heads(count, G) for count in heads):
+        raise values.error("num_attention_heads_per_layer", f"a list of {L} multiples of num_key_value_heads ({G})")
+    first, *others = dict.fromkeys(heads)
+    if len(others) > 1:
+        raise UnsupportedModelError(f"{values.source}: num_attention_heads_per_layer of three numbers is not supported")
+    at = tuple(layer for layer in range(L) if heads[layer] != first)
+    return replace(config, num_attention_heads=first, other_heads=others[0] if others else 0, other_heads_at=at)
+
+
+def _is_heads(count: object, groups: int) -> bool:
+    return type(count) is int and 0 < count <= 4096 and count % groups == 0
+
+
+def _has_gates(values: ConfigValues) -> bool:
+    if values.get("gating") not in (None, True, "per-head"):
+        raise UnsupportedModelError(f"{values.source}: gating is supported by head only")
+    return True
+
+
+def _read_experts(values: ConfigValues, layers: int) -> Experts:
+    values.require(moe_apply_router_weight_on_input=False)
+    if values.optional_number("moe_router_logit_softcapping", 0.0, 1e9):
+        raise UnsupportedModelError(f"{values.source}: moe_router_logit_softcapping is not supported")
+    sparse = read_sparse_layers(values, ["dense"] + ["sparse"] * (layers - 1))
+    size = values.integer("shared_expert_intermediate_size", 1, 1 << 22)
+    return replace(read_sigmoid_experts(values, sparse), shared_intermediate_size=size)
+
+
+def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
+    """List the linear layers: those of attention with another number of heads are apart."""
+    found = decoder_linears(config, names)
+    if not config.other_heads:
+        return found
+    others = replace(config, num_attention_heads=config.other_heads)
+    parts = [one for one in decoder_linears(others, names) if one.name in ("qkv_proj", "o_proj", HEAD_GATES)]
+    apart = {one.name for one in parts}
+    first_at, at = config.first_heads_at, config.other_heads_at
+    found = [replace(one, layers=len(first_at), at=first_at) if one.name in apart else one for one in found]
+    return found + [replace(one, name=f"wide_{one.name}", layers=len(at), at=at) for one in parts]
+
+
+def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
+    """List the norms: those of queries and keys are apart in layers with another number of heads."""
+    found = []
+    for norm in decoder_norms(config, names):
+        if norm.name not in ("q_norm", "k_norm") or not config.other_heads:
+            found.append(norm)
+            continue
+        for kind, at in ("", config.first_heads_at), ("wide_", config.other_heads_at):
+            found.append(replace(norm, name=f"{kind}{norm.name}", layers=len(at), at=at))
+    return found
+
+
+LAGUNA = Family(
+    "LagunaForCausalLM",
+    "laguna",
+    "Laguna XS.2",
+    "heads of two numbers by layer, a gate for each head, experts by sigmoids, a shared expert, windows by layer",
+    DEFAULTS,
+    read,
+    TENSORS,
+    linears,
+    norms,
+    partial_rotary=True,
+    names={"routed_scaling_factor": "moe_routed_scaling_factor"},
+    prepared=split_rope,
+)
