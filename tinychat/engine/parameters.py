@@ -181,7 +181,7 @@ def _varied_attention(
 
 def _other_heads(config: ModelConfig, tensors: Tensors, layers: Sequence[int]) -> OtherHeads:
     dims = dims_of(replace(config, num_attention_heads=config.other_heads))
-    stacked = ModelDims(*(np.full(len(layers), value) for value in dims))
+    stacked = ModelDims._make(np.full(len(layers), value) for value in dims)
     return OtherHeads(_attention(config, tensors, layers, "wide_"), stacked)
 
 
