@@ -5,7 +5,7 @@ from dataclasses import replace
 import families
 import gguf
 import numpy as np
-from variants.common import longrope
+from variants.common import YARN, longrope
 
 from tinychat.models.architectures import parse_config
 
@@ -41,6 +41,8 @@ ARCHITECTURES = {
     "kimi_linear": "kimi-linear",
     "cohere": "command-r",
 }
+# The package has no names for some architectures yet: another one's, whose tensors are called the same.
+NAMED_LIKE = {"laguna": "step35"}
 MAMBAS = ("granitehybrid", "falcon-h1", "nemotron_h", "nemotron_h_moe")
 LATENTS = ("deepseek2", "kimi-linear")
 DELTA_NETS = ("qwen35", "qwen35moe", "qwen3next")
@@ -134,6 +136,17 @@ VARIANTS = [
     ),
     like("afmoe"),
     like("exaone-moe", n_group=1, topk_group=1),
+    # llama.cpp takes the layers without a window, and the factor of angles, as given.
+    like(
+        "laguna",
+        layer_types=["full_attention", *["sliding_attention"] * 3],
+        num_attention_heads_per_layer=[4, 6, 6, 6],
+        rope_parameters={
+            **families.BY_NAME["laguna"].config["rope_parameters"],
+            "full_attention": YARN
+            | {"rope_theta": 5e5, "partial_rotary_factor": 0.5, "attention_factor": 1 + 0.1 * np.log(4).item()},
+        },
+    ),
     like("apertus", rope_scaling={"rope_type": "default"}),
     like("cohere", attention_bias=False),
     like("cohere2"),
@@ -163,7 +176,7 @@ BY_NAME = {variant.name: variant for variant in VARIANTS}
 def gguf_names(architecture, names):
     """Return what llama.cpp calls tensors of a Hugging Face checkpoint, as the package `gguf` knows it."""
     numbers = {value: key for key, value in gguf.MODEL_ARCH_NAMES.items()}
-    known = gguf.get_tensor_name_map(numbers[architecture], 40)
+    known = gguf.get_tensor_name_map(numbers[NAMED_LIKE.get(architecture, architecture)], 40)
     found = {}
     for name in names:
         # As its converters do.
@@ -262,7 +275,7 @@ def add_sizes(writer, architecture, raw, config):
         writer.add_feed_forward_length([inner * (i in config.mlp_alone) for i in range(config.num_hidden_layers)])
     else:
         writer.add_feed_forward_length(widths if wide else width)
-    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count(raw.get("num_attention_heads_per_layer") or config.num_attention_heads)
     if config.conv_layers:
         layers = range(config.num_hidden_layers)
         writer.add_head_count_kv([0 if i in config.conv_layers else config.num_key_value_heads for i in layers])
@@ -363,12 +376,16 @@ def add_particulars(writer, architecture, raw, config):
         architecture == "gemma4" and config.experts
     ):
         writer.add_expert_feed_forward_length(config.experts.intermediate_size)
-    if architecture in ("glm4moe", "dots1", "lfm2moe", "afmoe", "exaone-moe"):
+    if architecture in ("glm4moe", "dots1", "lfm2moe", "afmoe", "exaone-moe", "laguna"):
         writer.add_expert_feed_forward_length(config.experts.intermediate_size)
         writer.add_leading_dense_block_count(config.experts.layers[0])
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
         writer.add_expert_weights_scale(config.experts.scale)
         writer.add_expert_weights_norm(config.experts.norm_topk_prob)
+    if architecture == "laguna":
+        writer.add_expert_shared_feed_forward_length(config.experts.shared_intermediate_size)
+        writer.add_rope_dimension_count_swa(max(config.rotary_dims))
+        writer.add_rope_freq_base_swa(config.sliding_rope_theta)
     if architecture == "ernie4_5-moe":
         writer.add_expert_feed_forward_length(config.experts.intermediate_size)
         writer.add_expert_shared_count(raw["moe_num_shared_experts"])
@@ -450,6 +467,7 @@ def add_particulars(writer, architecture, raw, config):
 def add_rope(writer, raw):
     """Write what stretches positions."""
     scaling = raw.get("rope_scaling") or raw.get("rope_parameters") or {}
+    scaling = scaling.get("full_attention", scaling)
     kind = scaling.get("rope_type", scaling.get("type"))
     if kind == "longrope":
         for which in ("short", "long"):
@@ -463,6 +481,8 @@ def add_rope(writer, raw):
         writer.add_rope_scaling_factor(scaling["factor"])
     if kind == "yarn":
         writer.add_rope_scaling_orig_ctx_len(scaling["original_max_position_embeddings"])
+        if "attention_factor" in scaling:
+            writer.add_rope_scaling_yarn_attn_factor(scaling["attention_factor"])
 
 
 def converted(architecture, config, weights):
@@ -488,6 +508,8 @@ def converted(architecture, config, weights):
             name = f"blk.{layer}.{theirs}.scale" if name.endswith(f".{ours}.weight") else name
         for gate in ("gate", "moe_statics", "mlp"):
             name = name.replace(f"{gate}.e_score_correction_bias.weight", f"{gate}.e_score_correction.bias")
+        if architecture == "laguna":
+            name = name.replace("experts.e_score_correction_bias.weight", "gate.e_score_correction.bias")
         if architecture in ("lfm2moe", "afmoe"):
             name = name.replace("expert_bias.weight", "expert_bias.bias")
         if architecture == "lfm2moe":

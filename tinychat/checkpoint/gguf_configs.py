@@ -4,8 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tinychat.checkpoint.gguf_mamba import hybrid_layers, read_bamba
-from tinychat.checkpoint.gguf_values import Config, GgufValues, experts_of, positive
+from tinychat.checkpoint.gguf_values import MAX_LAYERS, Config, GgufValues, experts_of, positive
 from tinychat.errors import UnsupportedModelError
+from tinychat.models.rope_scaling import FULL, SLIDING
 
 Extra = Callable[[GgufValues], Config]
 """Called with a file's values; returns more keys of ``config.json``."""
@@ -237,6 +238,37 @@ def afmoe(values: GgufValues) -> Config:
         "mup_enabled": True,
         "layer_types": values.layer_types(4),
         "sliding_window": window,
+    }
+
+
+def laguna(values: GgufValues) -> Config:
+    """Return the keys of Laguna, of whose layers every fourth, from the first on, has no window."""
+    heads, dense = values.listed("attention.head_count"), int(values.number("leading_dense_block_count", 0))
+    layers = range(min(MAX_LAYERS, int(values.number("block_count", 0))))
+    window, head_dim = values.config.get("sliding_window"), positive(values.config.get("head_dim"), 128)
+    types = [SLIDING if window and layer % 4 else FULL for layer in layers]
+    if isinstance(values.raw("attention.sliding_window_pattern"), list):
+        types = values.layer_types(4)
+    full = {
+        **(values.config.get("rope_scaling") or {"rope_type": "default"}),
+        "rope_theta": values.config.get("rope_theta"),
+        "partial_rotary_factor": values.config.get("partial_rotary_factor"),
+        "attention_factor": values.get("rope.scaling.yarn_attn_factor"),
+    }
+    sliding = {
+        "rope_theta": values.get("rope.freq_base_swa"),
+        "partial_rotary_factor": values.number("rope.dimension_count_swa", head_dim) / head_dim,
+    }
+    return {
+        **sigmoid_experts(values),
+        "num_attention_heads": heads[0] if heads else None,
+        "num_attention_heads_per_layer": heads,
+        "sliding_window": window,
+        "layer_types": types,
+        "mlp_layer_types": ["dense" if layer < dense else "sparse" for layer in layers],
+        "shared_expert_intermediate_size": values.get("expert_shared_feed_forward_length"),
+        "rope_scaling": None,
+        "rope_parameters": {FULL: full, SLIDING: sliding},
     }
 
 

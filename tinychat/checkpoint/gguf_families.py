@@ -11,6 +11,7 @@ from tinychat.checkpoint.gguf_configs import Extra
 from tinychat.checkpoint.gguf_gemma import gemma2, gemma3, gemma3n, gemma4
 from tinychat.checkpoint.gguf_mamba import falcon_h1, nemotron_h
 from tinychat.checkpoint.gguf_values import GgufValues, experts_of
+from tinychat.models.decoder import HEAD_GATES, WIDE_HEAD_GATES
 from tinychat.models.delta_net import DECAYS, GATES
 
 # Most architectures' names of norms, and of what else has one number for each channel.
@@ -122,6 +123,13 @@ FAMILIES: Mapping[str, GgufFamily] = {
         "ApertusForCausalLM", numbers={"xielu_positive": "xielu.alpha_p", "xielu_negative": "xielu.alpha_n"}
     ),
     "afmoe": GgufFamily("AfmoeForCausalLM", extra=gguf_configs.afmoe, experts=True),
+    "laguna": GgufFamily(
+        "LagunaForCausalLM",
+        extra=gguf_configs.laguna,
+        experts=True,
+        norms={"wide_q_norm": "attn_q_norm", "wide_k_norm": "attn_k_norm"},
+        linears=dict.fromkeys((HEAD_GATES, WIDE_HEAD_GATES), ("attn_gate",)),
+    ),
     "exaone-moe": GgufFamily(
         "ExaoneMoeForCausalLM",
         extra=lambda values: {**gguf_configs.sigmoid_experts(values), **gguf_configs.exaone4(values)},

@@ -46,6 +46,7 @@ _SAME_CUTTING = {
     ("smaug-bpe",): Cutting((split_patterns.THREE_DIGITS,), whole_words=True),
     ("dbrx", "chatglm-bpe", "glm4"): Cutting((split_patterns.THREE_DIGITS,)),
     ("qwen2", "deepseek-r1-qwen", "stablelm2"): Cutting((split_patterns.ONE_DIGIT,)),
+    ("laguna",): Cutting((r"[^\n]+|\n+", split_patterns.ONE_DIGIT)),
     ("gpt-4o",): Cutting((split_patterns.O200K,)),
     ("tekken",): Cutting((split_patterns.TEKKEN,), whole_words=True, adds_bos=True),
     ("falcon",): Cutting(split_patterns.FALCON),
