@@ -136,7 +136,7 @@ VARIANTS = [
     ),
     like("afmoe"),
     like("exaone-moe", n_group=1, topk_group=1),
-    # llama.cpp takes the layers without a window, and the factor of angles, as given.
+    # llama.cpp takes the layers without a window as given, and computes the factor of angles itself.
     like(
         "laguna",
         layer_types=["full_attention", *["sliding_attention"] * 3],
@@ -741,7 +741,7 @@ def write_byte_pairs(path, pre):
     from tokenizers import pre_tokenizers
 
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    words = ["Ġ12345", "Ġx", "don't", "ĊĊ"]
+    words = ["Ġ12345", "Ġx", "don't", ";ĊĊ", "ĊĊ"]
     tokens, merges = ["<s>", *alphabet], []
     for word in words:
         for end in range(2, len(word) + 1):

@@ -665,7 +665,7 @@ def _convolution_block(config, parts, layer, x):
 def _attention_block(config, parts, layer, x):
     d, H, G, kind = config.head_dim, config.num_attention_heads, config.num_key_value_heads, ""
     if layer in config.other_heads_at:
-        H, kind = config.other_heads, "wide_"
+        H, kind = config.other_heads, "other_"
     qkv = parts.apply(f"{kind}qkv_proj", layer, parts.norm("input_layernorm", layer, x))
     queries = 2 * H * d if config.gated_attention else H * d
     q, k, v = np.split(qkv, [queries, queries + G * d], axis=1)

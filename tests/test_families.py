@@ -19,7 +19,7 @@ from tinychat.generate.sequence import logits_of_all
 # states and latents. Gemma 4 has heads and MLPs of two sizes, and keys of other layers; Gemma 3n has these, and four
 # residual streams; Hunyuan norms queries and keys behind the rotation; Apertus has numbers in its activations; AFMoE
 # gates of attention, and norms behind experts; LFM3 has a gate for each head, and Laguna
-# heads of two numbers besides.
+# more query heads in some layers besides.
 KINDS = (
     "llama3",
     "gemma2",

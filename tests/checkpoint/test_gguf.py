@@ -366,6 +366,13 @@ PATTERNS = {
 }
 
 
+@pytest.mark.parametrize(("pre", "expected"), [("qwen2", [";ĊĊ"]), ("laguna", [";", "ĊĊ"])])
+def test_laguna_cuts_at_line_feeds_first(pre, expected, tmp_path):
+    with unpacked(gguf_files.write_byte_pairs(tmp_path / "bpe.gguf", pre)) as folder:
+        tokenizer = load_tokenizer(folder)
+    assert [tokenizer.piece(i) for i in tokenizer.encode(";\n\n", add_bos=False)] == expected
+
+
 @pytest.mark.parametrize("pre", PATTERNS)
 def test_text_is_cut_as_the_named_pre_tokenizer_does(pre, tmp_path):
     """Every run of letters, digits or signs can be merged into one token: what is left apart was cut."""

@@ -16,10 +16,10 @@ from tinychat.errors import CacheFullError, SettingError
 from tinychat.kernels.sizes import STORAGE
 from tinychat.models.architectures import parse_config
 from tinychat.models.folder import open_model_folder
-from tinychat.models.rope import inverse_frequencies
+from tinychat.models.rope import inverse_frequencies, sliding_rope
 
 
-@pytest.fixture(scope="module", params=["qwen3-window", "llama-yarn", "llama3.1"])
+@pytest.fixture(scope="module", params=["qwen3-window", "llama-yarn", "llama3.1", "laguna"])
 def config(request, tmp_path_factory):
     folder = engines.convert_variant(request.param, "int4", tmp_path_factory.mktemp("models") / "model")
     return open_model_folder(folder).config
@@ -74,12 +74,16 @@ def filled(config, kv, length, rng):
 
 
 def turned(config, keys, moves):
-    """Rotate keys [..., n, d] by ``moves [n]`` positions."""
-    angles = np.asarray(moves)[:, None] * inverse_frequencies(config)
-    half = keys.shape[-1] // 2
-    first, second = keys[..., :half], keys[..., half:]
-    cos, sin = np.cos(angles), np.sin(angles)
-    return np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+    """Rotate keys [layers with attention, ..., n, d] by ``moves [n]`` positions: those channels that are rotated."""
+    found = keys.copy()
+    for i, layer in enumerate(config.attention_layers):
+        dim = config.rotary_dims[layer]
+        frequencies = inverse_frequencies(sliding_rope(config) if config.angle_sets[layer] else config)
+        angles = np.asarray(moves)[:, None] * frequencies
+        first, second = np.split(keys[i, ..., :dim], 2, axis=-1)
+        cos, sin = np.cos(angles), np.sin(angles)
+        found[i, ..., :dim] = np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+    return found
 
 
 @kvs

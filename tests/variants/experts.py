@@ -305,11 +305,12 @@ VARIANTS = [
     Variant("hunyuan-moe", HUNYUAN_MOE | {"tie_word_embeddings": True, "attention_bias": True}, "bfloat16"),
     # Experts in layers that norm what they give.
     Variant("afmoe", AFMOE, "bfloat16"),
-    # Heads of two numbers; of the layers that have fewer a half is rotated.
+    # More query heads in layers with a window; of each head of the others a half is rotated.
     Variant("laguna", LAGUNA, "bfloat16"),
     Variant(
         "laguna-plain",
         {key: value for key, value in LAGUNA.items() if key not in ("layer_types", "num_attention_heads_per_layer")}
+        | {"num_attention_heads_per_layer": [6, 4, 4, 6]}
         | {"gating": "per-head", "attention_bias": True, "mlp_layer_types": ["sparse", "dense", "sparse", "sparse"]},
     ),
     # Groups of experts behind an MLP; layers without a window do not rotate.

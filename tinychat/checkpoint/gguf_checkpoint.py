@@ -69,6 +69,8 @@ LINEARS: Mapping[str, Mapping[int, tuple[str, ...]]] = {
     "shared_up_proj": {1: ("ffn_up_shexp",)},
     "shared_down_proj": {1: ("ffn_down_shexp",)},
     "query_proj": {1: ("attn_q",)},
+    "other_qkv_proj": {3: ("attn_q", "attn_k", "attn_v")},
+    "other_o_proj": {1: ("attn_output",)},
     "wide_qkv_proj": {3: ("attn_q", "attn_k", "attn_v")},
     "wide_query_proj": {1: ("attn_q",)},
     "wide_o_proj": {1: ("attn_output",)},
@@ -167,7 +169,7 @@ def config_of(files: Sequence[GgufFile]) -> dict[str, Any]:
     shapes = {tensor: found.shape for file in files for tensor, found in file.tensors.items()}
     if "token_embd.weight" not in shapes:
         raise CheckpointError(f"{source} has no tensor token_embd.weight: it does not hold a language model")
-    known, values = GGUF_FAMILIES[name], GgufValues(metadata, name, frozenset(shapes), str(source))
+    known, values = GGUF_FAMILIES[name], GgufValues(metadata, name, shapes, str(source))
     architecture = known.architecture if isinstance(known.architecture, str) else known.architecture(values)
     family = family_of(architecture)
     values.config |= values.common() | {"vocab_size": shapes["token_embd.weight"][0]}
@@ -182,7 +184,7 @@ def check_architecture(metadata: Mapping[str, Any], source: Path) -> str:
     name = metadata.get("general.architecture")
     if not isinstance(name, str) or name not in GGUF_FAMILIES:
         raise unsupported(str(source), f"architecture {one_line(str(name), 40)!r}")
-    experts = GgufValues(metadata, name, frozenset(), str(source)).get("expert_count")
+    experts = GgufValues(metadata, name, {}, str(source)).get("expert_count")
     if experts and not GGUF_FAMILIES[name].experts:
         raise unsupported(str(source), f"a mixture of experts of {name}")
     return name

@@ -8,6 +8,7 @@ from tinychat.checkpoint.gguf_values import MAX_LAYERS, Config, GgufValues, expe
 from tinychat.errors import UnsupportedModelError
 from tinychat.models.rope_scaling import FULL, SLIDING
 
+SIGMOID = 2  # of ``expert_gating_func``
 Extra = Callable[[GgufValues], Config]
 """Called with a file's values; returns more keys of ``config.json``."""
 
@@ -245,24 +246,33 @@ def laguna(values: GgufValues) -> Config:
     """Return the keys of Laguna, of whose layers every fourth, from the first on, has no window."""
     heads, dense = values.listed("attention.head_count"), int(values.number("leading_dense_block_count", 0))
     layers = range(min(MAX_LAYERS, int(values.number("block_count", 0))))
-    window, head_dim = values.config.get("sliding_window"), positive(values.config.get("head_dim"), 128)
-    types = [SLIDING if window and layer % 4 else FULL for layer in layers]
+    window, head_dim = values.config.get("sliding_window") or None, positive(values.config.get("head_dim"), 128)
+    period, theta = int(values.number("attention.sliding_window_pattern", 4)), values.config.get("rope_theta")
+    types = [SLIDING if window and layer % period else FULL for layer in layers]
     if isinstance(values.raw("attention.sliding_window_pattern"), list):
-        types = values.layer_types(4)
+        types = values.layer_types(period)
+    if values.get("expert_gating_func") not in (None, SIGMOID):
+        raise UnsupportedModelError(f"{values.source}: experts of Laguna that no sigmoids choose are not supported")
+    gates = values.tensors.get("blk.0.attn_gate.weight")
     full = {
         **(values.config.get("rope_scaling") or {"rope_type": "default"}),
-        "rope_theta": values.config.get("rope_theta"),
+        "rope_theta": theta,
         "partial_rotary_factor": values.config.get("partial_rotary_factor"),
+        # The checkpoint's. llama.cpp takes 1 + 0.1 ln(factor) instead.
         "attention_factor": values.get("rope.scaling.yarn_attn_factor"),
     }
     sliding = {
-        "rope_theta": values.get("rope.freq_base_swa"),
+        "rope_theta": values.get("rope.freq_base_swa", theta),
         "partial_rotary_factor": values.number("rope.dimension_count_swa", head_dim) / head_dim,
     }
     return {
         **sigmoid_experts(values),
+        "n_group": None,
+        "topk_group": None,
         "num_attention_heads": heads[0] if heads else None,
         "num_attention_heads_per_layer": heads,
+        # Models of another size, under the same name, have gates for each channel.
+        "gating": "per-head" if gates is None or not heads or gates[0] == heads[0] else "per-element",
         "sliding_window": window,
         "layer_types": types,
         "mlp_layer_types": ["dense" if layer < dense else "sparse" for layer in layers],

@@ -29,13 +29,15 @@ MAX_LAYERS = 4096
 
 
 class GgufValues:
-    """Metadata of a GGUF file by keys without the architecture's name, and the names of its tensors.
+    """Metadata of a GGUF file by keys without the architecture's name, and the shapes of its tensors.
 
     Lists for more layers than a model has raise `CheckpointError`; `source` is the file. `config` collects the keys of
     ``config.json``.
     """
 
-    def __init__(self, metadata: Mapping[str, Any], architecture: str, tensors: frozenset[str], source: str) -> None:
+    def __init__(
+        self, metadata: Mapping[str, Any], architecture: str, tensors: Mapping[str, tuple[int, ...]], source: str
+    ) -> None:
         self._metadata, self._architecture = metadata, architecture
         self.tensors, self.source = tensors, source
         self.config: dict[str, Any] = {}

@@ -88,13 +88,13 @@ class FloatStages(StreamStages):
         hidden.value = hidden.value + self._source.normed(norm, branch.take())
 
     def norm_width(self, T, qkv, norm, sizes):
-        H, G, d = self._heads
+        H, G, d = sizes.num_attention_heads, self._config.num_key_value_heads, sizes.head_dim
         q, k, v = np.split(qkv.take(), [H * d, (H + G) * d], axis=1)
         q, k = self._source.normed(norm.queries, q), self._source.normed(norm.keys, k)
         qkv.value = np.concatenate([q, k, v], axis=1)
 
     def norm_heads(self, T, qkv, norm, sizes):
-        H, G, d = self._heads
+        H, G, d = sizes.num_attention_heads, self._config.num_key_value_heads, sizes.head_dim
         heads, others = np.split(qkv.take(), [(H + G) * d], axis=1)
         gains = np.concatenate([self._source.vector(norm.queries), self._source.vector(norm.keys)])
         centred = heads.reshape(T, H + G, d) - heads.reshape(T, H + G, d).mean(axis=-1, keepdims=True)
@@ -326,10 +326,6 @@ class FloatStages(StreamStages):
 
     def cap_rows(self, rows, logits, cap):
         logits.value = _soft_capped(logits.value, self._config.logits_softcap)
-
-    @property
-    def _heads(self):
-        return self._config.num_attention_heads, self._config.num_key_value_heads, self._config.head_dim
 
 
 def _heads_first(text: Floats, heads: int) -> Floats:

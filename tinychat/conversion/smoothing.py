@@ -19,7 +19,7 @@ from tinychat.checkpoint.mapping import FloatArray
 from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.conversion.float_pass import FloatPass
 from tinychat.conversion.source import Floats, Source
-from tinychat.models.decoder import HEAD_GATES, WIDE_HEAD_GATES
+from tinychat.models.decoder import HEAD_GATES, OTHER_HEAD_GATES
 from tinychat.models.delta_net import GATES
 from tinychat.models.mamba import STEPS
 
@@ -31,6 +31,7 @@ Factors = dict[str, NDArray[np.float32]]
 BEFORE = {
     "qkv_proj": "input_layernorm",
     "query_proj": "input_layernorm",
+    "other_qkv_proj": "input_layernorm",
     "wide_qkv_proj": "input_layernorm",
     "wide_query_proj": "input_layernorm",
     "conv_in_proj": "input_layernorm",
@@ -38,7 +39,7 @@ BEFORE = {
     "delta_low_proj": "input_layernorm",
     GATES: "input_layernorm",
     HEAD_GATES: "input_layernorm",
-    WIDE_HEAD_GATES: "input_layernorm",
+    OTHER_HEAD_GATES: "input_layernorm",
     "mamba_in_proj": "input_layernorm",
     STEPS: "input_layernorm",
     "gate_up_proj": "post_attention_layernorm",

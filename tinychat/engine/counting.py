@@ -42,7 +42,6 @@ class Counter:
 
     def __init__(self, config: ModelConfig, quantization: Quantization, T: int) -> None:
         self.config, self.T = config, T
-        self.heads = config.num_attention_heads, config.num_key_value_heads, config.head_dim
         self.costs: list[Cost] = []
         self.widths = scratch_of(Width)
         self._multiple = quantization.column_multiple

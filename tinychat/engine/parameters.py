@@ -50,7 +50,7 @@ from tinychat.kernels.variants import (
 )
 from tinychat.models.altup import LAUREL, STREAM_LINEARS
 from tinychat.models.config import ModelConfig
-from tinychat.models.decoder import HEAD_GATES
+from tinychat.models.decoder import HEAD_GATES, OTHER
 from tinychat.models.delta_net import DECAYS, GATES, DeltaNet
 from tinychat.models.draft_head import INPUT_NORMS, INPUTS
 from tinychat.models.folder import ModelFolder
@@ -182,18 +182,20 @@ def _varied_attention(
 def _other_heads(config: ModelConfig, tensors: Tensors, layers: Sequence[int]) -> OtherHeads:
     dims = dims_of(replace(config, num_attention_heads=config.other_heads))
     stacked = ModelDims._make(np.full(len(layers), value) for value in dims)
-    return OtherHeads(_attention(config, tensors, layers, "wide_"), stacked)
+    return OtherHeads(_attention(config, tensors, layers, OTHER), stacked)
 
 
 def _attention(config: ModelConfig, tensors: Tensors, layers: Sequence[int], kind: str = "") -> Any:
     """Return attention, stacked over some layers that have it; kind : the beginning of its parts' names."""
     no_gains = np.zeros((len(layers), 0), np.float32)
-    by_head, rotated = (config.qk_norm == kind for kind in ("head", "rotated"))
+    by_head, rotated = (config.qk_norm == norms for norms in ("head", "rotated"))
     over_all = {"width": WidthNorm, "heads": HeadsNorm}.get(config.qk_norm or "")
     found = Attention(
         input_layernorm=tensors.norm("input_layernorm", layers),
         qkv_proj=tensors.weight(f"{kind}qkv_proj"),
-        width_norm=over_all(tensors.vectors("q_norm"), tensors.vectors("k_norm")) if over_all else NoNorm(),
+        width_norm=over_all(tensors.vectors(f"{kind}q_norm"), tensors.vectors(f"{kind}k_norm"))
+        if over_all
+        else NoNorm(),
         q_norm=tensors.vectors(f"{kind}q_norm") if by_head or rotated else no_gains,
         k_norm=tensors.vectors(f"{kind}k_norm") if by_head or rotated else no_gains,
         rotated_gains=RotatedGains(tensors.vectors("q_gains"), tensors.vectors("k_gains")) if rotated else NoNorm(),

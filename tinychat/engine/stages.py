@@ -17,6 +17,7 @@ FLOAT = 4  # bytes
 # What profiles call the inputs of linears that take them as they are.
 PLAIN_INPUTS = {
     "o_proj": "quantize attention",
+    "other_o_proj": "quantize attention",
     "wide_o_proj": "quantize attention",
     "q_b_proj": "quantize latents",
     "conv_out_proj": "quantize convolution",
@@ -131,14 +132,14 @@ def head(counter, T, weight, s, out):
 @stage("norms")
 def norm_width(counter, T, qkv, norm, sizes):
     """Norm queries and keys, each over all heads."""
-    H, G, d = counter.heads
+    H, G, d = sizes.num_attention_heads, counter.config.num_key_value_heads, sizes.head_dim
     counter.note("norms of queries and keys", T * (H + G) * d * 2 * FLOAT, T * (H + G) * d * 3)
 
 
 @stage("norms")
 def norm_heads(counter, T, qkv, norm, sizes):
     """Norm each head of queries and keys, with gains of its own."""
-    H, G, d = counter.heads
+    H, G, d = sizes.num_attention_heads, counter.config.num_key_value_heads, sizes.head_dim
     counter.note("norms of queries and keys", T * (H + G) * d * 2 * FLOAT, T * (H + G) * d * 4)
 
 
@@ -228,7 +229,7 @@ def short_convolution(counter, T, batch, bcx, taps, rows, sizes, cache, out):
 @stage("attention_gates")
 def take_gates(counter, T, qkv, sizes, gates):
     """Take the gates out between queries and keys."""
-    H, G, d = counter.heads
+    H, G, d = sizes.num_attention_heads, counter.config.num_key_value_heads, sizes.head_dim
     gates.need(H * d)
     counter.note("gates of attention", T * 2 * (H + 2 * G) * d * FLOAT)
 

@@ -50,9 +50,10 @@ BLOCK = 64
 # Distances of weights that are prefetched, into the second-level cache and into the first. On a Xeon, which prefetches
 # by itself, decoding takes 1.4 times as long without, and 1.05 times as long with those into the first alone.
 FAR_BYTES, NEAR_BYTES = 8192, 1024
-# Zen 4 reads ahead best by itself where one token has little to compute meanwhile: two cores read at 32 GB/s with a
-# prefetch for each line of four-bit codes, at 35 with one for four lines, and at no more without any use of what they
-# read. Weights of less than `LONG_STREAM` bytes still gain by them, as do codes with offsets, and a few tokens by far.
+# Zen 4 reads ahead best by itself where one token has little to compute meanwhile: two cores read codes of four bits at
+# 32 GB/s with a prefetch for each line, and at 35, like plain reads, with one for four lines; codes of eight bits, too.
+# Four bits of fewer bytes than `LONG_STREAM` gain by a prefetch for each line, as do those with offsets, and all
+# weights where there are a few tokens.
 READS_AHEAD = llvm.get_host_cpu_name() == "znver4"
 LONG_STREAM = 1 << 20
 SNAPSHOT = 512  # positions from one snapshot of a state to the next

@@ -116,7 +116,7 @@ class ModelConfig:
 
     @property
     def rotary_dim(self) -> int:
-        """Channels of each head that are rotated, in the layers that do so; of two sets of angles, by the first."""
+        """Channels of each head that are rotated, in the layers that do so; where angles differ, of the first set."""
         first = [dim for dim, angles in zip(self.rotary_dims, self.angle_sets) if not angles]
         return max(first or self.rotary_dims)
 

@@ -19,7 +19,9 @@ LLAMA_NORMS = {
 ROTATED_GAINS = {"q_norm": "q_gains", "k_norm": "k_gains"}
 # Of a gate for each head of attention: few weights that decide much, like a router's.
 HEAD_GATES = "head_gates_proj"
-WIDE_HEAD_GATES = f"wide_{HEAD_GATES}"  # in layers with another number of heads
+# Begins the names of what layers have whose number of query heads is `ModelConfig.other_heads`.
+OTHER = "other_"
+OTHER_HEAD_GATES = f"{OTHER}{HEAD_GATES}"
 
 
 def grouped_rows(config: ModelConfig) -> Order:

@@ -53,8 +53,9 @@ def read_experts(values: ConfigValues, size: str, layers: Sequence[int]) -> Expe
 def read_sparse_layers(values: ConfigValues, default: Sequence[str]) -> list[int]:
     """Read which layers have experts by ``mlp_layer_types``, one name per layer."""
     types = values.get("mlp_layer_types") or default
-    layers = [layer for layer, name in enumerate(types) if name == "sparse"] if isinstance(types, list) else []
-    if not layers or len(types) != len(default) or {*types} - {"sparse", "dense"}:  # type: ignore[arg-type,misc]
+    types = types if isinstance(types, list) else []
+    layers = [layer for layer, name in enumerate(types) if name == "sparse"]
+    if not layers or len(types) != len(default) or any(name not in ("sparse", "dense") for name in types):
         raise values.error("mlp_layer_types", f"a list of {len(default)} names, sparse or dense, one of them sparse")
     return layers
 

@@ -12,7 +12,7 @@ from tinychat.errors import SettingError
 from tinychat.models.altup import LAUREL, STREAM_LINEARS
 from tinychat.models.architectures import linears, norms, tables
 from tinychat.models.config import ModelConfig
-from tinychat.models.decoder import HEAD_GATES, WIDE_HEAD_GATES
+from tinychat.models.decoder import HEAD_GATES, OTHER_HEAD_GATES
 from tinychat.models.delta_net import DECAYS, GATES
 from tinychat.models.draft_head import INPUTS
 from tinychat.models.experts import ROUTER
@@ -54,11 +54,13 @@ LINEARS = (
     STEPS,
     "mamba_out_proj",
     *INPUTS,
+    "other_qkv_proj",
+    "other_o_proj",
+    OTHER_HEAD_GATES,
     "query_proj",
     "wide_qkv_proj",
     "wide_query_proj",
     "wide_o_proj",
-    WIDE_HEAD_GATES,
     "wide_gate_up_proj",
     "wide_down_proj",
     LAYER_INPUTS,
@@ -70,7 +72,7 @@ LINEARS = (
     "input_proj",
     "lm_head",
 )
-UNQUANTIZED = (ROUTER, HEAD_GATES, WIDE_HEAD_GATES, GATES, DECAYS, STEPS)
+UNQUANTIZED = (ROUTER, HEAD_GATES, OTHER_HEAD_GATES, GATES, DECAYS, STEPS)
 # The first rows of the embedding, where they are stored apart from the others.
 FREQUENT = "frequent_tokens"
 LANES = 16

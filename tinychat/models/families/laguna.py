@@ -1,4 +1,4 @@
-"""Laguna: layers whose attention has heads of two numbers, and a gate for each; experts that sigmoids choose.
+"""Laguna: attention whose number of query heads differs by layer, with a gate for each; experts that sigmoids choose.
 
 The gates are softplus of a linear of the layer's input. Layers with a window have more heads than the others, and a
 base of their own; of each head of the others a part is rotated. The first layers have an MLP (Poolside, 2026;
@@ -10,7 +10,16 @@ from dataclasses import replace
 from tinychat.errors import UnsupportedModelError
 from tinychat.models.config import ModelConfig, read_windows
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.decoder import ATTENTION, HEAD_GATES, MLP, ExpertNames, TensorNames, decoder_linears, decoder_norms
+from tinychat.models.decoder import (
+    ATTENTION,
+    HEAD_GATES,
+    MLP,
+    OTHER,
+    ExpertNames,
+    TensorNames,
+    decoder_linears,
+    decoder_norms,
+)
 from tinychat.models.experts import Experts, read_sigmoid_experts, read_sparse_layers
 from tinychat.models.families.glm4_moe import EXPERT
 from tinychat.models.family import Family
@@ -27,6 +36,7 @@ TENSORS = TensorNames(
         f"{MLP}experts.e_score_correction_bias",
     ),
 )
+_SLIDING_THETA = 10000.0
 DEFAULTS = {
     "rms_norm_eps": 1e-6,
     "num_key_value_heads": 8,
@@ -39,7 +49,7 @@ DEFAULTS = {
     "shared_expert_intermediate_size": 512,
     "moe_routed_scaling_factor": 1.0,
     "rope_parameters": {"rope_type": "default", "rope_theta": 500000.0, "partial_rotary_factor": 0.5},
-    "sliding_rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.0},
+    "sliding_rope_parameters": {"rope_type": "default", "rope_theta": _SLIDING_THETA, "partial_rotary_factor": 1.0},
 }
 
 
@@ -49,16 +59,19 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     sliding = values.optional_section("sliding_rope_parameters")
     dims = config.rotary_dim, read_rotary_dim(sliding, config.head_dim) if sliding else config.head_dim
     bias = values.flag("attention_bias", False)
+    _check_gates(values)
     return replace(
         _with_heads(values, config),
         qk_norm="head",
         qkv_bias=bias,
         o_bias=bias,
-        gated_heads=_has_gates(values),
+        gated_heads=True,
         softplus_gates=True,
         sliding_windows=windows,
         rotary_dims=tuple(dims[window > 0] for window in windows),
-        sliding_rope_theta=read_sliding_theta(values, 10000.0),
+        # Of a rotation that no layer has nothing is left.
+        rope_scaling=None if all(windows) else config.rope_scaling,
+        sliding_rope_theta=read_sliding_theta(values, _SLIDING_THETA),
         experts=_read_experts(values, config.num_hidden_layers),
     )
 
@@ -82,14 +95,16 @@ def _is_heads(count: object, groups: int) -> bool:
     return type(count) is int and 0 < count <= 4096 and count % groups == 0
 
 
-def _has_gates(values: ConfigValues) -> bool:
-    if values.get("gating") not in (None, True, "per-head"):
-        raise UnsupportedModelError(f"{values.source}: gating is supported by head only")
-    return True
+def _check_gates(values: ConfigValues) -> None:
+    """Refuse gates for each channel; ``gating_types`` lists the same by layer."""
+    for key, by_layer in (("gating", [values.get("gating")]), ("gating_types", values.get("gating_types") or [])):
+        known = (None, True, "per-head", "per_head")
+        if not isinstance(by_layer, list) or any(kind not in known for kind in by_layer):
+            raise UnsupportedModelError(f"{values.source}: {key} is supported by head only")
 
 
 def _read_experts(values: ConfigValues, layers: int) -> Experts:
-    values.require(moe_apply_router_weight_on_input=False)
+    values.require(moe_apply_router_weight_on_input=False, norm_topk_prob=True, n_group=None, topk_group=None)
     if values.optional_number("moe_router_logit_softcapping", 0.0, 1e9):
         raise UnsupportedModelError(f"{values.source}: moe_router_logit_softcapping is not supported")
     sparse = read_sparse_layers(values, ["dense"] + ["sparse"] * (layers - 1))
@@ -107,7 +122,7 @@ def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
     apart = {one.name for one in parts}
     first_at, at = config.first_heads_at, config.other_heads_at
     found = [replace(one, layers=len(first_at), at=first_at) if one.name in apart else one for one in found]
-    return found + [replace(one, name=f"wide_{one.name}", layers=len(at), at=at) for one in parts]
+    return found + [replace(one, name=f"{OTHER}{one.name}", layers=len(at), at=at) for one in parts]
 
 
 def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
@@ -117,7 +132,7 @@ def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
         if norm.name not in ("q_norm", "k_norm") or not config.other_heads:
             found.append(norm)
             continue
-        for kind, at in ("", config.first_heads_at), ("wide_", config.other_heads_at):
+        for kind, at in ("", config.first_heads_at), (OTHER, config.other_heads_at):
             found.append(replace(norm, name=f"{kind}{norm.name}", layers=len(at), at=at))
     return found
 
@@ -126,7 +141,7 @@ LAGUNA = Family(
     "LagunaForCausalLM",
     "laguna",
     "Laguna XS.2",
-    "heads of two numbers by layer, a gate for each head, experts by sigmoids, a shared expert, windows by layer",
+    "query heads by layer, a gate for each head, experts by sigmoids, a shared expert, sliding window by layer",
     DEFAULTS,
     read,
     TENSORS,

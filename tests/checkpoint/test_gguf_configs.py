@@ -1,0 +1,48 @@
+"""Keys of ``config.json`` of one architecture, from metadata that some writers of GGUF files leave out."""
+
+import pytest
+
+from tinychat.checkpoint import gguf_configs
+from tinychat.checkpoint.gguf_values import GgufValues
+from tinychat.errors import UnsupportedModelError
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+
+
+def laguna(gate_rows=6, **metadata):
+    """Return what is read of four layers of six query heads, with some metadata more; "none" takes a key away."""
+    known = {"block_count": 4, "attention.head_count": [6] * 4, "attention.sliding_window": 24, "rope.freq_base": 5e5}
+    known |= {name.replace("__", "."): value for name, value in metadata.items()}
+    known = {f"laguna.{name}": value for name, value in known.items() if value != "none"}
+    values = GgufValues(known, "laguna", {"blk.0.attn_gate.weight": (gate_rows, 96)}, "file")
+    values.config |= values.common()
+    return gguf_configs.laguna(values)
+
+
+def test_every_fourth_layer_of_laguna_has_no_window():
+    assert laguna()["layer_types"] == [FULL, SLIDING, SLIDING, SLIDING]
+    assert laguna(attention__sliding_window_pattern=2)["layer_types"] == [FULL, SLIDING, FULL, SLIDING]
+    listed = laguna(attention__sliding_window_pattern=[True, False, True, True])
+    assert listed["layer_types"] == [SLIDING, FULL, SLIDING, SLIDING]
+
+
+@pytest.mark.parametrize("window", [0, "none"])
+def test_laguna_without_a_window(window):
+    found = laguna(attention__sliding_window=window)
+    assert (found["layer_types"], found["sliding_window"]) == ([FULL] * 4, None)
+
+
+def test_bases_of_laguna():
+    assert laguna()["rope_parameters"][SLIDING]["rope_theta"] == 5e5
+    assert laguna(rope__freq_base_swa=1e4)["rope_parameters"][SLIDING]["rope_theta"] == 1e4
+
+
+def test_gates_of_laguna_are_told_by_their_rows():
+    assert laguna()["gating"] == "per-head"
+    assert laguna(gate_rows=6 * 16)["gating"] == "per-element"
+
+
+def test_experts_of_laguna_are_chosen_by_sigmoids():
+    assert laguna(expert_gating_func=2)["n_group"] is None
+    with pytest.raises(UnsupportedModelError, match="no sigmoids"):
+        laguna(expert_gating_func=1)
