@@ -4,9 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tinychat.checkpoint.gguf_mamba import hybrid_layers, read_bamba
-from tinychat.checkpoint.gguf_values import MAX_LAYERS, Config, GgufValues, experts_of, positive
+from tinychat.checkpoint.gguf_values import FULL, MAX_LAYERS, SLIDING, Config, GgufValues, experts_of, positive
 from tinychat.errors import UnsupportedModelError
-from tinychat.models.rope_scaling import FULL, SLIDING
 
 SIGMOID = 2  # of ``expert_gating_func``
 Extra = Callable[[GgufValues], Config]
@@ -247,7 +246,8 @@ def laguna(values: GgufValues) -> Config:
     heads, dense = values.listed("attention.head_count"), int(values.number("leading_dense_block_count", 0))
     layers = range(min(MAX_LAYERS, int(values.number("block_count", 0))))
     window, head_dim = values.config.get("sliding_window") or None, positive(values.config.get("head_dim"), 128)
-    period, theta = int(values.number("attention.sliding_window_pattern", 4)), values.config.get("rope_theta")
+    period = max(1, int(values.number("attention.sliding_window_pattern", 4)))
+    theta = values.config.get("rope_theta")
     types = [SLIDING if window and layer % period else FULL for layer in layers]
     if isinstance(values.raw("attention.sliding_window_pattern"), list):
         types = values.layer_types(period)
@@ -295,7 +295,7 @@ def kimi_linear(values: GgufValues) -> Config:
     heads = values.config.get("num_key_value_heads")
     if isinstance(heads, list):
         # Layers without keys have states.
-        found["layer_types"] = ["full_attention" if count else "linear_attention" for count in heads]
+        found["layer_types"] = [FULL if count else "linear_attention" for count in heads]
     return found
 
 
@@ -313,6 +313,6 @@ def lfm2(values: GgufValues) -> Config:
     heads = values.config.get("num_key_value_heads")
     if isinstance(heads, list) and heads and all(type(count) is int for count in heads):
         # Layers without keys have convolutions.
-        found["layer_types"] = ["full_attention" if count > 0 else "conv" for count in heads]
+        found["layer_types"] = [FULL if count > 0 else "conv" for count in heads]
         found["num_key_value_heads"] = max(heads)
     return found

@@ -11,7 +11,6 @@ from tinychat.checkpoint.gguf_configs import Extra
 from tinychat.checkpoint.gguf_gemma import gemma2, gemma3, gemma3n, gemma4
 from tinychat.checkpoint.gguf_mamba import falcon_h1, nemotron_h
 from tinychat.checkpoint.gguf_values import GgufValues, experts_of
-from tinychat.models.decoder import HEAD_GATES, OTHER_HEAD_GATES
 from tinychat.models.delta_net import DECAYS, GATES
 
 # Most architectures' names of norms, and of what else has one number for each channel.
@@ -128,7 +127,7 @@ FAMILIES: Mapping[str, GgufFamily] = {
         extra=gguf_configs.laguna,
         experts=True,
         norms={"other_q_norm": "attn_q_norm", "other_k_norm": "attn_k_norm"},
-        linears=dict.fromkeys((HEAD_GATES, OTHER_HEAD_GATES), ("attn_gate",)),
+        linears=dict.fromkeys(("head_gates_proj", "other_head_gates_proj"), ("attn_gate",)),
     ),
     "exaone-moe": GgufFamily(
         "ExaoneMoeForCausalLM",

@@ -26,6 +26,7 @@ KEYS = {
 Config = Mapping[str, Any]
 MOST = 1e30  # of any number that something is computed from
 MAX_LAYERS = 4096
+FULL, SLIDING = "full_attention", "sliding_attention"  # types of layers
 
 
 class GgufValues:
@@ -98,7 +99,7 @@ class GgufValues:
         if type(pattern) is int and pattern > 0:
             pattern = [(layer + 1) % pattern != 0 for layer in range(layers)]
         found = pattern if isinstance(pattern, list) else []
-        return ["sliding_attention" if slides else "full_attention" for slides in found]
+        return [SLIDING if slides else FULL for slides in found]
 
 
 def experts_of(values: GgufValues) -> Config:
