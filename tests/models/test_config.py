@@ -436,8 +436,6 @@ def test_exaone_rotates_where_it_has_a_window_if_it_has_any():
         ("LagunaForCausalLM", {"gating": False}, "gating is supported by head only"),
         ("LagunaForCausalLM", {"gating_types": ["per_head", "per_element"]}, "gating_types is supported by head only"),
         ("LagunaForCausalLM", {"gating_types": "per_head"}, "gating_types is supported by head only"),
-        ("LagunaForCausalLM", {"norm_topk_prob": False}, "norm_topk_prob false"),
-        ("LagunaForCausalLM", {"n_group": 2, "topk_group": 1}, "n_group is not supported"),
         ("LagunaForCausalLM", {"mlp_layer_types": ["dense", ["sparse"], "sparse"]}, "mlp_layer_types"),
         (
             "LagunaForCausalLM",
@@ -678,6 +676,8 @@ def test_layers_of_laguna():
     assert (config.num_attention_heads, config.other_heads, config.other_heads_at) == (6, 4, (1,))
     assert (config.sliding_windows, config.rotary_dims, config.rotary_dim) == ((9, 0, 9), (16, 8, 16), 8)
     assert (config.rope_theta, config.sliding_rope_theta, config.angle_sets) == (5e5, 1e4, (1, 0, 1))
+    ignored = parse("LagunaForCausalLM", norm_topk_prob=False, n_group=2, topk_group=1).experts
+    assert (ignored.norm_topk_prob, ignored.n_group, ignored.topk_group) == (True, 1, 1)
     stretched = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [1.0] * 4, "factor": 2.0}
     ropes = {"full_attention": stretched | {"rope_theta": 5e5, "partial_rotary_factor": 0.5}}
     parts = {"head_dim": 16, "rope_parameters": ropes}

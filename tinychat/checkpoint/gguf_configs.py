@@ -267,8 +267,6 @@ def laguna(values: GgufValues) -> Config:
     }
     return {
         **sigmoid_experts(values),
-        "n_group": None,
-        "topk_group": None,
         "num_attention_heads": heads[0] if heads else None,
         "num_attention_heads_per_layer": heads,
         # Models of another size, under the same name, have gates for each channel.

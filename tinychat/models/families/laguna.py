@@ -104,12 +104,14 @@ def _check_gates(values: ConfigValues) -> None:
 
 
 def _read_experts(values: ConfigValues, layers: int) -> Experts:
-    values.require(moe_apply_router_weight_on_input=False, norm_topk_prob=True, n_group=None, topk_group=None)
+    values.require(moe_apply_router_weight_on_input=False)
     if values.optional_number("moe_router_logit_softcapping", 0.0, 1e9):
         raise UnsupportedModelError(f"{values.source}: moe_router_logit_softcapping is not supported")
     sparse = read_sparse_layers(values, ["dense"] + ["sparse"] * (layers - 1))
     size = values.integer("shared_expert_intermediate_size", 1, 1 << 22)
-    return replace(read_sigmoid_experts(values, sparse), shared_intermediate_size=size)
+    # Probabilities sum up to 1 whatever a file says, and there are no groups.
+    chosen = replace(read_sigmoid_experts(values, sparse), norm_topk_prob=True, n_group=1, topk_group=1)
+    return replace(chosen, shared_intermediate_size=size)
 
 
 def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
