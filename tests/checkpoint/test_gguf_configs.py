@@ -10,7 +10,10 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 
 
 def laguna(gate_rows=6, **metadata):
-    """Return what is read of four layers of six query heads, with some metadata more; "none" takes a key away."""
+    """Return the keys of four layers of six query heads.
+
+    metadata : more of it, or "none" to take a key away.
+    """
     known = {"block_count": 4, "attention.head_count": [6] * 4, "attention.sliding_window": 24, "rope.freq_base": 5e5}
     known |= {name.replace("__", "."): value for name, value in metadata.items()}
     known = {f"laguna.{name}": value for name, value in known.items() if value != "none"}

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tinychat.checkpoint.gguf_mamba import hybrid_layers, read_bamba
-from tinychat.checkpoint.gguf_values import FULL, MAX_LAYERS, SLIDING, Config, GgufValues, experts_of, positive
+from tinychat.checkpoint.gguf_values import FULL, SLIDING, Config, GgufValues, experts_of, positive
 from tinychat.errors import UnsupportedModelError
 
 SIGMOID = 2  # of ``expert_gating_func``
@@ -244,13 +244,8 @@ def afmoe(values: GgufValues) -> Config:
 def laguna(values: GgufValues) -> Config:
     """Return the keys of Laguna, of whose layers every fourth, from the first on, has no window."""
     heads, dense = values.listed("attention.head_count"), int(values.number("leading_dense_block_count", 0))
-    layers = range(min(MAX_LAYERS, int(values.number("block_count", 0))))
     window, head_dim = values.config.get("sliding_window") or None, positive(values.config.get("head_dim"), 128)
-    period = max(1, int(values.number("attention.sliding_window_pattern", 4)))
-    theta = values.config.get("rope_theta")
-    types = [SLIDING if window and layer % period else FULL for layer in layers]
-    if isinstance(values.raw("attention.sliding_window_pattern"), list):
-        types = values.layer_types(period)
+    theta, types = values.config.get("rope_theta"), values.layer_types(4 if window else 1, full_first=True)
     if values.get("expert_gating_func") not in (None, SIGMOID):
         raise UnsupportedModelError(f"{values.source}: experts of Laguna that no sigmoids choose are not supported")
     gates = values.tensors.get("blk.0.attn_gate.weight")
@@ -273,7 +268,7 @@ def laguna(values: GgufValues) -> Config:
         "gating": "per-head" if gates is None or not heads or gates[0] == heads[0] else "per-element",
         "sliding_window": window,
         "layer_types": types,
-        "mlp_layer_types": ["dense" if layer < dense else "sparse" for layer in layers],
+        "mlp_layer_types": ["dense" if layer < dense else "sparse" for layer in range(len(types))],
         "shared_expert_intermediate_size": values.get("expert_shared_feed_forward_length"),
         "rope_scaling": None,
         "rope_parameters": {FULL: full, SLIDING: sliding},

@@ -90,14 +90,17 @@ class GgufValues:
         found["tie_word_embeddings"] = "output.weight" not in self.tensors
         return {key: value for key, value in found.items() if value is not None}
 
-    def layer_types(self, interval: int) -> list[str]:
-        """Return the type of each layer by the file's pattern, or with a full one at every `interval`."""
+    def layer_types(self, interval: int, full_first: bool = False) -> list[str]:
+        """Return the type of each layer by the file's pattern, or with a full one at every `interval`.
+
+        full_first : an interval begins with it, and does not end with it.
+        """
         layers = min(MAX_LAYERS, int(self.number("block_count", 0)))
         # Not through `get`: a list with the same value for all layers is still a list.
         pattern = self.raw("attention.sliding_window_pattern")
         pattern = interval if pattern is None else pattern
         if type(pattern) is int and pattern > 0:
-            pattern = [(layer + 1) % pattern != 0 for layer in range(layers)]
+            pattern = [(layer + (not full_first)) % pattern != 0 for layer in range(layers)]
         found = pattern if isinstance(pattern, list) else []
         return [SLIDING if slides else FULL for slides in found]
 

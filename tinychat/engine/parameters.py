@@ -140,7 +140,7 @@ def _mixer(config: ModelConfig, tensors: Tensors) -> Any:
         found = per_layer(L, varied.narrow, narrow, wide)
         return _stream_mixer(tensors, range(L), found) if config.altup else found
     if config.mamba and config.mamba.beside_attention:
-        attention = _attention(config, tensors, config.attention_layers)
+        attention = _attention(config, tensors, config.first_heads_at)
         assert isinstance(attention, Attention)
         return MambaBeside(attention, _mamba(config.mamba, tensors))
     if config.other_heads:
@@ -149,7 +149,7 @@ def _mixer(config: ModelConfig, tensors: Tensors) -> Any:
     layers = [layer for layer in range(L) if layer not in config.mlp_alone]
     attending = [layers.index(layer) for layer in config.attention_layers]
     mixers = per_layer(
-        len(layers), attending, _attention(config, tensors, config.attention_layers), _other_mixer(config, tensors)
+        len(layers), attending, _attention(config, tensors, config.first_heads_at), _other_mixer(config, tensors)
     )
     return per_layer(L, layers, mixers, NoMixer())
 

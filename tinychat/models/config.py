@@ -129,8 +129,8 @@ class ModelConfig:
 
     @property
     def first_heads_at(self) -> tuple[int, ...]:
-        """The layers that have `num_attention_heads`."""
-        return tuple(layer for layer in range(self.num_hidden_layers) if layer not in self.other_heads_at)
+        """The layers whose attention has `num_attention_heads`."""
+        return tuple(layer for layer in self.attention_layers if layer not in self.other_heads_at)
 
     @property
     def dense_layers(self) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 from tinychat.models.config import ModelConfig
 from tinychat.models.experts import ROUTER
@@ -89,22 +90,12 @@ def layer_norms(attention: str, mlp: str, last: str) -> dict[str, str]:
 
 def decoder_linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
     """List the linear layers; an embedding counts as one, tied models have no ``lm_head``."""
-    D, F, V, L = config.hidden_size, config.intermediate_size, config.vocab_size, config.num_hidden_layers
-    queries = config.num_attention_heads * config.head_dim
-    keys = config.num_key_value_heads * config.head_dim
-    qkv_rows: tuple[int, ...] = (queries, keys, keys) if len(names.qkv) == 3 else (queries + 2 * keys,)
-    if config.gated_attention:
-        qkv_rows = (2 * queries, keys, keys) if len(names.qkv) == 3 else (queries, queries, keys, keys)
-    A, attention = len(config.attention_layers), attention_at(config)
-    mlp_layers = len(config.dense_layers)
-    mlp_at = config.dense_layers if mlp_layers < L else ()
+    D, F, V = config.hidden_size, config.intermediate_size, config.vocab_size
+    mlp_layers, mlp_at = len(config.dense_layers), _some(config, config.dense_layers)
     found = [
         Linear("embed_tokens", (names.embed,), (V,), D, None),
-        Linear("qkv_proj", names.qkv, qkv_rows, D, A, config.qkv_bias, order=names.qkv_order(config), at=attention),
-        Linear("o_proj", (names.o,), (D,), queries, A, config.o_bias, at=attention),
+        *chain(*(_attention_linears(config, names, *kind) for kind in attention_kinds(config))),
     ]
-    if config.gated_heads:
-        found.append(Linear(HEAD_GATES, (names.head_gates,), (config.num_attention_heads,), D, A, at=attention))
     if mlp_layers:
         up = "gate_up_proj" if config.gated else "up_proj"
         rows = (F,) * len(names.gate_up) if not config.gated or len(names.gate_up) == 2 else (2 * F,)
@@ -116,9 +107,38 @@ def decoder_linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
     return found
 
 
+def attention_kinds(config: ModelConfig) -> list[tuple[str, int, tuple[int, ...]]]:
+    """List the kinds of attention by their number of query heads: how names begin, that number, the layers."""
+    first = "", config.num_attention_heads, config.first_heads_at
+    return [first, (OTHER, config.other_heads, config.other_heads_at)] if config.other_heads else [first]
+
+
 def attention_at(config: ModelConfig) -> tuple[int, ...]:
     """Return the layers that have attention; none if all do."""
-    return config.attention_layers if len(config.attention_layers) < config.num_hidden_layers else ()
+    return _some(config, config.attention_layers)
+
+
+def _some(config: ModelConfig, layers: tuple[int, ...]) -> tuple[int, ...]:
+    """Return layers as `Linear.at` has them: none if they are all."""
+    return layers if len(layers) < config.num_hidden_layers else ()
+
+
+def _attention_linears(
+    config: ModelConfig, names: TensorNames, kind: str, heads: int, layers: tuple[int, ...]
+) -> list[Linear]:
+    D, A, at = config.hidden_size, len(layers), _some(config, layers)
+    queries, keys = heads * config.head_dim, config.num_key_value_heads * config.head_dim
+    rows: tuple[int, ...] = (queries, keys, keys) if len(names.qkv) == 3 else (queries + 2 * keys,)
+    if config.gated_attention:
+        rows = (2 * queries, keys, keys) if len(names.qkv) == 3 else (queries, queries, keys, keys)
+    order = names.qkv_order(config)
+    found = [
+        Linear(f"{kind}qkv_proj", names.qkv, rows, D, A, config.qkv_bias, order=order, at=at),
+        Linear(f"{kind}o_proj", (names.o,), (D,), queries, A, config.o_bias, at=at),
+    ]
+    if config.gated_heads:
+        found.append(Linear(f"{kind}{HEAD_GATES}", (names.head_gates,), (heads,), D, A, at=at))
+    return found
 
 
 def _expert_linears(config: ModelConfig, names: ExpertNames | None) -> list[Linear]:
@@ -150,20 +170,13 @@ def _expert_linears(config: ModelConfig, names: ExpertNames | None) -> list[Line
 
 def decoder_norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
     """List the norms, those of queries and keys only where the model has them, and attention's sinks."""
-    heads = {"q_norm": config.num_attention_heads, "k_norm": config.num_key_value_heads}
     found = []
     for name, source in names.norms.items():
         layers = config.num_hidden_layers if "{}" in source else None
-        if name not in heads:
+        if name not in ROTATED_GAINS:
             found.append(Norm(name, source, config.hidden_size, layers, bias=names.norm_bias))
         elif config.qk_norm is not None:
-            size = config.head_dim * (heads[name] if config.qk_norm in ("width", "heads") else 1)
-            count, at = len(config.attention_layers), attention_at(config)
-            if config.qk_norm == "rotated":
-                # A rotation keeps lengths: only the gains have to stand behind it.
-                found.append(Norm(name, "", size, count, padded=False, at=at))
-                name = ROTATED_GAINS[name]
-            found.append(Norm(name, source, size, count, padded=False, at=at))
+            found += chain(*(_head_norms(config, name, source, *kind) for kind in attention_kinds(config)))
     if (experts := config.experts) and names.experts and experts.biased:
         bias, L = names.experts.bias, len(experts.layers)
         found.append(Norm("router_bias", bias, experts.num_experts, L, padded=False, at=experts.layers))
@@ -171,3 +184,16 @@ def decoder_norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
         size = config.num_attention_heads
         found.append(Norm("sinks", f"{ATTENTION}sinks", size, config.num_hidden_layers, padded=False))
     return found
+
+
+def _head_norms(
+    config: ModelConfig, name: str, source: str, kind: str, heads: int, layers: tuple[int, ...]
+) -> list[Norm]:
+    of_all = {"q_norm": heads, "k_norm": config.num_key_value_heads}[name]
+    size = config.head_dim * (of_all if config.qk_norm in ("width", "heads") else 1)
+    A, at = len(layers), _some(config, layers)
+    if config.qk_norm != "rotated":
+        return [Norm(f"{kind}{name}", source, size, A, padded=False, at=at)]
+    # A rotation keeps lengths: only the gains have to stand behind it.
+    lengths = Norm(f"{kind}{name}", "", size, A, padded=False, at=at)
+    return [lengths, Norm(f"{kind}{ROTATED_GAINS[name]}", source, size, A, padded=False, at=at)]

@@ -10,21 +10,11 @@ from dataclasses import replace
 from tinychat.errors import UnsupportedModelError
 from tinychat.models.config import ModelConfig, read_windows
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.decoder import (
-    ATTENTION,
-    HEAD_GATES,
-    MLP,
-    OTHER,
-    ExpertNames,
-    TensorNames,
-    decoder_linears,
-    decoder_norms,
-)
+from tinychat.models.decoder import ATTENTION, MLP, ExpertNames, TensorNames
 from tinychat.models.experts import Experts, read_sigmoid_experts, read_sparse_layers
 from tinychat.models.families.glm4_moe import EXPERT
 from tinychat.models.family import Family
 from tinychat.models.rope_scaling import read_rotary_dim, read_sliding_theta, split_rope
-from tinychat.models.tensors import Linear, Norm
 
 TENSORS = TensorNames(
     head_gates=f"{ATTENTION}g_proj",
@@ -69,7 +59,7 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
         softplus_gates=True,
         sliding_windows=windows,
         rotary_dims=tuple(dims[window > 0] for window in windows),
-        # Of a rotation that no layer has nothing is left.
+        # It stretches the angles of layers without a window.
         rope_scaling=None if all(windows) else config.rope_scaling,
         sliding_rope_theta=read_sliding_theta(values, _SLIDING_THETA),
         experts=_read_experts(values, config.num_hidden_layers),
@@ -97,8 +87,8 @@ def _is_heads(count: object, groups: int) -> bool:
 
 def _check_gates(values: ConfigValues) -> None:
     """Refuse gates for each channel; ``gating_types`` lists the same by layer."""
+    known = (None, True, "per-head", "per_head")
     for key, by_layer in (("gating", [values.get("gating")]), ("gating_types", values.get("gating_types") or [])):
-        known = (None, True, "per-head", "per_head")
         if not isinstance(by_layer, list) or any(kind not in known for kind in by_layer):
             raise UnsupportedModelError(f"{values.source}: {key} is supported by head only")
 
@@ -114,31 +104,6 @@ def _read_experts(values: ConfigValues, layers: int) -> Experts:
     return replace(chosen, shared_intermediate_size=size)
 
 
-def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
-    """List the linear layers: those of attention with another number of heads are apart."""
-    found = decoder_linears(config, names)
-    if not config.other_heads:
-        return found
-    others = replace(config, num_attention_heads=config.other_heads)
-    parts = [one for one in decoder_linears(others, names) if one.name in ("qkv_proj", "o_proj", HEAD_GATES)]
-    apart = {one.name for one in parts}
-    first_at, at = config.first_heads_at, config.other_heads_at
-    found = [replace(one, layers=len(first_at), at=first_at) if one.name in apart else one for one in found]
-    return found + [replace(one, name=f"{OTHER}{one.name}", layers=len(at), at=at) for one in parts]
-
-
-def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
-    """List the norms: those of queries and keys are apart in layers with another number of heads."""
-    found = []
-    for norm in decoder_norms(config, names):
-        if norm.name not in ("q_norm", "k_norm") or not config.other_heads:
-            found.append(norm)
-            continue
-        for kind, at in ("", config.first_heads_at), (OTHER, config.other_heads_at):
-            found.append(replace(norm, name=f"{kind}{norm.name}", layers=len(at), at=at))
-    return found
-
-
 LAGUNA = Family(
     "LagunaForCausalLM",
     "laguna",
@@ -147,8 +112,6 @@ LAGUNA = Family(
     DEFAULTS,
     read,
     TENSORS,
-    linears,
-    norms,
     partial_rotary=True,
     names={"routed_scaling_factor": "moe_routed_scaling_factor"},
     prepared=split_rope,
