@@ -68,6 +68,7 @@ def kind_of(variant):
         experts.biased,
         experts.sigmoid,
         bool(experts.latent_size),
+        bool(experts.router_size),
     )
     flags += bool(config.normed_after), bool(config.mlp_alone), config.stream_norms
     flags += config.qk_norm == "rotated", config.qk_norm == "heads"
@@ -85,6 +86,8 @@ def kind_of(variant):
         config.gated_attention,
         config.gated_heads,
         bool(config.other_heads),
+        bool(config.compressed),
+        config.residual_scales,
     )
     latent = config.latents and bool(config.latents.q_lora_rank)
     cutoffs = config.altup and {cutoff is None for cutoff in config.altup.cutoffs}
@@ -195,6 +198,11 @@ def make_weights(variant):
         if holder in offsets and part == "weight":
             # Of a state, some heads forget quickly and some hardly.
             values = 2 * values - 3 if holder.endswith("A_log") else 1 - offsets[holder] + 0.5 * values
+            if config.compressed and holder.endswith(("bias", "biases")):
+                values = 0.4 * (values - 1)
+            if holder.endswith("balancing_biases"):
+                # transformers 5.24 overwrites the last one, that of no expert, with -1 where it reads a checkpoint.
+                values = np.append(values[:-1] / 4 - 1, -1)
             if holder.rpartition(".")[2] in ROUTING:
                 values = ROUTING[holder.rpartition(".")[2]] * (values - 1)
             # Of many layers of streams, small differences would grow.
@@ -301,6 +309,8 @@ def stored(variant, weights):
             name.removesuffix(".weight") if name.endswith(("scalar.weight", "scale.weight")) else name: v
             for name, v in weights.items()
         }
+    if variant.config["model_type"] == "zaya":
+        return _with_convolutions(_with_stacked_experts(weights))
     if variant.config["model_type"] == "nemotron_h":
         return with_whole_tensors(_with_plain_biases(weights))
     if variant.config.get("qk_layernorm"):
@@ -357,6 +367,25 @@ def with_taps_apart(weights, net):
         cuts = np.split(values, np.cumsum([net.key_size, net.key_size])) if sources else [values]
         found |= {f"{source}.weight" if sources else name: cut for source, cut in zip([*sources, last], cuts)}
     return found
+
+
+def _with_convolutions(weights):
+    """Return weights with those of compressed attention's convolutions as they are there, and plain vectors."""
+    ends = ("_scale", "_bias", "_biases", ".temp", ".bias")
+    found, heads = {}, {}
+    for name, values in weights.items():
+        stem, is_head, rest = name.partition(".conv_qk_grouped.")
+        if is_head:
+            head, part = rest.split(".")
+            turned = values if part == "bias" else values.reshape(len(values), 2, -1).transpose(0, 2, 1)
+            heads.setdefault(f"{stem}.conv_qk_grouped.{part}", {})[int(head)] = turned
+        elif name.endswith("depthwise.weight"):
+            found[name] = values.reshape(-1, 1, 2)
+        else:
+            plain = name.removesuffix(".weight")
+            found[plain if plain.endswith(ends) else name] = values
+    joined = {name: np.concatenate([parts[i] for i in sorted(parts)]) for name, parts in heads.items()}
+    return found | {name: np.ascontiguousarray(values) for name, values in joined.items()}
 
 
 def _with_heads_apart(weights):

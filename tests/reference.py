@@ -482,6 +482,8 @@ def decoder_states(config, weights, ids):
     for table in tables(config):
         vectors = np.asarray(weights[f"{table.source}.weight"], np.float64)
         x = x + vectors[table.first : table.first + len(ids)]
+    if config.residual_scales:
+        x = (x + parts.vector("embed_shift", 0)) * parts.vector("embed_scale", 0)
     return _layers(config, parts, parts.norm("embed_norm", 0, x), ids)
 
 
@@ -501,7 +503,12 @@ def _layers(config, parts, x, ids=()):
     embedded = x
     for layer in range(config.num_hidden_layers):
         before = x
-        x = x + sum(mixer(config, parts, layer, x) for mixer in _mixers_of(config, layer))
+        mixed = sum(mixer(config, parts, layer, x) for mixer in _mixers_of(config, layer))
+        if config.residual_scales:
+            x = scaled_sum(parts, "attention", layer, mixed, x)
+            x = scaled_sum(parts, "mlp", layer, _mlp_block(config, parts, layer, x), x)
+            continue
+        x = x + mixed
         x = norm_behind(config, parts, "post_self_attn_layernorm", layer, x, of_stream=True)
         if layer in (config.mlp_alone or range(config.num_hidden_layers)):
             x = x + _mlp_block(config, parts, layer, before if config.parallel else x)
@@ -511,8 +518,17 @@ def _layers(config, parts, x, ids=()):
     return parts.norm("norm", 0, x)
 
 
+def scaled_sum(parts, name, layer, branch, x):
+    """Return the sum of a branch and the residual stream, each ``(v + shift) * scale``."""
+    ends = ("branch_shift", "branch_scale", "stream_shift", "stream_scale")
+    shift, scale, of_stream, stream_scale = (parts.vector(f"{name}_{end}", layer) for end in ends)
+    return (branch + shift) * scale + (x + of_stream) * stream_scale
+
+
 def _mixers_of(config, layer):
     found = []
+    if config.compressed:
+        return [_compressed_block]
     if layer in config.conv_layers:
         found.append(_convolution_block)
     if layer in config.state_layers:
@@ -710,6 +726,65 @@ def _attention_block(config, parts, layer, x):
     elif config.gated_attention or config.gated_heads:
         mixed = mixed / (1 + np.exp(-gates))
     return norm_behind(config, parts, "post_self_attn_layernorm", layer, parts.apply(f"{kind}o_proj", layer, mixed))
+
+
+def compressed_heads(q, k, values, taps, bias, matrices, biases, key_scales):
+    """Return the queries, keys and values that compressed attention gives to attention.
+
+    Parameters
+    ----------
+    q : [T, H, d]
+    k : [T, G, d]
+    values : [T, G d]
+    taps : [H + G, d, 2]
+        The last for the position itself; `bias` is ``[H + G, d]``.
+    matrices : [H + G, d, 2 d]
+        For the position before, then for the position itself; `biases` are ``[H + G, d]``.
+    key_scales : [G]
+
+    Returns
+    -------
+    float64 [T, H, d], [T, G, d], [T, G d]
+    """
+    (T, H, d), G = q.shape, k.shape[1]
+    u = np.concatenate([np.zeros((1, H + G, d)), np.concatenate([q, k], axis=1)])
+    z = np.stack([bias] + [taps[..., 0] * u[t] + taps[..., 1] * u[t + 1] + bias for t in range(T)])
+    found = np.empty((T, H + G, d))
+    for t, h in np.ndindex(T, H + G):
+        found[t, h] = matrices[h] @ np.concatenate([z[t, h], z[t + 1, h]]) + biases[h]
+        group = [h // (H // G)] if h < H else [h - H]
+        members = [h] if h < H else range((h - H) * (H // G), (h - H + 1) * (H // G))
+        found[t, h] += np.mean([(q[t, m] + k[t, group[0]]) / 2 for m in members], axis=0)
+    found *= np.sqrt(d) / np.maximum(np.linalg.norm(found, axis=2, keepdims=True), np.finfo(np.float32).eps)
+    found[:, H:] *= key_scales[:, None]
+    half = values.shape[1] // 2
+    before = np.concatenate([np.zeros((1, half)), values[:-1, half:]])
+    return found[:, :H], found[:, H:], np.concatenate([values[:, :half], before], axis=1)
+
+
+def _compressed_block(config, parts, layer, x):
+    d, H, G = config.head_dim, config.num_attention_heads, config.num_key_value_heads
+    found = parts.apply("qkv_proj", layer, parts.norm("input_layernorm", layer, x))
+    q, k, v = np.split(found, [H * d, (H + G) * d], axis=1)
+    linear, first = parts.linears["conv_heads_proj"], parts.piece("conv_heads_proj", layer)
+    matrices, biases = (
+        np.stack([parts.stacked(linear, first + h, part) for h in range(H + G)]) for part in ("weight", "bias")
+    )
+    q, k, v = compressed_heads(
+        q.reshape(len(x), H, d),
+        k.reshape(len(x), G, d),
+        v,
+        parts.vector("conv_taps", layer).reshape(H + G, d, 2),
+        parts.vector("conv_taps_bias", layer).reshape(H + G, d),
+        matrices,
+        biases,
+        parts.vector("key_scales", layer),
+    )
+    angles, factor = layer_angles(config, layer, len(x))
+    q, k = (rope(a, angles, factor) for a in (q, k))
+    window = config.sliding_windows[layer]
+    mixed = attention(q, k, v.reshape(len(x), G, d), window, config.attention_scale)
+    return parts.apply("o_proj", layer, mixed.reshape(len(x), -1))
 
 
 def _varied_attention_block(config, parts, layer, x):
@@ -946,8 +1021,8 @@ def choose_scored(logits, bias, used, norm_topk, groups=1, used_groups=1, sigmoi
 
 def _mixture(config, parts, layer, x):
     experts = config.experts
-    scores = parts.apply("router", layer, x)
-    logits, shared_gate = np.split(scores, [experts.num_experts], axis=1)
+    scores = parts.apply("router", layer, _router_mlp(config, parts, layer, x) if experts.router_size else x)
+    logits, shared_gate = np.split(scores, [experts.choices], axis=1)
     attributes = experts.num_experts_per_tok, experts.norm_topk_prob
     if experts.biased:
         bias = parts.vector("router_bias", layer)
@@ -959,6 +1034,8 @@ def _mixture(config, parts, layer, x):
     out = np.zeros_like(inputs)
     for t, rank in np.ndindex(chosen.shape):
         e, row = chosen[t, rank], inputs[t : t + 1]
+        if e == experts.num_experts:
+            continue
         inner = _inner(config, parts, "expert_", layer, row, e)
         out[t] += weights[t, rank] * parts.apply("expert_down_proj", layer, inner, e)[0]
     out = parts.apply("experts_out_proj", layer, out) if experts.latent_size else out
@@ -967,6 +1044,16 @@ def _mixture(config, parts, layer, x):
         gate = 1 / (1 + np.exp(-shared_gate)) if shared_gate.size else 1
         out += parts.apply("shared_down_proj", layer, inner) * gate
     return out
+
+
+def _router_mlp(config, parts, layer, x):
+    """Return the inputs of a router that is an MLP's last linear; its vector is kept for the next layer's."""
+    states = parts.apply("router_in_proj", layer, x)
+    if layer:
+        states = states + parts.vector("router_carry", layer) * parts.kept["router"]
+    parts.kept["router"] = states
+    inner = gelu(parts.apply("router_fc1", layer, parts.norm("router_mlp_norm", layer, states)))
+    return gelu(parts.apply("router_fc2", layer, inner))
 
 
 def values_of_codes(codes):

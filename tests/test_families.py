@@ -48,12 +48,13 @@ KINDS = (
     "hunyuan",
     "apertus",
     "afmoe",
+    "zaya",
 )
 # What writes codes for a linear runs for each norm and activation in kernels/test_inputs.py, experts of codes in
 # kernels/test_experts.py, and what does not know how weights are quantized in f32 for every family. These put them
 # together: norms before and after, layer norms side by side, experts in some layers, short convolutions, latents, gates
-# that are linears of few numbers.
-INT4_KINDS = ("llama3", "olmo2", "phi", "qwen3-moe-some", "lfm2", "lfm3", "youtu", "kimi-linear", "nemotron-h")
+# that are linears of few numbers, linears of heads and routers beside int4.
+INT4_KINDS = ("llama3", "olmo2", "phi", "qwen3-moe-some", "lfm2", "lfm3", "youtu", "kimi-linear", "nemotron-h", "zaya")
 TOLERANCE = 1e-3  # of the logits' standard deviation
 
 variants = pytest.mark.parametrize("variant", families.VARIANTS, ids=lambda variant: variant.name)

@@ -64,6 +64,7 @@ ARROWS = {
     "conversion": [
         "checkpoint",
         "engine.arguments",
+        "engine.dims",
         "engine.forward",
         "engine.named_tensors",
         "engine.parameters",

@@ -18,7 +18,7 @@ from kernels.kernel_inputs import (
 
 from tinychat.engine.arguments import ModelDims
 from tinychat.kernels.buffers import LatentScratch
-from tinychat.kernels.latent import linear_heads, norm_latents, quantize_latents, split_queries
+from tinychat.kernels.latent import linear_heads, norm_latents, quantize_heads, split_queries
 
 H, RANK, PLAIN, ROTATED, VALUE, OF_QUERIES = 3, 48, 20, 12, 16, 24
 D = RANK + ROTATED
@@ -60,7 +60,7 @@ def queries_of(method, T, threads=1):
     queries = rng.standard_normal((T, H * (PLAIN + ROTATED))).astype(np.float32)
     qkv, s = np.full((T, H * D + 5), UNTOUCHED), scratch_for(method, T, threads)
     on_threads(split_queries, threads, T, queries, SIZES, weight, s, qkv)
-    on_threads(linear_heads, threads, T, weight, s, qkv, SIZES, D)
+    on_threads(linear_heads, threads, T, weight, s, qkv, SIZES.num_attention_heads, D)
     assert (qkv[:, H * D :] == UNTOUCHED).all()
     return queries, matrices, qkv[:, : H * D]
 
@@ -71,8 +71,8 @@ def values_of(method, T, threads=1):
     weight, matrices = heads_of(method, rng, VALUE, RANK)
     attended = rng.standard_normal((T, H * RANK + 9)).astype(np.float32)
     out, s = np.full((T, H * VALUE + 16), UNTOUCHED), scratch_for(method, T, threads)
-    on_threads(quantize_latents, threads, T, attended, SIZES, weight, s)
-    on_threads(linear_heads, threads, T, weight, s, out, SIZES, VALUE)
+    on_threads(quantize_heads, threads, T, attended, SIZES.num_attention_heads, SIZES.kv_lora_rank, weight, s)
+    on_threads(linear_heads, threads, T, weight, s, out, SIZES.num_attention_heads, VALUE)
     assert (out[:, H * VALUE :] == UNTOUCHED).all()
     return attended, matrices, out[:, : H * VALUE]
 

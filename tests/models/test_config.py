@@ -59,6 +59,7 @@ OLDER = {
 NEEDED = {
     "Gemma3nForCausalLM": {"num_kv_shared_layers": 0},
     "Lfm3ForCausalLM": {"head_dim": 16},
+    "ZayaForCausalLM": {"moe_intermediate_size": 96},
     "DeepseekV2ForCausalLM": {"num_experts_per_tok": 2},
     "DeepseekV3ForCausalLM": {"first_k_dense_replace": 1},
     "Dots1ForCausalLM": {"n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1},

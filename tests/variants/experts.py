@@ -250,6 +250,24 @@ EXAONE_MOE = SIGMOIDS | {
     "n_group": 3,
     "topk_group": 2,
 }
+ZAYA = COMMON | {
+    "architectures": ["ZayaForCausalLM"],
+    "model_type": "zaya",
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "num_experts": 5,
+    "num_experts_per_tok": 1,
+    "moe_intermediate_size": 52,
+    "router_hidden_size": 40,
+    "sliding_window": 25,
+    "layer_types": ["hybrid_sliding", "hybrid", "hybrid_sliding"],
+    "rope_parameters": {
+        "hybrid": {"rope_type": "default", "rope_theta": 5e6, "partial_rotary_factor": 0.5},
+        "hybrid_sliding": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5},
+    },
+    "pad_token_id": 0,
+}
 FLEX_OLMO = OLMOE | {"architectures": ["FlexOlmoForCausalLM"], "model_type": "flex_olmo", "pad_token_id": 0}
 
 VARIANTS = [
@@ -315,5 +333,12 @@ VARIANTS = [
     ),
     # Groups of experts behind an MLP; layers without a window do not rotate.
     Variant("exaone-moe", EXAONE_MOE, "bfloat16"),
+    # Convolved queries and keys; one expert for a token, or none.
+    Variant("zaya", ZAYA, "bfloat16"),
+    Variant(
+        "zaya-plain",
+        {key: value for key, value in ZAYA.items() if key not in ("layer_types", "sliding_window", "rope_parameters")}
+        | {"tie_word_embeddings": False, "num_attention_heads": 4, "num_key_value_heads": 4, "num_hidden_layers": 4},
+    ),
     Variant("flex-olmo", FLEX_OLMO | {"norm_topk_prob": True}, "bfloat16"),
 ]

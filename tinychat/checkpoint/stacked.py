@@ -9,6 +9,8 @@ https://www.opencompute.org/documents/ocp-microscaling-formats-mx-v1-0-spec-fina
 is asked for, one at a time.
 """
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,7 +20,9 @@ from tinychat.checkpoint.tensor_part import part_of
 from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.errors import CheckpointError
 from tinychat.models.architectures import linears
+from tinychat.models.compressed import CompressedHeads
 from tinychat.models.config import ModelConfig
+from tinychat.models.latent import Latents
 from tinychat.models.tensors import Part
 
 # Values of the codes: a sign, two bits of exponent, one of fraction.
@@ -90,11 +94,32 @@ class Mxfp4Tensor(Tensor):
         return found
 
 
+class TapsFirst(Tensor):
+    """Weights [N, K, taps] of a convolution as those of a linear [N, taps K]: the columns of the first tap first."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.path, self._tensor = tensor.path, tensor
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the linear."""
+        rows, *columns = self._tensor.shape
+        return rows, math.prod(columns)
+
+    def read(self, start: int, stop: int) -> FloatArray:
+        """Return rows ``start..stop-1``."""
+        values = self._tensor.read(start, stop)
+        return np.ascontiguousarray(np.moveaxis(values, -1, 1)).reshape(len(values), -1)
+
+
 def unstacked(tensors: Tensors, config: ModelConfig) -> Tensors:
     """Return a checkpoint's tensors with each expert's and head's under a name of its own, where they are stacked."""
     found = dict(tensors.by_name)
-    for layer in range(config.num_hidden_layers if config.latents else 0):
-        found = _of_heads(tensors, config, layer) | found
+    for layer in range(config.num_hidden_layers):
+        if config.latents:
+            found = _of_latents(tensors, config, config.latents, layer) | found
+        if config.compressed:
+            found = _of_convolution(tensors, config.compressed, layer) | found
     for linear in linears(config):
         for shard in range(linear.shards if linear.experts else 0):
             expert = shard % linear.experts
@@ -105,19 +130,33 @@ def unstacked(tensors: Tensors, config: ModelConfig) -> Tensors:
     return Tensors(tensors.folder, found)
 
 
-def _of_heads(tensors: Tensors, config: ModelConfig, layer: int) -> dict[str, Tensor]:
+def _known(tensors: Tensors, name: str) -> Tensor | None:
+    """Return the tensor of a name, or of one of its other names."""
+    return next((tensors.by_name[each] for each in (name, *other_names(name)) if each in tensors.by_name), None)
+
+
+def _of_convolution(tensors: Tensors, net: CompressedHeads, layer: int) -> dict[str, Tensor]:
+    """Return weights and biases of a layer's second convolution by head."""
+    stem, d, found = f"model.layers.{layer}.self_attn.qkv_proj.conv_qk_grouped.", net.value_dim, dict[str, Tensor]()
+    for end in ("weight", "bias"):
+        whole = _known(tensors, f"{stem}{end}")
+        for head in range(net.value_heads if whole else 0):
+            assert whole is not None
+            part = part_of(whole, f"{stem}{end}", Part(0, head * d, (head + 1) * d, net.channels))
+            found[f"{stem}{head}.{end}"] = TapsFirst(part) if end == "weight" else part
+    return found
+
+
+def _of_latents(tensors: Tensors, config: ModelConfig, sizes: Latents, layer: int) -> dict[str, Tensor]:
     """Return the matrices of a layer's heads: of a latent's keys, transposed, and of its values.
 
     Checkpoints have those of a head after those of the one before, rows of keys and then of values, in one tensor.
     """
-    assert config.latents is not None
     stem, H = f"model.layers.{layer}.self_attn.", config.num_attention_heads
-    name, keys = f"{stem}kv_b_proj.weight", config.latents.qk_nope_head_dim
-    size = keys + config.latents.v_head_dim
-    known = next((each for each in (name, *other_names(name)) if each in tensors.by_name), None)
-    if known is None:
+    name, keys, size = f"{stem}kv_b_proj.weight", sizes.qk_nope_head_dim, sizes.qk_nope_head_dim + sizes.v_head_dim
+    whole, found = _known(tensors, name), dict[str, Tensor]()
+    if whole is None:
         return {}
-    whole, found = tensors.by_name[known], dict[str, Tensor]()
     for head in range(H):
         first = head * size
         part = part_of(whole, name, Part(0, first, first + keys, H * size))

@@ -10,9 +10,10 @@ import numpy as np
 from tinychat.conversion.float_stages import Cell, FloatStages, Linear
 from tinychat.conversion.source import Floats, Source
 from tinychat.engine.arguments import Batch, scratch_of
+from tinychat.engine.dims import dims_of
 from tinychat.engine.forward import embed_ids, pick_hidden, predict, run_layer
 from tinychat.engine.named_tensors import NamedTensors, named_caches
-from tinychat.engine.parameters import dims_of, parameters_of
+from tinychat.engine.parameters import parameters_of
 from tinychat.engine.stages import layer_of
 
 
@@ -20,7 +21,7 @@ class FloatPass:
     """`engine.forward` in NumPy.
 
     Hidden states, float32 [T, D], are those of all texts, one after another; `firsts` are the first rows of each, and
-    T. With four residual streams they are float32 [T, 4 D].
+    T. Behind them stand three more residual streams, or what routers hand on, where the model has such.
     """
 
     def __init__(self, source: Source, texts: Sequence[Sequence[int]]) -> None:
@@ -46,7 +47,7 @@ class FloatPass:
         s = scratch_of(Cell)
         embed_ids(FloatStages(self._source, self._source.linear), self._parameters, self._dims, s, self._batch)
         self._inputs = s.inputs.value
-        return _hidden_of(s)
+        return self._hidden_of(s)
 
     # Callers refuse results that are not finite.
     @np.errstate(over="ignore", invalid="ignore")
@@ -55,7 +56,7 @@ class FloatPass:
         s, stages = self._scratch(hidden), FloatStages(self._source, linear or self._source.linear)
         p, s.inputs.value = self._parameters, self._inputs
         run_layer(stages, layer_of(p.layers, layer), p.inputs, self._dims, self._caches, s, None, self._batch)
-        return _hidden_of(s)
+        return self._hidden_of(s)
 
     def last_inputs(self, hidden: Floats) -> Floats:
         """Return the inputs of the output matrix: the hidden states behind the last norm."""
@@ -72,14 +73,20 @@ class FloatPass:
 
     def _scratch(self, hidden: Floats) -> Any:
         """Return scratch with hidden states."""
-        s = scratch_of(Cell)
+        s, experts = scratch_of(Cell), self._source.config.experts
         s.hidden.value, others = np.split(hidden, [self._source.config.hidden_size], axis=1)
-        s.streams.others.value = others if others.size else None
+        if experts and experts.router_size and not others.size:
+            others = np.zeros((len(hidden), experts.router_size), np.float32)
+        self._beside(s).value = others if others.size else None
         return s
 
+    def _hidden_of(self, s: Any) -> Floats:
+        """Return the hidden states that a layer left in scratch."""
+        hidden: Floats = s.hidden.value
+        others = self._beside(s).value
+        return hidden if others is None else np.concatenate([hidden, others], axis=1)
 
-def _hidden_of(s: Any) -> Floats:
-    """Return the hidden states that a layer left in scratch."""
-    hidden: Floats = s.hidden.value
-    others = s.streams.others.value
-    return hidden if others is None else np.concatenate([hidden, others], axis=1)
+    def _beside(self, s: Any) -> Any:
+        """Return where scratch has what layers hand on beside the residual stream."""
+        experts = self._source.config.experts
+        return s.experts.states if experts and experts.router_size else s.streams.others

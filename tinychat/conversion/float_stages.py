@@ -7,6 +7,7 @@ computed only when the next stage asks for it: it is never there for all of them
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -76,8 +77,10 @@ class FloatStages(StreamStages):
         values.value = rest if rest.shape[1] else None
 
     def quantize_activated(self, T, gate_up, activation, size, weight, s):
-        numbers = activation.activation if isinstance(activation, Ungated) else ()
-        s.x.value = activated(self._config, gate_up.take(), [self._source.vector(each) for each in numbers])
+        config, numbers = self._config, activation.activation if isinstance(activation, Ungated) else ()
+        if config.gated and isinstance(activation, Ungated):
+            config = replace(config, gated=False, hidden_act="gelu")  # of a router's MLP
+        s.x.value = activated(config, gate_up.take(), [self._source.vector(each) for each in numbers])
 
     def linear(self, T, weight, s, out, add):
         residual = out.value if add else None
@@ -86,6 +89,10 @@ class FloatStages(StreamStages):
 
     def add_normed(self, T, branch, norm, sizes, hidden):
         hidden.value = hidden.value + self._source.normed(norm, branch.take())
+
+    def add_scaled(self, T, branch, scales, hidden):
+        added = self._source.normed(scales.branch, branch.take())
+        hidden.value = self._source.normed(scales.stream, hidden.value) + added
 
     def norm_width(self, T, qkv, norm, sizes):
         H, G, d = sizes.num_attention_heads, self._config.num_key_value_heads, sizes.head_dim
@@ -168,12 +175,12 @@ class FloatStages(StreamStages):
             qkv.value[:, h * d : h * d + d - sizes.kv_lora_rank] = head[:, size:]
         s.latents.x.value = [head[:, :size] for head in heads]
 
-    def quantize_latents(self, T, attended, sizes, weight, s):
-        s.latents.x.value = np.split(attended.take(), sizes.num_attention_heads, axis=1)
+    def quantize_heads(self, T, values, heads, size, weight, s):
+        s.latents.x.value = np.split(values.take(), heads, axis=1)
 
-    def linear_heads(self, T, weight, s, out, sizes, stride):
+    def linear_heads(self, T, weight, s, out, heads, stride):
         if out.value is None:
-            out.value = np.empty((T, sizes.num_attention_heads * stride), np.float32)
+            out.value = np.empty((T, heads * stride), np.float32)
         for h, x in enumerate(s.latents.x.take()):
             outputs = self._linear(weight.name, weight.shard + h, x, None)
             out.value[:, (h + 1) * stride - outputs.shape[1] : (h + 1) * stride] = outputs
@@ -181,6 +188,32 @@ class FloatStages(StreamStages):
     def short_convolution(self, T, batch, bcx, taps, rows, sizes, cache, out):
         found, factors = bcx.take(), self._source.vector(taps).reshape(sizes.hidden_size, -1)
         out.value = np.concatenate([_convolved(factors, found[start:stop]) for start, stop in pairwise(batch.firsts)])
+
+    def convolve_heads(self, batch, x, taps, bias, layer, sizes, pairs):
+        C, G, d = sizes.value_heads * sizes.value_dim, sizes.key_heads, sizes.value_dim
+        factors, shift, texts = self._source.vector(taps).reshape(C, -1), self._source.vector(bias), []
+        for start, stop in pairwise(batch.firsts):
+            text = x.value[start:stop]
+            outputs = _convolved_channels(factors, text[:, :C]) + shift
+            before = np.concatenate([shift[None], outputs[:-1]])
+            texts.append(np.concatenate([part.reshape(-1, C // d, d) for part in (before, outputs)], axis=2))
+            delayed = text[:, C + G * d // 2 :]
+            delayed[1:], delayed[0] = delayed[:-1].copy(), 0
+        pairs.value = np.concatenate(texts).reshape(len(x.value), -1)
+        heads = x.value[:, :C].reshape(len(x.value), -1, d)
+        keys = heads[:, -G:]
+        queries = (heads[:, :-G] + np.repeat(keys, C // d // G - 1, axis=1)) / 2
+        means = queries.reshape(len(queries), G, -1, d).mean(axis=2)
+        x.value[:, :C] = np.concatenate([queries, means], axis=1).reshape(len(x.value), C)
+
+    def norm_lengths(self, T, convolved, key_scales, sizes, qkv):
+        G, d = sizes.key_heads, sizes.value_dim
+        heads, values = np.split(qkv.take(), [sizes.value_heads * d], axis=1)
+        heads = (heads + convolved.take()).reshape(T, -1, d)
+        lengths = np.sqrt(np.square(heads).sum(axis=2, keepdims=True))
+        heads = heads * (np.sqrt(np.float32(d)) / np.maximum(lengths, np.finfo(np.float32).eps))
+        heads[:, -G:] *= self._source.vector(key_scales)[:, None]
+        qkv.value = np.concatenate([heads.reshape(T, -1), values], axis=1)
 
     def take_gates(self, T, qkv, sizes, gates):
         size = sizes.num_attention_heads * sizes.head_dim
@@ -277,6 +310,9 @@ class FloatStages(StreamStages):
         e.chosen.value = order[:, : experts.num_experts_per_tok]
         weights = np.take_along_axis(scores, e.chosen.value, axis=1)
         e.weights.value = weights / weights.sum(axis=1, keepdims=True) if experts.norm_topk_prob else weights
+
+    def carry_states(self, T, scale, states):
+        states.value = states.value * self._source.vector(scale)
 
     def scale_choices(self, T, scale, e):
         e.weights.value = e.weights.value * self._source.vector(scale)[e.chosen.value]

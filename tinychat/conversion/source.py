@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from tinychat.checkpoint.checkpoint import Checkpoint
 from tinychat.conversion.pack import check_finite
 from tinychat.engine.named_tensors import NamedVector
-from tinychat.kernels.variants import NoNorm
+from tinychat.kernels.variants import ChannelScale, NoNorm
 from tinychat.models.architectures import linears, norms
 from tinychat.models.tensors import Linear, Table
 
@@ -77,10 +77,12 @@ class Source:
             return []
         return [f"{norm.source.format(layer)}.{part}" for part in ("weight", "bias")[: 1 + norm.bias]]
 
-    def normed(self, norm: NamedVector | NoNorm, x: Floats) -> Floats:
+    def normed(self, norm: NamedVector | ChannelScale | NoNorm, x: Floats) -> Floats:
         """Norm the last axis."""
         if isinstance(norm, NoNorm):
             return x
+        if isinstance(norm, ChannelScale):
+            return np.asarray((x + self.vector(norm.shift)) * self.vector(norm.scale), np.float32)
         names = self.norm_tensors(norm.layout.name, norm.layers[0])
         gain, *bias = [self._tensors.read(name).astype(np.float32) for name in names] or [np.ones(1, np.float32)]
         eps = np.float32(self.config.rms_norm_eps)

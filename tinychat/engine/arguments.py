@@ -32,11 +32,24 @@ class SparseMlp(NamedTuple):
     cutoff: np.ndarray  # float32: in standard deviations above the mean
 
 
+class RouterMlp(NamedTuple):
+    """A router that is an MLP; it reads a vector of its own, to which it adds what the layer before hands on."""
+
+    in_proj: Any
+    carry: Any  # float32 [R]: what that is multiplied by; `NoNorm` in the first layer
+    norm: Any  # of the vector
+    fc1: Any  # float32, and so are the next
+    fc2: Any
+    out_proj: Any
+    activation: Any  # `Ungated`
+    sizes: "ModelDims"  # with the vector's size as `hidden_size`; stacked, as everything
+
+
 class ExpertMlp(NamedTuple):
     """An MLP of experts, of which each token passes those that the router chooses (`kernels.experts`)."""
 
     post_attention_layernorm: Any
-    router: Any
+    router: Any  # a linear, or `RouterMlp`
     routing: Any  # `SoftmaxRouter`, `ScaledRouter`, `SigmoidRouter` or `BiasedRouter`
     up_proj: Any  # of all experts
     activation: Any
@@ -62,7 +75,7 @@ class NormedExperts(NamedTuple):
     """An MLP of experts, whose output is normed."""
 
     experts: ExpertMlp
-    post_mlp_layernorm: Any  # of its output, before that is added to the residual stream
+    post_mlp_layernorm: Any  # of its output, before that is added to the residual stream; or `ResidualScale`
 
 
 class MixedMlp(NamedTuple):
@@ -167,6 +180,17 @@ class LatentAttention(NamedTuple):
     q_proj: Any  # from the latents of queries, or `NoLatents`
     k_proj: Any  # of each head, and so is the next
     v_proj: Any
+
+
+class CompressedAttention(NamedTuple):
+    """Attention whose queries and keys are convolved before (`kernels.compressed`)."""
+
+    attention: Attention
+    taps: Any  # float32 [2 (H + G) d]
+    taps_bias: Any  # float32 [(H + G) d]
+    heads_proj: Any  # of each head
+    key_scales: Any  # float32 [G]
+    layer: np.ndarray  # int64: among those with a state
 
 
 class ShortConvolution(NamedTuple):

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tinychat.engine.arguments import Batch, scratch_of
+from tinychat.engine.dims import dims_of
 from tinychat.engine.forward import forward
 from tinychat.engine.named_tensors import NamedTensors, NamedWeight, named_caches
-from tinychat.engine.parameters import dims_of, parameters_of
+from tinychat.engine.parameters import parameters_of
 from tinychat.engine.wiring import Stage
 from tinychat.models.config import ModelConfig
 from tinychat.models.layout import FREQUENT, Quantization, padded, tensor_specs

@@ -1,6 +1,7 @@
 """The parameters of MLPs and of mixtures of experts, as a configuration has them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,14 @@ from tinychat.engine.arguments import (
     NormedExperts,
     ParallelMlp,
     PlainExperts,
+    RouterMlp,
     SparseMlp,
 )
+from tinychat.engine.dims import dims_of, stacked_dims
 from tinychat.engine.folder_tensors import Tensors
 from tinychat.kernels.variants import (
     BiasedRouter,
+    ChannelScale,
     ClampedSwiglu,
     Gelu,
     GeluTanh,
@@ -27,6 +31,7 @@ from tinychat.kernels.variants import (
     NoShared,
     Relu,
     Relu2,
+    ResidualScale,
     ScaledRouter,
     Shared,
     SigmoidRouter,
@@ -39,7 +44,7 @@ from tinychat.kernels.variants import (
 from tinychat.kernels.weights import PerLayer
 from tinychat.models.altup import AltUp
 from tinychat.models.config import ModelConfig
-from tinychat.models.experts import ROUTER, Experts
+from tinychat.models.experts import ROUTER, ROUTER_IN, ROUTER_INNER, Experts
 
 ACTIVATIONS: dict[str, Any] = {
     "silu": Silu(),
@@ -96,7 +101,7 @@ def mlps_of(config: ModelConfig, tensors: Tensors) -> Any:
     of_experts: Any = _expert_mlp(config, tensors, experts)
     if not config.gated:
         of_experts = PlainExperts(of_experts, _latent(tensors, experts))
-    after = tensors.norm("post_mlp_layernorm", experts.layers)
+    after = norm_behind(config, tensors, "post_mlp_layernorm", experts.layers)
     if not isinstance(after, NoNorm):
         of_experts = NormedExperts(of_experts, after)
     dense = _dense_mlp(config, tensors, config.dense_layers) if config.dense_layers else None
@@ -137,7 +142,7 @@ def _expert_mlp(config: ModelConfig, tensors: Tensors, experts: Experts) -> Expe
         shared = Shared(tensors.weight(f"shared_{gates}up_proj"), tensors.weight("shared_down_proj"))
     return ExpertMlp(
         tensors.norm("post_attention_layernorm", experts.layers),
-        tensors.weight(ROUTER),
+        _router_mlp(config, tensors, experts) if experts.router_size else tensors.weight(ROUTER),
         _routing(tensors, experts),
         tensors.weight(f"expert_{gates}up_proj"),
         activation_of(config, tensors, experts.layers),
@@ -152,6 +157,22 @@ def _latent(tensors: Tensors, experts: Experts) -> ExpertLatent | NoLatent:
     return ExpertLatent(tensors.weight("experts_in_proj"), tensors.weight("experts_out_proj"))
 
 
+def _router_mlp(config: ModelConfig, tensors: Tensors, experts: Experts) -> RouterMlp:
+    L = len(experts.layers)
+    carry = tensors.vectors("router_carry") if L > 1 else None
+    fc1, fc2 = map(tensors.weight, ROUTER_INNER)
+    return RouterMlp(
+        tensors.weight(ROUTER_IN),
+        per_layer(L, range(1, L), carry, NoNorm()),
+        tensors.norm("router_mlp_norm", experts.layers),
+        fc1,
+        fc2,
+        tensors.weight(ROUTER),
+        Ungated(Gelu()),
+        stacked_dims(dims_of(replace(config, hidden_size=experts.router_size)), L),
+    )
+
+
 def _routing(tensors: Tensors, experts: Experts) -> SigmoidRouter | BiasedRouter | SoftmaxRouter:
     if not experts.biased:
         return SoftmaxRouter()
@@ -159,7 +180,13 @@ def _routing(tensors: Tensors, experts: Experts) -> SigmoidRouter | BiasedRouter
 
 
 def norm_behind(config: ModelConfig, tensors: Tensors, name: str, layers: Sequence[int]) -> Any:
-    """Return the norms behind attention or MLP of some layers."""
+    """Return the norms behind attention or MLP of some layers, or the scales there."""
+    if config.residual_scales:
+        branch = {"post_self_attn_layernorm": "attention", "post_mlp_layernorm": "mlp"}[name]
+        ends = f"{branch}_branch", f"{branch}_stream"
+        return ResidualScale(
+            *(ChannelScale(tensors.vectors(f"{end}_scale"), tensors.vectors(f"{end}_shift")) for end in ends)
+        )
     found = tensors.norm(name, layers)
     return StreamNorm(found) if config.stream_norms else found
 

@@ -1,23 +1,27 @@
 """The MLPs of `engine.forward`: with gates and without, beside attention, of experts; and how results are added."""
 
 from tinychat.engine import arguments
-from tinychat.engine.stages import (
-    add_normed,
+from tinychat.engine.expert_stages import (
     add_routed,
+    carry_states,
     choose_experts,
     choose_scored,
     clear_rows,
-    cut_gates,
     group_rows,
-    linear,
     linear_routed,
+    quantize_routed,
+    quantize_routed_activated,
+    scale_choices,
+)
+from tinychat.engine.stages import (
+    add_normed,
+    add_scaled,
+    cut_gates,
+    linear,
     norm_rows,
     quantize_activated,
     quantize_normed,
     quantize_plain,
-    quantize_routed,
-    quantize_routed_activated,
-    scale_choices,
 )
 from tinychat.engine.wiring import by_kind, unless
 from tinychat.kernels.variants import (
@@ -25,6 +29,7 @@ from tinychat.kernels.variants import (
     NoMlp,
     NoNorm,
     NoShared,
+    ResidualScale,
     ScaledRouter,
     SoftmaxRouter,
     StreamNorm,
@@ -36,7 +41,7 @@ from tinychat.kernels.weights import ADD, STORE, PerLayer
 def add_branch(team, T, weight, norm, sizes, s):
     """Apply the last linear of attention or MLP, and add what it gives, normed, to the residual stream."""
     linear(team, T, weight, s, s.branch, STORE)
-    add_normed(team, T, s.branch, norm, sizes, s.hidden)
+    add_result(team, T, s.branch, norm, sizes, s)
 
 
 @add_branch.where(norm=NoNorm)
@@ -48,6 +53,17 @@ def _(team, T, weight, norm, sizes, s):
 def _(team, T, weight, norm, sizes, s):
     linear(team, T, weight, s, s.hidden, ADD)
     norm_rows(team, T, norm.norm, sizes, s.hidden)
+
+
+@by_kind
+def add_result(team, T, branch, norm, sizes, s):
+    """Add what a branch gives, normed, to the residual stream."""
+    add_normed(team, T, branch, norm, sizes, s.hidden)
+
+
+@add_result.where(norm=ResidualScale)
+def _(team, T, branch, norm, sizes, s):
+    add_scaled(team, T, branch, norm, s.hidden)
 
 
 @by_kind
@@ -125,7 +141,7 @@ def _(team, T, mlp, sizes, s):
 def _(team, T, mlp, sizes, s):
     clear_rows(team, T, s.hidden, s.last_hidden)
     run_experts(team, T, mlp.experts, mlp.experts.post_attention_layernorm, s.last_hidden, sizes, s)
-    add_normed(team, T, s.last_hidden, mlp.post_mlp_layernorm, sizes, s.hidden)
+    add_result(team, T, s.last_hidden, mlp.post_mlp_layernorm, sizes, s)
 
 
 @run_mlp.where(mlp=arguments.MixedMlp)
@@ -163,10 +179,49 @@ def run_routed(team, T, mlp, sizes, s):
 def choose(team, T, mlp, norm, sizes, s):
     """Choose the experts of each token, and give each choice its slot."""
     e = s.experts
-    quantize_normed(team, T, s.hidden, norm, sizes, mlp.router, e.routing)
-    linear(team, T, mlp.router, e.routing, e.logits, STORE)
+    run_router(team, T, mlp.router, norm, sizes, s)
     route(team, T, mlp.routing, sizes, e)
     group_rows(team, T, e)
+
+
+@by_kind
+def run_router(team, T, router, norm, sizes, s):
+    """Compute the router's logits."""
+    quantize_normed(team, T, s.hidden, norm, sizes, router, s.experts.routing)
+    linear(team, T, router, s.experts.routing, s.experts.logits, STORE)
+
+
+@run_router.where(router=arguments.RouterMlp)
+def _(team, T, router, norm, sizes, s):
+    e, R = s.experts, router.sizes.hidden_size
+    begin_states(team, T, router.carry, e)
+    quantize_normed(team, T, s.hidden, norm, sizes, router.in_proj, s)
+    linear(team, T, router.in_proj, s, e.states, ADD)
+    quantize_normed(team, T, e.states, router.norm, router.sizes, router.fc1, e.routing)
+    linear(team, T, router.fc1, e.routing, e.inner, STORE)
+    quantize_activated(team, T, e.inner, router.activation, R, router.fc2, e.routing)
+    linear(team, T, router.fc2, e.routing, e.inner, STORE)
+    quantize_activated(team, T, e.inner, router.activation, R, router.out_proj, e.routing)
+    linear(team, T, router.out_proj, e.routing, e.logits, STORE)
+
+
+@by_kind
+def begin_states(team, T, carry, e):
+    """Begin a router's vectors with those of the layer before."""
+    carry_states(team, T, carry, e.states)
+
+
+@begin_states.where(carry=NoNorm)
+def _(team, T, carry, e):
+    clear_rows(team, T, e.states, e.states)
+
+
+@begin_states.where(carry=PerLayer)
+def _(team, T, carry, e):
+    if carry.indices >= 0:
+        begin_states(team, T, carry.first, e)
+    else:
+        begin_states(team, T, carry.second, e)
 
 
 @by_kind

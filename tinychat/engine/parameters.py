@@ -9,6 +9,7 @@ import numpy as np
 from tinychat.engine.arguments import (
     Attention,
     ChannelDeltaLayer,
+    CompressedAttention,
     DeltaLayer,
     DraftInput,
     GatedAttention,
@@ -20,7 +21,6 @@ from tinychat.engine.arguments import (
     LayerInputs,
     MambaBeside,
     MambaLayer,
-    ModelDims,
     OtherHeads,
     OthersKeys,
     OwnKeys,
@@ -32,12 +32,14 @@ from tinychat.engine.arguments import (
     Streams,
     VariedAttention,
 )
+from tinychat.engine.dims import dims_of, stacked_dims
 from tinychat.engine.folder_tensors import FolderTensors, Tensors
 from tinychat.engine.mlp_parameters import activation_of, mlps_of, norm_behind, per_layer
 from tinychat.kernels.buffers import NoLatents, NoStreams
 from tinychat.kernels.variants import (
     Alibi,
     AttentionSink,
+    ChannelScale,
     HeadsNorm,
     NoEnd,
     NoInputs,
@@ -49,6 +51,7 @@ from tinychat.kernels.variants import (
     WidthNorm,
 )
 from tinychat.models.altup import LAUREL, STREAM_LINEARS
+from tinychat.models.compressed import HEADS, CompressedHeads
 from tinychat.models.config import ModelConfig
 from tinychat.models.decoder import HEAD_GATES, OTHER
 from tinychat.models.delta_net import DECAYS, GATES, DeltaNet
@@ -72,7 +75,7 @@ def parameters_of(config: ModelConfig, tensors: Tensors) -> Parameters:
     return Parameters(
         embed_tokens=tensors.embedding(),
         embed_positions=tensors.positions(),
-        embed_norm=_draft_input(tensors) if config.is_draft_head else tensors.norm("embed_norm"),
+        embed_norm=_embed_norm(config, tensors),
         inputs=_layer_inputs(config, tensors),
         streams=_streams(tensors) if config.altup else NoStreams(),
         layers=Layer(
@@ -87,9 +90,13 @@ def parameters_of(config: ModelConfig, tensors: Tensors) -> Parameters:
     )
 
 
-def _draft_input(tensors: Tensors) -> DraftInput:
-    embedding, hidden = zip(map(tensors.norm, INPUT_NORMS), map(tensors.weight, INPUTS))
-    return DraftInput(*embedding, *hidden)
+def _embed_norm(config: ModelConfig, tensors: Tensors) -> Any:
+    if config.is_draft_head:
+        embedding, hidden = zip(map(tensors.norm, INPUT_NORMS), map(tensors.weight, INPUTS))
+        return DraftInput(*embedding, *hidden)
+    if config.residual_scales:
+        return ChannelScale(tensors.vectors("embed_scale"), tensors.vectors("embed_shift"))
+    return tensors.norm("embed_norm")
 
 
 def _layer_inputs(config: ModelConfig, tensors: Tensors) -> LayerInputs | NoInputs:
@@ -143,6 +150,10 @@ def _mixer(config: ModelConfig, tensors: Tensors) -> Any:
         attention = _attention(config, tensors, config.first_heads_at)
         assert isinstance(attention, Attention)
         return MambaBeside(attention, _mamba(config.mamba, tensors))
+    if config.compressed:
+        attention = _attention(config, tensors, config.first_heads_at)
+        assert isinstance(attention, Attention)
+        return _compressed(config.compressed, tensors, attention)
     if config.other_heads:
         first = _attention(config, tensors, config.first_heads_at)
         return per_layer(L, config.first_heads_at, first, _other_heads(config, tensors, config.other_heads_at))
@@ -181,8 +192,7 @@ def _varied_attention(
 
 def _other_heads(config: ModelConfig, tensors: Tensors, layers: Sequence[int]) -> OtherHeads:
     dims = dims_of(replace(config, num_attention_heads=config.other_heads))
-    stacked = ModelDims._make(np.full(len(layers), value) for value in dims)
-    return OtherHeads(_attention(config, tensors, layers, OTHER), stacked)
+    return OtherHeads(_attention(config, tensors, layers, OTHER), stacked_dims(dims, len(layers)))
 
 
 def _attention(config: ModelConfig, tensors: Tensors, layers: Sequence[int], kind: str = "") -> Any:
@@ -251,6 +261,17 @@ def _other_mixer(config: ModelConfig, tensors: Tensors) -> Any:
     )
 
 
+def _compressed(net: CompressedHeads, tensors: Tensors, attention: Attention) -> CompressedAttention:
+    return CompressedAttention(
+        attention,
+        tensors.by_tap("conv_taps", net.channels),
+        tensors.vectors("conv_taps_bias"),
+        tensors.weight(HEADS),
+        tensors.vectors("key_scales"),
+        np.arange(len(net.layers)),
+    )
+
+
 def _delta_net(net: DeltaNet, tensors: Tensors) -> DeltaLayer | ChannelDeltaLayer:
     norm, gates = tensors.norm("input_layernorm", net.layers), tensors.weight(GATES)
     others = (
@@ -284,32 +305,4 @@ def _mamba(net: Mamba, tensors: Tensors) -> MambaLayer:
         tensors.vectors("mamba_norm") if net.normed else NoNorm(),
         tensors.weight("mamba_out_proj"),
         np.arange(count),
-    )
-
-
-def dims_of(config: ModelConfig) -> ModelDims:
-    """Return the numbers that the compiled forward pass takes."""
-    found, net, latents = config.experts, config.recurrence, config.latents
-    experts = 0, 0, False, False, 1, 1
-    if found:
-        shared = found.shared_intermediate_size, found.norm_topk_prob, found.shared_gate
-        experts = found.intermediate_size, *shared, found.n_group, found.topk_group
-    states = (net.key_heads, net.value_heads, net.key_dim, net.value_dim, net.taps) if net else (0,) * 5
-    delta = config.delta_net
-    ranks = (latents.kv_lora_rank, latents.qk_nope_head_dim, latents.v_head_dim) if latents else (0,) * 3
-    return ModelDims(
-        config.num_hidden_layers,
-        config.num_attention_heads,
-        config.head_dim,
-        config.hidden_size,
-        config.intermediate_size,
-        np.float32(config.rms_norm_eps),
-        np.float32(config.embedding_multiplier),
-        *experts,
-        *states,
-        np.float32(delta.rate_scale if delta else 1.0),
-        np.float32(delta.norm_eps if delta else 0.0),
-        config.varied.input_size if config.varied else 0,
-        config.varied.input_ids if config.varied else 0,
-        *ranks,
     )

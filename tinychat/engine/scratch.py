@@ -66,8 +66,9 @@ def allocate_scratch(
         streams=NoStreams(),
         **floats("hidden", "last_hidden", "qkv", "attended", "gate_up", "branch", "inputs"),
     )
-    if config.latents:
-        x = activations(config, quantization, config.num_attention_heads * tokens * widths.latents.x.columns)
+    if config.latents or config.compressed:
+        heads = config.compressed.value_heads if config.compressed else config.num_attention_heads
+        x = activations(config, quantization, heads * tokens * widths.latents.x.columns)
         arrays = floats("down", "low", "queries", "values", widths=widths.latents)
         scratch = scratch._replace(latents=LatentScratch(x, **arrays))
     if config.state_layers or config.gated_attention or config.gated_heads:
@@ -79,7 +80,7 @@ def allocate_scratch(
     if config.experts is None:
         return scratch
     count, used = config.experts.num_experts, config.experts.num_experts_per_tok
-    slots = max_slots(chunk_size, used, count)
+    slots = max_slots(chunk_size, used, config.experts.choices)
     router_inputs = FloatActivations(np.zeros(tokens * experts.routing.x.columns, np.float32))
     allocated = ExpertScratch(
         routing=FloatScratch(router_inputs, rows, tiles),
@@ -87,10 +88,10 @@ def allocate_scratch(
         chosen=np.zeros((chunk_size, used), np.int64),
         weights=np.zeros((chunk_size, used + 1), np.float32),
         slots=np.zeros((chunk_size, used), np.int64),
-        counts=np.zeros(count, np.int64),
-        firsts=np.zeros(count, np.int64),
+        counts=np.zeros(config.experts.choices, np.int64),
+        firsts=np.zeros(config.experts.choices, np.int64),
         active=np.zeros(1 + count, np.int64),
-        **floats("logits", widths=experts),
+        **floats("logits", "states", "inner", widths=experts),
         **floats("gate_up", "down", rows=slots, widths=experts),
     )
     return scratch._replace(experts=allocated)

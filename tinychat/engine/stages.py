@@ -11,6 +11,7 @@ from tinychat.kernels.sizes import LANES
 from tinychat.kernels.variants import Ungated
 from tinychat.kernels.weights import PerLayer
 from tinychat.models.altup import STREAM_LINEARS
+from tinychat.models.compressed import HEADS
 from tinychat.models.layout import padded
 
 FLOAT = 4  # bytes
@@ -20,6 +21,8 @@ PLAIN_INPUTS = {
     "other_o_proj": "quantize attention",
     "wide_o_proj": "quantize attention",
     "q_b_proj": "quantize latents",
+    "v_b_proj": "quantize latents",
+    HEADS: "quantize convolution",
     "conv_out_proj": "quantize convolution",
     "laurel_right": "quantize LAuReL",
     "input_gate": "quantize streams",
@@ -89,6 +92,7 @@ def norm_rows(counter, T, norm, sizes, hidden):
 @stage("inputs")
 def quantize_normed(counter, T, hidden, norm, sizes, weight, s):
     """Norm the residual stream and write it for a linear: squares are summed, then scaled, with a gain."""
+    hidden.need(counter.columns(weight))
     s.x.need(counter.columns(weight))
     counter.note("norms and quantize", (T + 1) * sizes.hidden_size * FLOAT, T * sizes.hidden_size * 3)
 
@@ -201,17 +205,15 @@ def split_queries(counter, T, queries, sizes, weight, s, qkv):
 
 
 @stage("latent")
-def quantize_latents(counter, T, attended, sizes, weight, s):
-    """Write what attention gives for the linears of heads."""
+def quantize_heads(counter, T, values, heads, size, weight, s):
+    """Write numbers of each head for the linears of heads."""
     s.latents.x.need(counter.columns(weight))
-    columns = sizes.num_attention_heads * sizes.kv_lora_rank
-    counter.note("quantize latents", T * columns * FLOAT, T * columns)
+    counter.note(PLAIN_INPUTS[weight.name], T * heads * size * FLOAT, T * heads * size)
 
 
 @stage("latent")
-def linear_heads(counter, T, weight, s, out, sizes, stride):
+def linear_heads(counter, T, weight, s, out, heads, stride):
     """Apply the linear of each head."""
-    heads = sizes.num_attention_heads
     out.need(heads * stride)
     counter.note(weight.name, counter.bytes(weight), T * heads * weight.rows * weight.columns)
 
@@ -224,6 +226,21 @@ def short_convolution(counter, T, batch, bcx, taps, rows, sizes, cache, out):
     out.need(D)
     seen = taps.layout.size // D
     counter.note("short convolution", T * D * (3 + seen) * FLOAT, T * D * (2 + seen))
+
+
+@stage("compressed")
+def convolve_heads(counter, batch, x, taps, bias, layer, sizes, pairs):
+    """Convolve queries and keys with those of the position before; delay half of the values."""
+    T, C, values = counter.T, sizes.value_heads * sizes.value_dim, sizes.key_heads * sizes.value_dim
+    pairs.need(2 * C)
+    counter.note("convolution", T * (4 * C + values) * FLOAT, T * 4 * C)
+
+
+@stage("compressed")
+def norm_lengths(counter, T, convolved, key_scales, sizes, qkv):
+    """Add what the second convolution gives to queries and keys, and bring each to its length."""
+    C = sizes.value_heads * sizes.value_dim
+    counter.note("norms of queries and keys", T * 3 * C * FLOAT, T * 3 * C)
 
 
 @stage("attention_gates")
@@ -340,6 +357,14 @@ def add_normed(counter, T, branch, norm, sizes, hidden):
     counter.note("norms after", T * sizes.hidden_size * 3 * FLOAT, T * sizes.hidden_size * 4)
 
 
+@stage("norms")
+def add_scaled(counter, T, branch, scales, hidden):
+    """Add a branch to the residual stream, both scaled."""
+    branch.need(hidden.columns)
+    D = counter.config.hidden_size
+    counter.note("sums of branches", T * 3 * D * FLOAT, T * 3 * D)
+
+
 @stage("layer_inputs")
 def take_inputs(counter, T, table, ids, projected, gain, layer, sizes, gate_up):
     """Write a layer's inputs behind the gates of each token."""
@@ -353,82 +378,6 @@ def scale_rows(counter, T, factor, hidden):
     """Multiply the residual stream by a number."""
     D = counter.config.hidden_size
     counter.note("factors of layers", T * D * 2 * FLOAT, T * D)
-
-
-@stage("experts")
-def choose_experts(counter, T, sizes, e):
-    """Choose the experts of each token."""
-    count, chosen = counter.experts
-    e.logits.need(padded(count + 1, LANES) + LANES)
-    counter.note("choice of experts", T * count * FLOAT, T * count * chosen)
-
-
-@stage("experts")
-def choose_scored(counter, T, routing, sizes, e):
-    """Choose the experts of each token by probabilities and biases."""
-    count, chosen = counter.experts
-    e.logits.need(2 * padded(count, LANES) + sizes.n_group)
-    counter.note("choice of experts", T * count * 4 * FLOAT, T * count * (3 + chosen))
-
-
-@stage("experts")
-def scale_choices(counter, T, scale, e):
-    """Multiply the weights of chosen experts by numbers of their own."""
-    _, chosen = counter.experts
-    counter.note("choice of experts", T * chosen * 3 * FLOAT, T * chosen)
-
-
-@stage("experts")
-def group_rows(counter, T, e):
-    """Give each choice its slot."""
-    _, chosen = counter.experts
-    counter.note("slots of experts", T * chosen * 8)
-
-
-@stage("experts")
-def quantize_routed(counter, T, hidden, norm, sizes, weight, rows, e):
-    """Norm the residual stream and write it for the experts that were chosen."""
-    _, chosen = counter.experts
-    e.x.need(counter.columns(weight))
-    D = weight.columns
-    counter.note("norms and quantize", (T * chosen + 1) * D * FLOAT, T * chosen * D * 3)
-
-
-@stage("experts")
-def quantize_routed_activated(counter, T, activation, size, weight, rows, e):
-    """Write what the gates of chosen experts let through, or what an activation makes of those without gates."""
-    _, chosen = counter.experts
-    columns = inner_columns(activation, size)
-    e.gate_up.need(padded(columns, LANES) + LANES)
-    e.x.need(counter.columns(weight))
-    counter.note("activation and quantize", T * chosen * columns * FLOAT, T * chosen * size * 3)
-
-
-@stage("experts")
-def linear_routed(counter, weight, out, buffers, e):
-    """Apply the experts that were chosen; tokens are taken to choose as different ones as they can."""
-    out.need(padded(weight.rows, LANES))
-    count, chosen = counter.experts
-    rows = counter.T * chosen
-    counter.note(weight.name, counter.bytes(weight) // count * min(count, rows), rows * weight.rows * weight.columns)
-
-
-@stage("experts")
-def clear_rows(counter, T, hidden, out):
-    """Write zeros to rows."""
-    out.need(hidden.columns)
-    counter.note("sum of experts", T * hidden.columns * FLOAT)
-
-
-@stage("experts")
-def add_routed(counter, T, shared, branch, hidden, e):
-    """Add to the residual stream what experts give, each times its weight."""
-    _, chosen = counter.experts
-    e.down.need(hidden.columns)
-    if shared:
-        branch.need(hidden.columns)
-    D = hidden.columns
-    counter.note("sum of experts", (T * chosen + 2 * T) * D * FLOAT, T * chosen * D)
 
 
 @stage("embedding")

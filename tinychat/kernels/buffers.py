@@ -174,11 +174,13 @@ class ExpertScratch(NamedTuple):
     chosen: np.ndarray  # int64 [C, k]: experts, the likeliest first
     weights: np.ndarray  # float32 [C, k + 1]: of the chosen experts; last the shared expert
     slots: np.ndarray  # int64 [C, k]
-    counts: np.ndarray  # int64 [E]: rows of each expert
-    firsts: np.ndarray  # int64 [E]: its first slot
+    counts: np.ndarray  # int64 [E], or [E + 1] where the last choice is none: rows of each
+    firsts: np.ndarray  # int64, as many: its first slot
     active: np.ndarray  # int64 [1 + E]: how many experts have rows, then these
     gate_up: np.ndarray  # float32 [S, 2 F + slack]
     down: np.ndarray  # float32 [S, D]
+    states: np.ndarray  # float32 [C, R, zeros behind]: what a router's MLP reads, and hands on to the next layer
+    inner: np.ndarray  # float32 [C, R + slack]: in that MLP
 
 
 class NoStates(NamedTuple):
@@ -190,7 +192,7 @@ class NoLatents(NamedTuple):
 
 
 class LatentScratch(NamedTuple):
-    """Working memory of latent attention, for up to C tokens."""
+    """Working memory of latent attention, for up to C tokens; the first is of all linears of heads."""
 
     x: Any  # activations by head
     down: np.ndarray  # float32 [C, latents of queries and of the key]; or the queries, and the latent of the key
@@ -213,7 +215,7 @@ class StreamScratch(NamedTuple):
 
 
 class DeltaScratch(NamedTuple):
-    """Working memory of Gated DeltaNet, for up to C tokens."""
+    """Working memory of layers with a state, of Gated DeltaNet first, for up to C tokens."""
 
     inputs: FloatScratch  # of the linear of gates
     gates: np.ndarray  # float32 [C, 2 Hv + slack]

@@ -13,7 +13,8 @@ more, or the weight 1. Another kind has a factor of each expert, which multiplie
 The sum goes from the most likely expert to the least likely, so it does not depend on other rows of the step. Each
 choice of a token has a *slot*: a row of the arrays between the linears. Slots of one expert are consecutive, in the
 order of the tokens, and begin at a tile: so an expert's linear is that of any other weight, over its slots. Weights of
-experts that are not chosen are not read.
+experts that are not chosen are not read. A router may have one number more than there are experts: tokens whose largest
+it is pass none, and what their slots give is zero.
 """
 
 import numpy as np
@@ -168,6 +169,15 @@ def choose_scored(team, T, routing, sizes, e):
 
 
 @stage
+def carry_states(team, T, scale, states):
+    """Multiply what routers hand on by the next layer's scale, float32 [R]; states : float32 [>= T, >= R]."""
+    first, last = share_of(team, T)
+    for t in range(first, last):
+        for i in range(scale.shape[0]):
+            states[t, i] *= scale[i]
+
+
+@stage
 def scale_choices(team, T, scale, e):
     """Multiply the weights of chosen experts by numbers of their own; scale : float32 [E]."""
     first, last = share_of(team, T)
@@ -193,8 +203,9 @@ def group_rows(team, T, e):
                 slot = (slot + tile - 1) // tile * tile
                 e.firsts[expert] = slot
                 slot += (rows + tile - 1) // tile * tile
-                active += 1
-                e.active[active] = expert
+                if expert < e.active.shape[0] - 1:
+                    active += 1
+                    e.active[active] = expert
             e.counts[expert] = 0
         e.active[0] = active
         for t in range(T):
@@ -202,6 +213,8 @@ def group_rows(team, T, e):
                 expert = e.chosen[t, j]
                 e.slots[t, j] = e.firsts[expert] + e.counts[expert]
                 e.counts[expert] += 1
+                if expert >= e.active.shape[0] - 1:
+                    e.down[e.slots[t, j]] = np.float32(0)
 
 
 @stage

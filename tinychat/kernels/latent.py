@@ -98,14 +98,14 @@ def split_queries(team, T, queries, sizes, weight, s, qkv):
 
 
 @stage
-def quantize_latents(team, T, attended, sizes, weight, s):
-    """Write what attention gives each head for `weight`; attended : float32 [>= T, >= H kv_lora_rank]."""
-    row, tokens, size = s.rows[team.thread], tokens_per_tile(T), sizes.kv_lora_rank
-    first, last = share_of(team, sizes.num_attention_heads * T)
+def quantize_heads(team, T, values, heads, size, weight, s):
+    """Write the numbers of each head for `weight`; values : float32 [>= T, >= heads * size]."""
+    row, tokens = s.rows[team.thread], tokens_per_tile(T)
+    first, last = share_of(team, heads * T)
     for item in range(first, last):
         h, t = item // T, item % T
-        start, tile = t * attended.shape[1] + h * size, h * tiles_of_head(T) + t // tokens
-        write_head(weight, row, attended, start, size, s.latents.x, tile, t % tokens, tokens)
+        start, tile = t * values.shape[1] + h * size, h * tiles_of_head(T) + t // tokens
+        write_head(weight, row, values, start, size, s.latents.x, tile, t % tokens, tokens)
 
 
 @deferred
@@ -128,9 +128,9 @@ def multiply_heads(team, T, weight, x, out, buffers, heads, stride):
 
 @stage
 @inline
-def linear_heads(team, T, weight, s, out, sizes, stride):
+def linear_heads(team, T, weight, s, out, heads, stride):
     """Apply the linear of each head to its own input; the output of head h ends at column ``(h + 1) * stride``.
 
-    weight : stacked over the heads, N a multiple of 16; out : float32 [>= T, >= H stride].
+    weight : stacked over the heads, N a multiple of 16; out : float32 [>= T, >= heads * stride].
     """
-    multiply_heads(team, T, weight, s.latents.x, out, s.tiles, sizes.num_attention_heads, stride)
+    multiply_heads(team, T, weight, s.latents.x, out, s.tiles, heads, stride)

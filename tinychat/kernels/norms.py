@@ -3,6 +3,7 @@
     RmsNorm    ``x / sqrt(mean(x**2) + eps) * gain``                       (Zhang and Sennrich, 2019)
     LayerNorm  ``(x - mean(x)) / sqrt(var(x) + eps) * gain + bias``        (Ba, Kiros and Hinton, 2016)
     NoNorm     ``x``
+    ChannelScale  ``(x + shift) * scale``
 
 Rows are zero beyond their size D, and so are gains and biases, up to whole groups of columns.
 """
@@ -14,7 +15,7 @@ from tinychat.kernels.memory import load_f32, load_one, store_f32, store_one
 from tinychat.kernels.simd import fma, splat_f32, sum_lanes, zero_outside
 from tinychat.kernels.sizes import LANES
 from tinychat.kernels.team import share_columns, share_of, stage
-from tinychat.kernels.variants import LayerNorm, NoNorm
+from tinychat.kernels.variants import ChannelScale, LayerNorm, NoNorm
 
 
 @always_inline
@@ -66,7 +67,7 @@ def moments_of(norm, values, start, sizes):
         mean = mean_of(values, start, sizes.hidden_size)
         return mean, inverse_deviation(values, start, sizes.hidden_size, mean, sizes.rms_norm_eps)
 
-    if is_kind(norm, NoNorm):
+    if is_kind(norm, NoNorm, ChannelScale):
         return lambda norm, values, start, sizes: 0
     return layer if is_kind(norm, LayerNorm) else rms
 
@@ -83,6 +84,8 @@ def normed(norm, moments, v, k):
 
     if is_kind(norm, NoNorm):
         return lambda norm, moments, v, k: v
+    if is_kind(norm, ChannelScale):
+        return lambda norm, moments, v, k: (v + load_f32(norm.shift, k)) * load_f32(norm.scale, k)
     return layer if is_kind(norm, LayerNorm) else rms
 
 
@@ -100,6 +103,17 @@ def add_normed(team, T, branch, norm, sizes, hidden):
         for k in range(first_vector * LANES, last_vector * LANES, LANES):
             value = normed(norm, moments, load_f32(branch, start + k), k)
             store_f32(hidden, target + k, load_f32(hidden, target + k) + value)
+
+
+@stage
+def add_scaled(team, T, branch, scales, hidden):
+    """Add a branch's rows to the hidden states, both scaled; arrays as in `add_normed`; scales : `ResidualScale`."""
+    first, last, first_vector, last_vector = share_columns(team, T, hidden.shape[1] // LANES)
+    for t in range(first, last):
+        start, target = t * branch.shape[1], t * hidden.shape[1]
+        for k in range(first_vector * LANES, last_vector * LANES, LANES):
+            added = normed(scales.branch, 0, load_f32(branch, start + k), k)
+            store_f32(hidden, target + k, normed(scales.stream, 0, load_f32(hidden, target + k), k) + added)
 
 
 @stage

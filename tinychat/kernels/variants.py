@@ -25,6 +25,20 @@ class StreamNorm(NamedTuple):
     norm: Any  # `RmsNorm` or `LayerNorm`
 
 
+class ChannelScale(NamedTuple):
+    """A scale and a shift of each channel, instead of a norm: ``(x + shift) * scale``."""
+
+    scale: Any  # float32 [>= D]
+    shift: Any  # float32 [>= D]
+
+
+class ResidualScale(NamedTuple):
+    """The same of a branch, and of the residual stream that it is added to."""
+
+    branch: ChannelScale
+    stream: ChannelScale
+
+
 class WidthNorm(NamedTuple):
     """Gains of an RMS norm over all heads of the queries, and of one over all heads of the keys."""
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from tinychat.errors import CheckpointError, UnsupportedModelError
 from tinychat.json_file import one_line
 from tinychat.models.altup import AltUp
+from tinychat.models.compressed import CompressedHeads
 from tinychat.models.config_values import MAX_VOCAB_SIZE, ConfigValues
 from tinychat.models.delta_net import DeltaNet
 from tinychat.models.experts import Experts
@@ -88,10 +89,12 @@ class ModelConfig:
     latents: Latents | None = None  # the cache holds one latent for all heads (MLA), of which values are the last part
     delta_net: DeltaNet | None = None  # the layers that have a state instead of attention
     mamba: Mamba | None = None  # the same
+    compressed: CompressedHeads | None = None  # queries and keys are convolved, so that layers have a state beside them
     # The layers of an MLP alone, without attention or a part that replaces it; where there are any, others have no MLP.
     mlp_alone: tuple[int, ...] = ()
     linear_multipliers: tuple[tuple[str, tuple[float, ...]], ...] = ()  # `Linear.scales` by the names of linears
     normed_after: tuple[int, ...] = ()  # of layers that differ, those normed after attention and MLP, not before
+    residual_scales: bool = False  # embedding, branches and residual stream have a scale and a shift for each channel
     stream_norms: bool = False  # norms behind attention and MLP are of the residual stream that these are added to
     embedded_ids: int = 0  # ids of the checkpoint's embedding, if more than `vocab_size`: the rest cannot be written
     projected_embedding: bool = False  # one of fewer columns is projected to the embedding and to the output matrix
@@ -123,7 +126,7 @@ class ModelConfig:
     @property
     def attention_layers(self) -> tuple[int, ...]:
         """The layers that have attention."""
-        states = () if self.mamba and self.mamba.beside_attention else self.state_layers
+        states = () if self.recurrence and self.recurrence.beside_attention else self.state_layers
         others = {*self.conv_layers, *states, *self.mlp_alone}
         return tuple(layer for layer in range(self.num_hidden_layers) if layer not in others)
 
@@ -146,7 +149,7 @@ class ModelConfig:
     @property
     def recurrence(self) -> StateLayers | None:
         """The sizes of these layers, None without any."""
-        return self.delta_net or self.mamba
+        return self.delta_net or self.mamba or self.compressed
 
     @property
     def cache_layers(self) -> tuple[int, ...]:

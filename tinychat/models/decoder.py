@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from tinychat.models.config import ModelConfig
-from tinychat.models.experts import ROUTER
+from tinychat.models.experts import ROUTER, ROUTER_IN, ROUTER_INNER, Experts
 from tinychat.models.tensors import Linear, Norm, Order, halves_order, split_order
 
 LAYER = "model.layers.{}."
@@ -49,7 +49,8 @@ class ExpertNames:
     """Names of a mixture's tensors; ``{}`` is the layer, a second one the expert.
 
     `router` is followed by the gate of the shared expert, if it has one; its linears begin with `shared`.
-    `bias` is that of the choice; `latent` are the linears before and behind all experts.
+    `bias` is that of the choice; `latent` are the linears before and behind all experts; `router_mlp` those before the
+    router, and the norm and the scale of what these read.
     """
 
     router: tuple[str, ...]
@@ -58,6 +59,7 @@ class ExpertNames:
     shared: str = ""
     bias: str = ""
     latent: tuple[str, str] = ("", "")
+    router_mlp: tuple[str, str, str, str, str] = ("",) * 5
 
 
 @dataclass(frozen=True)
@@ -153,10 +155,14 @@ def _expert_linears(config: ModelConfig, names: ExpertNames | None) -> list[Line
         rows = (2 * F,)
     width = experts.latent_size or D
     found = [
-        Linear(ROUTER, router, (E, 1)[: len(router)], D, L, bias, at=at),
+        Linear(ROUTER, router, (experts.choices, 1)[: len(router)], experts.router_size or D, L, bias, at=at),
         Linear(f"expert_{gates}up_proj", names.gate_up, rows, width, L, bias, experts=E, at=at),
         Linear("expert_down_proj", (names.down,), (width,), F, L, bias, experts=E, at=at, scale=experts.scale),
     ]
+    if R := experts.router_size:
+        before, *inner, _, _ = names.router_mlp
+        found.append(Linear(ROUTER_IN, (before,), (R,), D, L, bias=True, at=at))
+        found += (Linear(name, (source,), (R,), R, L, bias=True, at=at) for name, source in zip(ROUTER_INNER, inner))
     if experts.latent_size:
         before, behind = names.latent
         found.append(Linear("experts_in_proj", (before,), (width,), D, L, bias, at=at))
@@ -177,12 +183,24 @@ def decoder_norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
             found.append(Norm(name, source, config.hidden_size, layers, bias=names.norm_bias))
         elif config.qk_norm is not None:
             found += chain(*(_head_norms(config, name, source, *kind) for kind in attention_kinds(config)))
-    if (experts := config.experts) and names.experts and experts.biased:
-        bias, L = names.experts.bias, len(experts.layers)
-        found.append(Norm("router_bias", bias, experts.num_experts, L, padded=False, at=experts.layers))
+    if config.experts and names.experts:
+        found += _router_norms(config.experts, names.experts)
     if config.sinks:
         size = config.num_attention_heads
         found.append(Norm("sinks", f"{ATTENTION}sinks", size, config.num_hidden_layers, padded=False))
+    return found
+
+
+def _router_norms(experts: Experts, names: ExpertNames) -> list[Norm]:
+    found, L, at = [], len(experts.layers), experts.layers
+    if experts.biased:
+        found.append(Norm("router_bias", names.bias, experts.choices, L, padded=False, at=at))
+    if R := experts.router_size:
+        *_, norm, scale = names.router_mlp
+        found.append(Norm("router_mlp_norm", norm, R, L, at=at))
+        if at[1:]:
+            # The first router is handed nothing.
+            found.append(Norm("router_carry", scale, R, L - 1, padded=False, at=at[1:]))
     return found
 
 

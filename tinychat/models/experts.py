@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from tinychat.models.config_values import ConfigValues
 
 ROUTER = "router"
+# Of a router that is an MLP: the linears before the last.
+ROUTER_IN, ROUTER_INNER = "router_in_proj", ("router_fc1", "router_fc2")
 MOST = 4096  # experts of a layer
 
 
@@ -31,6 +33,13 @@ class Experts:
     n_group: int = 1  # groups of experts, of equal size
     topk_group: int = 1  # from how many of them the experts of a token are chosen
     latent_size: int = 0  # of the vector that experts without gates read and give; 0: the residual stream's
+    router_size: int = 0  # of the vector that a router's MLP reads, which routers hand on by layer; 0: it is a linear
+    can_skip: bool = False  # the router may choose none
+
+    @property
+    def choices(self) -> int:
+        """Number of rows of the router: of the experts and, last, of none."""
+        return self.num_experts + self.can_skip
 
 
 def with_num_experts(raw: Mapping[str, object]) -> Mapping[str, object]:

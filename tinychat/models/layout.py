@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from tinychat.errors import SettingError
 from tinychat.models.altup import LAUREL, STREAM_LINEARS
 from tinychat.models.architectures import linears, norms, tables
+from tinychat.models.compressed import HEADS
 from tinychat.models.config import ModelConfig
 from tinychat.models.decoder import HEAD_GATES, OTHER_HEAD_GATES
 from tinychat.models.delta_net import DECAYS, GATES
 from tinychat.models.draft_head import INPUTS
-from tinychat.models.experts import ROUTER
+from tinychat.models.experts import ROUTER, ROUTER_IN, ROUTER_INNER
 from tinychat.models.mamba import STEPS
 from tinychat.models.passthrough import NATIVE, Form, PassthroughLinear
 from tinychat.models.tensors import Linear
@@ -29,6 +30,7 @@ LINEARS = (
     "q_b_proj",
     "k_b_proj",
     "v_b_proj",
+    HEADS,
     "o_proj",
     HEAD_GATES,
     "gate_up_proj",
@@ -39,6 +41,8 @@ LINEARS = (
     "expert_down_proj",
     "experts_in_proj",
     "experts_out_proj",
+    ROUTER_IN,
+    *ROUTER_INNER,
     "shared_gate_up_proj",
     "shared_up_proj",
     "shared_down_proj",
@@ -72,7 +76,9 @@ LINEARS = (
     "input_proj",
     "lm_head",
 )
-UNQUANTIZED = (ROUTER, HEAD_GATES, OTHER_HEAD_GATES, GATES, DECAYS, STEPS)
+# Small ones that decide much: float32, or not less than int8.
+UNQUANTIZED = (ROUTER, *ROUTER_INNER, HEAD_GATES, OTHER_HEAD_GATES, GATES, DECAYS, STEPS)
+AT_LEAST_INT8 = (ROUTER_IN, HEADS)
 # The first rows of the embedding, where they are stored apart from the others.
 FREQUENT = "frequent_tokens"
 LANES = 16
@@ -110,10 +116,11 @@ class Quantization:
             raise SettingError("codes pass through only where each linear has forms, in groups of 32 columns")
 
     def dtype_of(self, linear: str) -> str:
-        """Return the number format of a linear: small ones that decide much, such as a router, stay float32."""
+        """Return the number format of a linear."""
         if linear in UNQUANTIZED:
             return "f32"
-        return "int8" if linear in (*self.int8, FREQUENT) else self.dtype
+        is_finer = linear in self.int8 or (self.dtype == "int4" and linear in (FREQUENT, *AT_LEAST_INT8))
+        return "int8" if is_finer else self.dtype
 
     @property
     def smallest_group(self) -> int:

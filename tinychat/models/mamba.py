@@ -44,7 +44,6 @@ class Mamba(StateLayers):
     bias: bool = False  # biases of the projections
     step_limits: tuple[float, float] = (0.0, math.inf)
     normed: bool = True  # what the gates let through is normed, the values of each head of keys together
-    beside_attention: bool = False  # these layers have attention too, which reads the same input
 
 
 def read_mamba(values: ConfigValues, layers: Sequence[int], keys: Mapping[str, str] = KEYS) -> Mamba:

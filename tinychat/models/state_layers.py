@@ -1,6 +1,6 @@
 """Layers whose past is a state, a matrix for each head that all positions change, behind a short convolution."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tinychat.models.config_values import ConfigValues
 
@@ -19,6 +19,7 @@ class StateLayers:
     key_dim: int  # of one head
     value_dim: int
     taps: int  # positions that the convolution sees, its own included
+    beside_attention: bool = field(default=False, kw_only=True)  # these layers have attention too
 
     @property
     def key_size(self) -> int:
