@@ -19,6 +19,7 @@ from kernels import (
     test_altup,
     test_attention,
     test_attention_gates,
+    test_compressed,
     test_experts,
     test_inputs,
     test_latent,
@@ -213,6 +214,8 @@ def results(folders):
     found |= {f"experts: {name}": array for name, array in routed()} | {"short convolution": convolved()}
     found |= dict(of_layers()) | dict(normed_heads())
     found |= {f"latents: {name}": array for name, array in of_latents()}
+    compressed = test_compressed.Inputs(np.random.default_rng(SEED), 80, 6, 2, 32)
+    found |= {"compressed attention": compressed.run([(0, 80, None, compressed.new_state(), None)])}
     kinds = test_recurrence.Inputs, test_recurrence.ChannelInputs, test_recurrence.MambaInputs
     found |= {f"states: {kind.__name__}": scanned(kind) for kind in kinds}
     return found | {f"{kv}: {name}": array for kv in OTHER_KVS for name, array in cached(kv)}

@@ -18,13 +18,14 @@ CONTEXT, LENGTH, SHARED = 1300, 1280, 700
 SEQUENCES, POSITIONS = st.integers(0, 2), st.integers(0, LENGTH - 1)
 
 
-# Gated DeltaNet, Mamba-2, Kimi Delta Attention beside latent attention.
+# Gated DeltaNet, Mamba-2, Kimi Delta Attention beside latent attention, compressed attention.
 @pytest.fixture(
     scope="module",
     params=[
         "qwen3.5",
         "granite-hybrid",
         "kimi-linear",
+        "zaya",
         *(pytest.param(name, marks=pytest.mark.slow) for name in ("falcon-h1", "nemotron-h")),
     ],
 )
@@ -289,10 +290,10 @@ def test_a_step_that_fails_leaves_the_state_before_it(folder, texts, monkeypatch
 def test_memory_of_states_is_counted(folder):
     engine = open_engine(folder)
     one, by_position = state_bytes(engine.config), engine.pool.position_bytes
-    # Layers of 352 channels with three earlier inputs, and six heads of 16 x 48; or of 432, and three heads of 48 x 48.
-    channels = engine.config.recurrence.channels
-    matrices = {352: 6 * 16 * 48, 432: 3 * 48 * 48}[channels]
-    assert one == len(engine.config.state_layers) * 4 * (3 * channels + matrices)
+    # Layers of 352 channels with three earlier inputs, and six heads of 16 x 48; or of 432, and three heads of 48 x 48;
+    # or of 256, with inputs and outputs of one position, and a value of 32 channels.
+    numbers = {352: 3 * 352 + 6 * 16 * 48, 432: 3 * 432 + 3 * 48 * 48, 256: 2 * 256 + 32}
+    assert one == len(engine.config.state_layers) * 4 * numbers[engine.config.recurrence.channels]
     assert sequence_bytes(engine.config, "f32", 1024) == 1024 * by_position + 5 * one
     pool = open_engine(folder, positions=100 * BLOCK).pool
     assert pool._limit < 100, "a part of the memory is for snapshots"

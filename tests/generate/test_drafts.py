@@ -314,7 +314,7 @@ def test_room_is_made_after_a_draft_that_fills_the_context():
     params=[
         "qwen3-window",
         "qwen3.5",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("granite-hybrid", "kimi-linear", "youtu")),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("granite-hybrid", "kimi-linear", "youtu", "zaya")),
     ],
 )
 def folder(tmp_path_factory, request):

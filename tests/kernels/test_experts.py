@@ -10,6 +10,7 @@ from tinychat.engine.arguments import ModelDims
 from tinychat.kernels.buffers import ExpertScratch, max_slots
 from tinychat.kernels.experts import (
     add_routed,
+    carry_states,
     choose_experts,
     choose_scored,
     clear_rows,
@@ -28,9 +29,9 @@ LANES = 16
 D, F = 64, 32
 
 
-def scratch_for(T, used, count, method="f32"):
-    """Return scratch for T tokens, full of rubbish where a stage has to write first."""
-    slots = max_slots(T, used, count)
+def scratch_for(T, used, count, method="f32", choices=0):
+    """Return scratch for T tokens, full of rubbish where a stage has to write first; choices : of the router."""
+    slots = max_slots(T, used, choices or count)
     groups = slots * D // 32
     floats = np.full((2, groups), np.nan, np.float32)
     quantized = ACTIVATIONS(np.full(slots * D, 77, np.int8), floats[0], np.zeros(groups, np.int32), floats[1])
@@ -42,11 +43,13 @@ def scratch_for(T, used, count, method="f32"):
         chosen=np.full((T, used), -1, np.int64),
         weights=np.full((T, used + 1), np.nan, np.float32),
         slots=np.full((T, used), -1, np.int64),
-        counts=np.full(count, 7, np.int64),
-        firsts=np.full(count, 7, np.int64),
+        counts=np.full(choices or count, 7, np.int64),
+        firsts=np.full(choices or count, 7, np.int64),
         active=np.full(1 + count, 7, np.int64),
         gate_up=np.full((slots, 2 * F + LANES), np.nan, np.float32),
         down=np.full((slots, D), np.nan, np.float32),
+        states=np.zeros((0, 0), np.float32),
+        inner=np.zeros((0, 0), np.float32),
     )
 
 
@@ -168,9 +171,9 @@ def experts_of(method, rng, count, N, K):
     return kind(*stacked), [values for _, values in found]
 
 
-def run_mixture(threads, T, hidden, chosen, weights, gate_up, down, method):
-    """Return what the stages after the choice add to hidden states."""
-    e = scratch_for(T, chosen.shape[1], len(down.bias), method)
+def run_mixture(threads, T, hidden, chosen, weights, gate_up, down, method, skips=False):
+    """Return what the stages after the choice add to hidden states; skips : the last choice is no expert."""
+    e = scratch_for(T, chosen.shape[1], len(down.bias), method, len(down.bias) + skips)
     e.chosen[:], e.weights[:, :-1] = chosen, weights
     rows, out = np.zeros((threads, D + LANES), np.float32), hidden.copy()
     tiles, sizes = scratch_of(e.x, threads, D).tiles, ModelDims(0, 0, 0, D, F, NORM_EPS)
@@ -208,3 +211,29 @@ def test_mixture(method, rng):
         assert_within(expected, formula, np.full(formula.shape, 1e-5 * np.std(formula)))
     # Activations of eight bits are off by 1/254 of the largest of their group, twice.
     assert np.sqrt(np.square(expected - formula).mean()) < 0.02 * np.std(formula)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_tokens_may_pass_no_expert(threads, rng):
+    count, T = 4, 61
+    gate_up, _ = experts_of("f32", rng, count, 2 * F, D)
+    down, _ = experts_of("f32", rng, count, D, F)
+    hidden = rng.standard_normal((T, D)).astype(np.float32)
+    chosen, weights = draw_choices(rng, T, 1, count), rng.random((T, 1)).astype(np.float32)
+    expected = run_mixture(1, T, hidden, chosen, weights, gate_up, down, "f32")
+    skipping = rng.random(T) < 0.4
+    found = run_mixture(
+        threads, T, hidden, np.where(skipping[:, None], count, chosen), weights, gate_up, down, "f32", skips=True
+    )
+    np.testing.assert_array_equal(found[skipping], hidden[skipping])
+    np.testing.assert_array_equal(found[~skipping], expected[~skipping])
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_what_routers_hand_on_is_scaled(threads, rng):
+    states, scale = rng.standard_normal((9, 48)).astype(np.float32), rng.standard_normal(40).astype(np.float32)
+    found = states.copy()
+    on_threads(carry_states, threads, 7, scale, found)
+    np.testing.assert_array_equal(found[:7, :40], states[:7, :40] * scale)
+    np.testing.assert_array_equal(found[7:], states[7:])
+    np.testing.assert_array_equal(found[:, 40:], states[:, 40:])

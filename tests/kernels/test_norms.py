@@ -8,8 +8,17 @@ from kernels.test_inputs import NORM_EPS, dims_of, padded_rows, write
 
 from tinychat.engine.arguments import ModelDims
 from tinychat.kernels.inputs import quantize_normed
-from tinychat.kernels.norms import add_normed, norm_heads, norm_width, scale_queries
-from tinychat.kernels.variants import HeadsNorm, LayerNorm, NoNorm, RmsNorm, RotatedGains, WidthNorm
+from tinychat.kernels.norms import add_normed, add_scaled, norm_heads, norm_rows, norm_width, scale_queries
+from tinychat.kernels.variants import (
+    ChannelScale,
+    HeadsNorm,
+    LayerNorm,
+    NoNorm,
+    ResidualScale,
+    RmsNorm,
+    RotatedGains,
+    WidthNorm,
+)
 
 WIDTHS = [(1, 16), (40, 48), (173, 192), (192, 192)]
 
@@ -57,6 +66,29 @@ def test_branches_are_added(kind, size, K, T, rng):
     expected = np.zeros((T, K))
     expected[:, :size] = hidden[:, :size] + formula(branch[:, :size])
     assert_within(out[:T], expected, (size / 32 + 8) * EPS * (np.abs(expected) + 8))
+
+
+@tokens
+@widths
+def test_branches_and_rows_are_scaled(size, K, T, rng):
+    branch, hidden = (padded_rows(rng.standard_normal((T, size)).astype(np.float32), K) for _ in range(2))
+    scales = [ChannelScale(*padded_rows(rng.standard_normal((2, size)).astype(np.float32), K)) for _ in range(2)]
+
+    def scaled(x, by):
+        return (x.astype(np.float64) + by.shift) * by.scale
+
+    results = []
+    for threads in (1, 2, 5):
+        out = np.concatenate([hidden, np.full((1, K), UNTOUCHED)])
+        on_threads(add_scaled, threads, T, branch, ResidualScale(*scales), out)
+        assert (out[T] == UNTOUCHED).all()
+        results.append(out[:T].tobytes())
+    assert len(set(results)) == 1
+    expected = scaled(branch, scales[0]) + scaled(hidden, scales[1])
+    assert_within(out[:T], expected, 16 * EPS * (1 + np.abs(expected)))
+    expected = scaled(hidden, scales[0])
+    on_threads(norm_rows, 2, T, scales[0], dims_of(size), hidden)
+    assert_within(hidden, expected, 4 * EPS * (1 + np.abs(expected)))
 
 
 @tokens

@@ -150,8 +150,9 @@ def test_biases_and_norms_of_each_family():
     found = {
         name: (c.qkv_bias, c.o_bias, c.mlp_bias, c.qk_norm)
         for name in FAMILIES
-        # Gates of attention have none.
-        for c in [parse(name, attention_bias=name != "AfmoeForCausalLM", mlp_bias=True, **changes)]
+        # Gates of attention have none, and convolved queries and keys.
+        for biased in [name not in ("AfmoeForCausalLM", "ZayaForCausalLM")]
+        for c in [parse(name, attention_bias=biased, mlp_bias=True, **changes)]
     }
     assert found == {
         "BaichuanForCausalLM": (False, False, False, None),
@@ -237,6 +238,7 @@ def test_biases_and_norms_of_each_family():
         "Lfm2ForCausalLM": (False, False, False, "head"),
         "Lfm3ForCausalLM": (True, True, False, "head"),
         "LagunaForCausalLM": (True, True, False, "head"),
+        "ZayaForCausalLM": (False, False, False, None),
         "Qwen3NextForCausalLM": (True, True, False, "head"),
         "Qwen3_5ForCausalLM": (True, True, False, "head"),
         "Qwen3_5MoeForCausalLM": (True, True, False, "head"),
@@ -454,6 +456,17 @@ def test_exaone_rotates_where_it_has_a_window_if_it_has_any():
             {"rope_parameters": {"sliding_attention": {"rope_type": "linear", "factor": 2.0}}},
             "sliding",
         ),
+        ("ZayaForCausalLM", {"attention_bias": True}, "attention_bias true"),
+        ("ZayaForCausalLM", {"lm_head_bias": True}, "lm_head_bias true"),
+        ("ZayaForCausalLM", {"cca_time0": 3}, "cca_time0 other than 2"),
+        ("ZayaForCausalLM", {"cca_time1": 1}, "cca_time1 other than 2"),
+        ("ZayaForCausalLM", {"num_experts_per_tok": 2}, "num_experts_per_tok other than 1"),
+        ("ZayaForCausalLM", {"head_dim": 24}, "head_dim is 24; expected a multiple of 32"),
+        ("ZayaForCausalLM", {"router_hidden_size": 0}, "router_hidden_size"),
+        ("ZayaForCausalLM", {"layer_types": ["hybrid", ["hybrid"], "hybrid"]}, "layer type"),
+        ("ZayaForCausalLM", {"layer_types": ["hybrid_sliding"] * 3}, "sliding_window"),
+        ("ZayaForCausalLM", {"rope_parameters": {"hybrid": 3}}, "rope_parameters"),
+        ("ZayaForCausalLM", {"rope_parameters": [1]}, "rope_parameters"),
         ("Lfm3ForCausalLM", {"use_attention_gate": False}, "use_attention_gate"),
         ("Lfm3ForCausalLM", {"use_sandwich_norm": False}, "use_sandwich_norm"),
         ("Lfm3ForCausalLM", {"layer_types": ["sliding_attention"] * 3, "sliding_window": None}, "sliding_window"),
@@ -684,6 +697,21 @@ def test_layers_of_laguna():
     parts = {"head_dim": 16, "rope_parameters": ropes}
     assert parse("LagunaForCausalLM", **parts).rope_scaling.rope_type == "longrope"
     assert parse("LagunaForCausalLM", layer_types=["sliding_attention"] * 3, **parts).rope_scaling is None
+
+
+def test_layers_of_zaya():
+    # As the published file has it: a type beside the two kinds.
+    ropes = {"hybrid": {"rope_theta": 1e6, "partial_rotary_factor": 0.25}, "rope_type": "default"}
+    config = parse("ZayaForCausalLM", head_dim=64, num_key_value_heads=2, rope_parameters=ropes)
+    assert (config.rope_theta, config.sliding_windows, config.rotary_dims) == (1e6, (0,) * 3, (16,) * 3)
+    kinds = ["hybrid", "hybrid_sliding", "hybrid"]
+    config = parse("ZayaForCausalLM", head_dim=32, num_key_value_heads=2, layer_types=kinds, sliding_window=7)
+    assert (config.sliding_windows, config.rope_theta, config.sliding_rope_theta) == ((0, 7, 0), 5e6, 1e4)
+    assert (config.angle_sets, config.rotary_dims, config.attention_layers) == ((0, 1, 0), (16,) * 3, (0, 1, 2))
+    experts = config.experts
+    assert (experts.choices, experts.router_size, experts.layers) == (17, 256, (0, 1, 2))
+    # Of queries and keys twice, and a half of the values, in all layers.
+    assert config.recurrence.state_bytes == 4 * 3 * (2 * 6 * 32 + 32)
 
 
 def test_layers_of_lfm3():

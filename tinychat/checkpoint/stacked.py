@@ -20,9 +20,7 @@ from tinychat.checkpoint.tensor_part import part_of
 from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.errors import CheckpointError
 from tinychat.models.architectures import linears
-from tinychat.models.compressed import CompressedHeads
 from tinychat.models.config import ModelConfig
-from tinychat.models.latent import Latents
 from tinychat.models.tensors import Part
 
 # Values of the codes: a sign, two bits of exponent, one of fraction.
@@ -117,9 +115,9 @@ def unstacked(tensors: Tensors, config: ModelConfig) -> Tensors:
     found = dict(tensors.by_name)
     for layer in range(config.num_hidden_layers):
         if config.latents:
-            found = _of_latents(tensors, config, config.latents, layer) | found
+            found = _of_latents(tensors, config, layer) | found
         if config.compressed:
-            found = _of_convolution(tensors, config.compressed, layer) | found
+            found = _of_convolution(tensors, config, layer) | found
     for linear in linears(config):
         for shard in range(linear.shards if linear.experts else 0):
             expert = shard % linear.experts
@@ -135,9 +133,11 @@ def _known(tensors: Tensors, name: str) -> Tensor | None:
     return next((tensors.by_name[each] for each in (name, *other_names(name)) if each in tensors.by_name), None)
 
 
-def _of_convolution(tensors: Tensors, net: CompressedHeads, layer: int) -> dict[str, Tensor]:
-    """Return weights and biases of a layer's second convolution by head."""
-    stem, d, found = f"model.layers.{layer}.self_attn.qkv_proj.conv_qk_grouped.", net.value_dim, dict[str, Tensor]()
+def _of_convolution(tensors: Tensors, config: ModelConfig, layer: int) -> dict[str, Tensor]:
+    """Return weights and biases of the second convolution of compressed attention in a layer by head."""
+    assert config.compressed is not None
+    net, found = config.compressed, dict[str, Tensor]()
+    stem, d = f"model.layers.{layer}.self_attn.qkv_proj.conv_qk_grouped.", net.value_dim
     for end in ("weight", "bias"):
         whole = _known(tensors, f"{stem}{end}")
         for head in range(net.value_heads if whole else 0):
@@ -147,13 +147,14 @@ def _of_convolution(tensors: Tensors, net: CompressedHeads, layer: int) -> dict[
     return found
 
 
-def _of_latents(tensors: Tensors, config: ModelConfig, sizes: Latents, layer: int) -> dict[str, Tensor]:
+def _of_latents(tensors: Tensors, config: ModelConfig, layer: int) -> dict[str, Tensor]:
     """Return the matrices of a layer's heads: of a latent's keys, transposed, and of its values.
 
     Checkpoints have those of a head after those of the one before, rows of keys and then of values, in one tensor.
     """
-    stem, H = f"model.layers.{layer}.self_attn.", config.num_attention_heads
-    name, keys, size = f"{stem}kv_b_proj.weight", sizes.qk_nope_head_dim, sizes.qk_nope_head_dim + sizes.v_head_dim
+    assert config.latents is not None
+    stem, H, keys = f"model.layers.{layer}.self_attn.", config.num_attention_heads, config.latents.qk_nope_head_dim
+    name, size = f"{stem}kv_b_proj.weight", keys + config.latents.v_head_dim
     whole, found = _known(tensors, name), dict[str, Tensor]()
     if whole is None:
         return {}

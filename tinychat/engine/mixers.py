@@ -1,4 +1,4 @@
-"""What mixes the positions of a sequence, of `engine.forward`: attention, and the parts in its place or beside it."""
+"""The mixers of `engine.forward`, which see other positions: attention, and the parts in its place or beside it."""
 
 from tinychat.engine import arguments
 from tinychat.engine.mlps import add_branch

@@ -30,7 +30,7 @@ SHORTEST = np.finfo(np.float32).eps
 @always_inline
 def layer_offset(layer, sizes):
     """Return where a layer's part of a state begins."""
-    return layer * (2 * sizes.value_heads + sizes.key_heads // 2) * sizes.value_dim
+    return layer * (2 * sizes.value_heads * sizes.value_dim + sizes.key_heads * sizes.value_dim // 2)
 
 
 @always_inline

@@ -96,6 +96,15 @@ _GEMMA = {
     "sliding_window": 512,
     "final_logit_softcapping": 30.0,
 }
+_ZAYA = {
+    "architectures": ["ZayaForCausalLM"],
+    "model_type": "zaya",
+    "head_dim": 128,
+    "num_experts": 16,
+    "num_experts_per_tok": 1,
+    "moe_intermediate_size": 2048,
+    "router_hidden_size": 256,
+}
 _KIMI_LAYERS = ["linear_attention"] * 3 + ["full_attention"]
 _GEMMA3N = {
     "architectures": ["Gemma3nForCausalLM"],
@@ -148,6 +157,7 @@ SHAPES = {
     "kimi-linear-48b-a3b-4-layers": _shape(
         2304, 9216, 4, 32, 32, 163840, 1048576, 1e4, False, layer_types=_KIMI_LAYERS, **_KIMI_LINEAR
     ),
+    "zaya1-8b": _shape(2048, 2048, 40, 8, 2, 262272, 131072, None, True, **_ZAYA),
     "llama-2-7b": _shape(4096, 11008, 32, 32, 32, 32000, 4096, 1e4, False),
 }
 

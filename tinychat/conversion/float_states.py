@@ -1,0 +1,121 @@
+"""The stages of convolutions, and of layers with a state, in NumPy: see `conversion.float_stages`."""
+
+from itertools import pairwise
+
+import numpy as np
+
+from tinychat.conversion.activations import ACTIVATIONS
+from tinychat.conversion.recurrence import delta_outputs, group_norm, head_norm, sigmoid, state_outputs
+from tinychat.conversion.source import Floats, Source
+from tinychat.engine.named_tensors import NamedVector
+from tinychat.models.config import ModelConfig
+
+
+class StateStages:
+    """The part of `FloatStages` for convolutions and states."""
+
+    _source: Source
+    _config: ModelConfig
+
+    def short_convolution(self, T, batch, bcx, taps, rows, sizes, cache, out):
+        found, factors = bcx.take(), self._source.vector(taps).reshape(sizes.hidden_size, -1)
+        out.value = np.concatenate([_convolved(factors, found[start:stop]) for start, stop in pairwise(batch.firsts)])
+
+    def convolve_heads(self, batch, x, taps, bias, layer, sizes, pairs):
+        C, G, d = sizes.value_heads * sizes.value_dim, sizes.key_heads, sizes.value_dim
+        factors, shift, texts = self._source.vector(taps).reshape(C, -1), self._source.vector(bias), []
+        for start, stop in pairwise(batch.firsts):
+            text = x.value[start:stop]
+            outputs = _convolved_channels(factors, text[:, :C]) + shift
+            before = np.concatenate([shift[None], outputs[:-1]])
+            texts.append(np.concatenate([part.reshape(-1, C // d, d) for part in (before, outputs)], axis=2))
+            delayed = text[:, C + G * d // 2 :]
+            delayed[1:], delayed[0] = delayed[:-1].copy(), 0
+        pairs.value = np.concatenate(texts).reshape(len(x.value), -1)
+        heads = x.value[:, :C].reshape(len(x.value), -1, d)
+        keys = heads[:, -G:]
+        queries = (heads[:, :-G] + np.repeat(keys, C // d // G - 1, axis=1)) / 2
+        means = queries.reshape(len(queries), G, -1, d).mean(axis=2)
+        x.value[:, :C] = np.concatenate([queries, means], axis=1).reshape(len(x.value), C)
+
+    def norm_lengths(self, T, convolved, key_scales, sizes, qkv):
+        G, d = sizes.key_heads, sizes.value_dim
+        heads, values = np.split(qkv.take(), [sizes.value_heads * d], axis=1)
+        heads = (heads + convolved.take()).reshape(T, -1, d)
+        lengths = np.sqrt(np.square(heads).sum(axis=2, keepdims=True))
+        heads = heads * (np.sqrt(np.float32(d)) / np.maximum(lengths, np.finfo(np.float32).eps))
+        heads[:, -G:] *= self._source.vector(key_scales)[:, None]
+        qkv.value = np.concatenate([heads.reshape(T, -1), values], axis=1)
+
+    def convolve(self, batch, x, taps, bias, layer, sizes):
+        factors = self._source.vector(taps).reshape(-1, sizes.taps)
+        shift = self._source.vector(bias) if isinstance(bias, NamedVector) else np.float32(0)
+        C = len(factors)
+        for start, stop in pairwise(batch.firsts):
+            channels = x.value[start:stop, :C]
+            channels[:] = ACTIVATIONS["silu"](_convolved_channels(factors, channels) + shift)
+
+    def delta_factors(self, T, gates, log_decay, bias, x, sizes, factors):
+        rates, steps = np.split(gates.take(), 2, axis=1)
+        speed = np.exp(self._source.vector(log_decay))
+        decays = np.exp(-speed * np.logaddexp(np.float32(0), steps + self._source.vector(bias)))
+        factors.value = decays, sizes.rate_scale * sigmoid(rates)
+
+    def delta_rule(self, batch, x, factors, layer, sizes, out):
+        by_text = [
+            delta_outputs(x.value[start:stop], *(part[start:stop] for part in factors.value), self._config.delta_net)
+            for start, stop in pairwise(batch.firsts)
+        ]
+        factors.take()
+        out.value = np.concatenate(by_text)
+
+    def norm_gated(self, T, x, gain, sizes, out):
+        gates = x.take()[:, self._config.delta_net.channels :]
+        normed = head_norm(out.take(), self._source.vector(gain), sizes.state_norm_eps)
+        out.value = normed * gates * sigmoid(gates)
+
+    def channel_factors(self, T, gates, log_decay, bias, x, sizes, decays, factors):
+        steps = np.logaddexp(np.float32(0), decays.take() + self._source.vector(bias))
+        speed = np.repeat(np.exp(self._source.vector(log_decay)), sizes.key_dim)
+        factors.value = np.exp(-speed * steps), sizes.rate_scale * sigmoid(gates.take())
+
+    def channel_rule(self, batch, x, decays, factors, layer, sizes, out):
+        self.delta_rule(batch, x, factors, layer, sizes, out)
+
+    def norm_sigmoid(self, T, gates, gain, sizes, out):
+        normed = head_norm(out.take(), self._source.vector(gain), sizes.state_norm_eps)
+        out.value = normed * sigmoid(gates.take())
+
+    def step_factors(self, T, steps, log_decay, bias, limits, sizes, factors):
+        found = np.logaddexp(np.float32(0), steps.take() + self._source.vector(bias)).clip(*limits)
+        factors.value = np.exp(-np.exp(self._source.vector(log_decay)) * found), found
+
+    def scan_steps(self, batch, x, factors, skip, layer, sizes, out):
+        net, mixed = self._config.mamba, x.take()
+        share = np.repeat(self._source.vector(skip), net.value_dim)
+        by_text = [
+            state_outputs(mixed[start:stop], *(part[start:stop] for part in factors.value), net)
+            for start, stop in pairwise(batch.firsts)
+        ]
+        factors.take()
+        gates = mixed[:, net.channels :]
+        out.value = (np.concatenate(by_text) + share * mixed[:, : net.value_size]) * gates * sigmoid(gates)
+
+    def norm_groups(self, T, gain, sizes, out):
+        out.value = group_norm(out.take(), self._source.vector(gain), sizes.key_heads, sizes.rms_norm_eps)
+
+
+def _convolved(taps: Floats, bcx: Floats) -> Floats:
+    """Return the output of a short convolution of b, c and x [T, 3 D]; see `kernels.short_convolution`."""
+    b, c, x = np.split(bcx, 3, axis=1)
+    return c * _convolved_channels(taps, b * x)
+
+
+def _convolved_channels(taps: Floats, x: Floats) -> Floats:
+    """Return the causal convolution of channels [T, D] with their taps [D, K]."""
+    K = taps.shape[1]
+    padded = np.pad(x, ((K - 1, 0), (0, 0)))
+    total = np.zeros_like(x)
+    for k in range(K):
+        total += taps[:, k] * padded[k : k + len(x)]
+    return total
