@@ -110,10 +110,10 @@ class Configuration:
         return next((self.models[name] for name in names if name is not None and name in self.models), {})
 
 
-def configuration_path(environment: Mapping[str, str] = os.environ) -> Path | None:
+def configuration_path() -> Path | None:
     """Return the path of the file, which may not exist; None for a user without a home."""
     try:
-        return config_folder(environment) / FILE
+        return config_folder(os.environ) / FILE
     except OSError:
         return None
 

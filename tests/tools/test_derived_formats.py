@@ -18,7 +18,7 @@ from tinychat.tools.events import CallArguments, CallBegin, CallText, CallThough
 from tinychat.tools.formats import known
 from tinychat.tools.formats.derive import derived_format
 from tinychat.tools.formats.known import HERMES, KIMI, LFM2
-from tinychat.tools.formats.of_template import call_format_of, taught_format
+from tinychat.tools.formats.of_template import taught_format
 
 WRITTEN = {name: ChatTemplate(source, ByteTokenizer(), name) for name, source in TEMPLATES.items()}
 DERIVED = {name: derived_format(template) for name, template in WRITTEN.items()}
@@ -80,7 +80,7 @@ def test_a_template_that_knows_no_tools_has_the_format_of_hermes():
     template = ChatTemplate(ALTERNATING, ByteTokenizer(), "here")
     taught = taught_format(template)
     assert (taught.form, taught.variable, taught.writes_calls) == (HERMES, None, False)
-    assert call_format_of(template) is HERMES
+    assert taught_format(template).form is HERMES
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_a_form_that_is_not_known_is_none(program):
     source = "{%- for message in messages %}{{- message.content }}{% for call in message.tool_calls or [] %}"
     template = ChatTemplate(f"{source}{program}{{% endfor %}}{{% endfor %}}{{{{ tools }}}}", ByteTokenizer(), "here")
     assert derived_format(template) is None
-    assert call_format_of(template) is HERMES
+    assert taught_format(template).form is HERMES
 
 
 NEXT = "<|end|><|start|>assistant"
@@ -148,7 +148,7 @@ FOUND = [CallBegin(0, "get_weather"), CallArguments(0, '{"city": "Bern"}')]
     ],
 )
 def test_messages_of_harmony(text, events):
-    form = call_format_of(HARMONIES)
+    form = taught_format(HARMONIES).form
     assert form.name == "harmony"
     tools = [Tool("get_weather")]
     for cuts in ((), range(1, len(text)), *([cut] for cut in range(1, len(text)))):
@@ -199,7 +199,7 @@ def joined_thoughts(events):
 
 
 def test_calls_of_harmony_are_read_back():
-    form = call_format_of(HARMONIES)
+    form = taught_format(HARMONIES).form
     text = spelled(form, CALLS)
     assert calls_of(found(form, [WEATHER, CLOCK], text)[0]) == (CALLS, [])
     messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "", "tool_calls": []}]

@@ -18,9 +18,7 @@ def test_a_checked_call_runs():
     assert box.run("twice", box.check("twice", '{"n": 21}')) == ToolResult("42")
     assert box.check("other", "") == box.check("other", {}) == {}
     assert box.preview("twice", {"n": 1}) is None
-    box.remove("twice")
-    box.remove("twice")
-    assert len(box) == 1
+    assert len(box) == 2
 
 
 @pytest.mark.parametrize(
@@ -59,7 +57,6 @@ def test_names_that_collide_are_refused(second):
 def test_a_fingerprint_is_of_name_description_and_schema():
     tools = [PlainTool("f"), PlainTool("g"), PlainTool("f", description="new"), PlainTool("f", parameters=COUNT)]
     assert len({fingerprint(tool.definition) for tool in tools}) == 4
-    assert Toolbox([PlainTool("f")]).fingerprint("f") == fingerprint(tools[0].definition)
 
 
 def test_definitions_that_cannot_be_used():
@@ -76,7 +73,7 @@ def test_a_long_result_keeps_both_ends_and_a_note():
     assert result.text.startswith("beginx") and result.text.endswith("xend")
     assert "\n[9980008 characters are left out here]\n" in result.text
     assert LONGEST_RESULT < len(result.text) < LONGEST_RESULT + 100
-    assert Toolbox([PlainTool("f", lambda: "12345678")], 4).run("f", {}).text.startswith("123\n[4 char")
+    assert shortened("12345678", 4).startswith("123\n[4 char")
     assert shortened("abc", 3) == "abc"
 
 

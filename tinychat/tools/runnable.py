@@ -17,7 +17,7 @@ from tinychat.tools.argument_check import check_arguments
 from tinychat.tools.definitions import Tool
 
 LONGEST_RESULT = 20_000
-"""Characters of a result that the model reads, unless a toolbox says otherwise."""
+"""Characters of a result that the model reads."""
 
 # Letters of other alphabets look alike, and some templates and APIs take no more.
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -78,9 +78,8 @@ class Toolbox:
     ASCII, digits, "_" and "-", or for a definition that is too long.
     """
 
-    def __init__(self, tools: Iterable[RunnableTool] = (), longest_result: int = LONGEST_RESULT) -> None:
+    def __init__(self, tools: Iterable[RunnableTool] = ()) -> None:
         self._tools: dict[str, RunnableTool] = {}
-        self._longest_result = longest_result
         for tool in tools:
             self.add(tool)
 
@@ -102,20 +101,12 @@ class Toolbox:
         fingerprint(tool.definition)
         self._tools[name] = tool
 
-    def remove(self, name: str) -> None:
-        """Remove a tool, if it is there."""
-        self._tools.pop(name, None)
-
     def find(self, name: str) -> RunnableTool:
         """Return the tool of a name; `ToolError`, which the model may read, if there is none."""
         if name in self._tools:
             return self._tools[name]
         names = ", ".join([*self._tools][:_SHOWN_NAMES]) or "none"
         raise ToolError(f"there is no tool {_quoted(name)}: the tools are {names}")
-
-    def fingerprint(self, name: str) -> str:
-        """Return the hash of the name, description and schema of a tool."""
-        return fingerprint(self.find(name).definition)
 
     def check(self, name: str, arguments: str | Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of a call as an object that is valid under the tool's schema.
@@ -170,7 +161,7 @@ class Toolbox:
         if not done.wait(_GRACE_SECONDS):
             return ToolResult("the user stopped this call", is_error=True)
         (result,) = results
-        return ToolResult(well_formed(shortened(result.text, self._longest_result)), result.is_error)
+        return ToolResult(well_formed(shortened(result.text, LONGEST_RESULT)), result.is_error)
 
 
 def fingerprint(tool: Tool) -> str:

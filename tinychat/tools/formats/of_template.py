@@ -50,11 +50,6 @@ def taught_format(template: ChatTemplate) -> TaughtFormat:
     return TaughtFormat(HERMES, None, False) if known is None else TaughtFormat(known, variable, False)
 
 
-def call_format_of(template: ChatTemplate) -> CallFormat:
-    """Return the format of calls that a template's model writes; that of Hermes where it knows no tools."""
-    return taught_format(template).form
-
-
 def _variable_of_tools(template: ChatTemplate) -> str | None:
     # Some templates fail without tools.
     without = _rendered(template, {})
