@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 from mcp.server.mcpserver import Context, Image, MCPServer
 
-server = MCPServer("official", version="3.1", instructions="Add with care.")
+server = MCPServer("official", version="3.1")
 
 
 @server.tool()

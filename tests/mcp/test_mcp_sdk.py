@@ -77,7 +77,7 @@ def call(server, name, stop=None, on_progress=None, **arguments):
 def follow(server, version, tmp_path):
     """Use all that a server offers."""
     peer = server.start()
-    assert (peer.version, peer.name, peer.release, peer.instructions) == (version, "official", "3.1", "Add with care.")
+    assert (peer.version, peer.name, peer.release) == (version, "official", "3.1")
     tools = {tool.name: tool for tool in server.tools()}
     assert tools["add"].description == "Add two numbers."
     assert tools["add"].schema["properties"]["a"]["type"] == "integer"

@@ -214,15 +214,13 @@ def test_resources_are_text_where_they_can_be():
 
 
 def test_offers_are_read_and_checked():
-    tool = tool_of(
-        {"name": "f", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True, "title": "F"}}
-    )
-    assert (tool.description, tool.title, tool.says_it_only_reads) == ("", "F", True)
+    tool = tool_of({"name": "f", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}})
+    assert (tool.description, tool.says_it_only_reads) == ("", True)
     assert not tool_of({"name": "f", "inputSchema": {}, "annotations": {"readOnlyHint": "yes"}}).says_it_only_reads
     prompt = prompt_of({"name": "p", "arguments": [{"name": "a", "required": True}, {"name": "b"}]})
     assert [(one.name, one.is_required) for one in prompt.arguments] == [("a", True), ("b", False)]
-    resource = resource_of({"uri": "notes://1", "name": "n", "title": "N\n", "mimeType": "text/plain", "size": 3})
-    assert (resource.name, resource.mime_type, resource.size) == ("N\\x0a", "text/plain", 3)
+    resource = resource_of({"uri": "notes://1", "name": "n", "title": "N\n"})
+    assert resource.name == "N\\x0a"
     for read, wrong in (
         (tool_of, {"name": "f"}),
         (tool_of, {"name": "f\x1b", "inputSchema": {}}),

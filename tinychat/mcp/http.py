@@ -226,7 +226,6 @@ def _peer(client: Client) -> Peer:
         {
             "serverInfo": {} if info is None else info.model_dump(by_alias=True, mode="json"),
             "capabilities": client.server_capabilities.model_dump(by_alias=True, mode="json", exclude_none=True),
-            "instructions": client.instructions,
         },
         client.protocol_version,
     )

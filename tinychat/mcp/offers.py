@@ -27,7 +27,7 @@ class ServerTool:
 
     Attributes
     ----------
-    name, description, title : str
+    name, description : str
         As the server gives them.
     schema : mapping
         The JSON schema of its arguments, an object.
@@ -38,7 +38,6 @@ class ServerTool:
     name: str
     description: str = ""
     schema: Mapping[str, Any] = field(default_factory=dict)
-    title: str = ""
     says_it_only_reads: bool = False
 
     @property
@@ -49,13 +48,11 @@ class ServerTool:
 
 @dataclass(frozen=True)
 class Resource:
-    """A text or file that a server gives; `size` in bytes, if it is told."""
+    """A text or file that a server gives."""
 
     uri: str
     name: str = ""
     description: str = ""
-    mime_type: str = ""
-    size: int | None = None
 
 
 @dataclass(frozen=True)
@@ -96,14 +93,7 @@ def tool_of(item: Mapping[str, Any]) -> ServerTool:
         raise McpError(f"the tool {one_line(name)!r} has no schema of an object: it must have an inputSchema")
     hints = item.get("annotations")
     hints = hints if isinstance(hints, dict) else {}
-    title = item.get("title") or hints.get("title")
-    tool = ServerTool(
-        name,
-        str(item.get("description") or ""),
-        schema,
-        one_line(str(title or "")),
-        hints.get("readOnlyHint") is True,
-    )
+    tool = ServerTool(name, str(item.get("description") or ""), schema, hints.get("readOnlyHint") is True)
     if tool.characters > LONGEST_TOOL:
         size = f"{tool.characters:,} characters, more than {LONGEST_TOOL:,}"
         raise McpError(f"the tool {one_line(name)!r} is described in {size}: leave it out, by tools = [...]")
@@ -112,14 +102,8 @@ def tool_of(item: Mapping[str, Any]) -> ServerTool:
 
 def resource_of(item: Mapping[str, Any]) -> Resource:
     """Return the resource of an entry of ``resources/list``; errors are those of `tool_of`."""
-    size = item.get("size")
-    return Resource(
-        _name(item, "uri", "resource", _LONGEST_TEXT),
-        one_line(str(item.get("title") or item.get("name") or "")),
-        _text(item),
-        one_line(str(item.get("mimeType") or "")),
-        size if isinstance(size, int) and not isinstance(size, bool) and size >= 0 else None,
-    )
+    name = one_line(str(item.get("title") or item.get("name") or ""))
+    return Resource(_name(item, "uri", "resource", _LONGEST_TEXT), name, _text(item))
 
 
 def prompt_of(item: Mapping[str, Any]) -> ServerPrompt:

@@ -70,7 +70,6 @@ class Peer:
     version: str
     name: str = ""
     release: str = ""
-    instructions: str = ""
     capabilities: Mapping[str, Any] = field(default_factory=dict)
 
     def offers(self, kind: str) -> bool:
@@ -196,7 +195,6 @@ def peer_of(result: Json, spoken: str) -> Peer:
         spoken,
         name=one_line(str(info.get("name", "")), _LONGEST_NAME),
         release=one_line(str(info.get("version", "")), _LONGEST_NAME),
-        instructions=str(result.get("instructions") or ""),
         capabilities=capabilities if isinstance(capabilities, dict) else {},
     )
 
