@@ -10,7 +10,7 @@ from typing import Any
 from tinychat.errors import McpError
 from tinychat.mcp.content import result_text
 from tinychat.mcp.offers import prompt_of, resource_of, tool_of
-from tinychat.mcp.protocol import parse_line, peer_of, progress_of
+from tinychat.mcp.protocol import parse_line, peer_of
 from tinychat.mcp.servers import McpServers, read_mcp_file
 
 MESSAGES, SERVERS = "messages.jsonl", "mcp.json"
@@ -67,7 +67,7 @@ def read_messages(folder: Path) -> None:
 
 def _read(value: dict[str, Any]) -> None:
     peer = peer_of(value, "2025-11-25")
-    texts = [peer.name, peer.release, progress_of(value).message, *peer.changing, result_text(value)]
+    texts = [peer.name, peer.release, *peer.changing, result_text(value)]
     for key, read in (("tools", tool_of), ("prompts", prompt_of), ("resources", resource_of)):
         items = value.get(key)
         texts += [_offer(read, item) for item in items if isinstance(item, dict)] if isinstance(items, list) else []

@@ -27,6 +27,7 @@ async def count(steps: int, context: Context) -> str:
     """Count, and tell how far it is."""
     for step in range(steps):
         await context.report_progress(step, steps, f"step {step}")
+        await anyio.sleep(0.4)
     return f"{steps} steps"
 
 

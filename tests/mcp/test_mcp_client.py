@@ -13,9 +13,9 @@ from tinychat.mcp import client
 from tinychat.mcp.content import result_text
 
 
-def called(server, name="echo", stop=None, on_progress=None, **arguments):
+def called(server, name="echo", stop=None, **arguments):
     tool = next(tool for tool in server.tools() if tool.name == name)
-    return result_text(server.call(tool, arguments, stop, on_progress))
+    return result_text(server.call(tool, arguments, stop))
 
 
 def ended(pid, seconds=5):
@@ -96,12 +96,9 @@ def test_errors_of_calls_are_results_and_refusals_are_errors(plain):
     assert server.resources() == ()
 
 
-def test_progress_is_told_and_gives_more_time(plain):
-    server = plain("works", timeout=0.5)
-    told = []
+def test_progress_gives_more_time(plain):
     # It takes 0.6 seconds in all.
-    assert called(server, on_progress=told.append) == "done"
-    assert [(one.done, one.total, one.message) for one in told] == [(step, 4, "step") for step in range(4)]
+    assert called(plain("works", timeout=0.5)) == "done"
 
 
 def test_answers_in_a_batch_are_read(plain):
@@ -156,11 +153,12 @@ def test_a_stopped_call_is_cancelled_at_the_server(plain, tmp_path):
 def test_ctrl_c_in_a_call_is_cancelled_at_the_server(plain, tmp_path):
     server = plain("works")
 
-    def press(_progress):
-        raise KeyboardInterrupt
+    class Pressed(threading.Event):
+        def is_set(self):
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        called(server, on_progress=press)
+        called(server, stop=Pressed())
     # Its late answer is nobody's.
     assert result_text(server.call(server.tools()[0], {})) == "done"
 

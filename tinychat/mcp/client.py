@@ -5,30 +5,21 @@ from __future__ import annotations
 import queue
 import threading
 from itertools import count
-from time import monotonic
 
 from tinychat.errors import McpError, McpRefusedError
 from tinychat.json_file import one_line
+from tinychat.mcp.connection import PROGRESS, Connection, Wait
 from tinychat.mcp.process import ServerProcess
 from tinychat.mcp.protocol import (
     HANDSHAKE_VERSIONS,
     METHOD_NOT_FOUND,
-    MOST_TURNS,
-    POLL_SECONDS,
     STATELESS_VERSION,
     UNSUPPORTED_VERSION,
-    Changes,
     Json,
-    Peer,
-    Wait,
     client_info,
-    error_line,
-    notification_line,
+    message_line,
     parse_line,
     peer_of,
-    progress_of,
-    request_line,
-    result_line,
     stateless_meta,
 )
 from tinychat.mcp.server_settings import ServerSettings
@@ -67,42 +58,27 @@ def connect(settings: ServerSettings) -> StdioConnection:
     return connection
 
 
-class StdioConnection:
-    """A server process and the requests that it has not answered yet: a `Connection`."""
+class StdioConnection(Connection):
+    """A server process and the requests that it has not answered yet."""
 
     def __init__(self, settings: ServerSettings) -> None:
-        self.name, self._seconds = settings.name, settings.timeout
-        self.peer = Peer("")
-        self.changes = Changes()
+        super().__init__(settings.name)
+        self._seconds = settings.timeout
         self._is_stateless = False
         self._numbers = count(1)
         self._lock = threading.Lock()
         self._waiting: dict[int, queue.SimpleQueue[Json | None]] = {}
-        self._end = ""
         self._process = ServerProcess(settings, self._receive, self._note_end)
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether the server has ended, or was ended at a limit."""
-        return bool(self._end)
 
     def close(self) -> None:
         """End the server and all that it has started."""
         self._process.close()
 
     def request(self, method: str, params: Json, wait: Wait) -> Json:
-        """Return the result of a request.
-
-        Raises
-        ------
-        McpError
-            If the server ends, does not answer in time, or `wait` is stopped: then the server is told.
-        McpRefusedError
-            If the answer is an error.
-        """
+        """Return the result of a request."""
         number = next(self._numbers)
         meta = stateless_meta() if self._is_stateless else {}
-        if wait.on_progress is not None:
+        if wait.has_progress:
             meta["progressToken"] = number
         match self._exchange(number, method, params | ({"_meta": meta} if meta else {}), wait):
             case {"error": {"code": int() as code, **rest}}:
@@ -155,13 +131,13 @@ class StdioConnection:
         if version not in HANDSHAKE_VERSIONS:
             raise self._error(f"speaks {one_line(str(version))}, and tinychat {_KNOWN}")
         self.peer = peer_of(result, str(version))
-        self._process.send(notification_line("notifications/initialized", {}))
+        self._process.send(message_line({"method": "notifications/initialized"}))
 
     def _listen(self) -> None:
         """Ask a server without a handshake to tell changes of its lists; its answer comes when it ends."""
         if wanted := {f"{kind}ListChanged": True for kind in self.peer.changing}:
             params = {"notifications": wanted, "_meta": stateless_meta()}
-            self._process.send(request_line(next(self._numbers), "subscriptions/listen", params))
+            self._send(next(self._numbers), "subscriptions/listen", params)
 
     def _exchange(self, number: int, method: str, params: Json, wait: Wait) -> Json:
         """Send a request and return the message that answers it."""
@@ -171,42 +147,28 @@ class StdioConnection:
             if self._end:
                 answers.put(None)
         try:
-            if not self._process.send(request_line(number, method, params)):
+            if not self._send(number, method, params):
                 raise self._error("does not read what it is sent")
-            return self._answer(method, answers, wait)
+            message = self._answer(method, answers, wait)
         except BaseException:
             # Ctrl-C, too: nobody waits for it any more.
             if not self._end and method not in _NEGOTIATION:
-                self._process.send(notification_line("notifications/cancelled", {"requestId": number}))
+                self._process.send(message_line({"method": "notifications/cancelled", "params": {"requestId": number}}))
             raise
         finally:
             with self._lock:
                 del self._waiting[number]
+        if message is None:
+            raise self._error(f"is gone: {self._end}")
+        return message
 
-    def _answer(self, method: str, answers: queue.SimpleQueue[Json | None], wait: Wait) -> Json:
-        """Wait for the answer to a request, and pass on its progress."""
-        until = monotonic() + wait.seconds
-        last = monotonic() + MOST_TURNS * wait.seconds
-        while True:
-            if wait.stop is not None and wait.stop.is_set():
-                raise McpError(f"{method} of the MCP server {self.name} was stopped")
-            try:
-                message = answers.get(timeout=max(0.0, min(POLL_SECONDS, until - monotonic())))
-            except queue.Empty:
-                if monotonic() >= until:
-                    raise self._error(f"did not answer {method} within {wait.seconds:g} s") from None
-                continue
-            if message is None:
-                raise self._error(f"is gone: {self._end}")
-            if "method" not in message:
-                return message
-            until = min(monotonic() + wait.seconds, last)
-            if wait.on_progress is not None:
-                wait.on_progress(progress_of(message["params"]))
+    def _send(self, number: int, method: str, params: Json) -> bool:
+        """Send a request; return False if the server does not read."""
+        return self._process.send(message_line({"id": number, "method": method, "params": params}))
 
     def _error(self, problem: str) -> McpError:
         log = f" (log: {self._process.log.path})" if self._process.log.path else ""
-        return McpError(f"the MCP server {self.name} {problem}{log}")
+        return super()._error(f"{problem}{log}")
 
     def _receive(self, line: bytes) -> None:
         """Pass on the messages of a line; called by the thread that reads."""
@@ -217,12 +179,13 @@ class StdioConnection:
         for message in messages or ():
             match message:
                 case {"method": "ping", "id": int() | str() as number}:
-                    self._process.send(result_line(number, {}))
+                    self._process.send(message_line({"id": number, "result": {}}))
                 case {"method": str() as method, "id": int() | str() as number}:
                     reason = f"{one_line(method)} is not known to this client"
-                    self._process.send(error_line(number, METHOD_NOT_FOUND, reason))
+                    error = {"code": METHOD_NOT_FOUND, "message": reason}
+                    self._process.send(message_line({"id": number, "error": error}))
                 case {"method": "notifications/progress", "params": {"progressToken": int() as number}}:
-                    self._put(number, message)
+                    self._put(number, PROGRESS)
                 case {"method": str() as method}:
                     self.changes.note(method)
                 case {"id": int() as number}:

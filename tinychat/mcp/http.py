@@ -22,18 +22,8 @@ from mcp.types import CONNECTION_CLOSED
 
 from tinychat.errors import McpError, McpRefusedError
 from tinychat.json_file import one_line
-from tinychat.mcp.protocol import (
-    MOST_TURNS,
-    POLL_SECONDS,
-    STATELESS_VERSION,
-    Changes,
-    Json,
-    Peer,
-    Progress,
-    Wait,
-    client_info,
-    peer_of,
-)
+from tinychat.mcp.connection import MOST_TURNS, POLL_SECONDS, PROGRESS, Connection, Wait
+from tinychat.mcp.protocol import STATELESS_VERSION, Json, Peer, client_info, peer_of
 from tinychat.mcp.rate import LONGEST_MESSAGE, TOO_LONG, TOO_MUCH, Rate
 from tinychat.mcp.server_settings import ServerSettings
 
@@ -64,25 +54,19 @@ def connect(settings: ServerSettings) -> HttpConnection:
     return connection
 
 
-class HttpConnection:
-    """A client of the SDK and the thread that runs it: a `Connection`."""
+class HttpConnection(Connection):
+    """A client of the SDK and the thread that runs it."""
 
     def __init__(self, settings: ServerSettings) -> None:
-        self.name, self._settings = settings.name, settings
-        self.peer = Peer("")
-        self.changes = Changes()
+        super().__init__(settings.name)
+        self._settings = settings
         self._ready: Future[Client] = Future()
         self._loop = asyncio.new_event_loop()
         self._closing = asyncio.Event()
         self._main: asyncio.Task[None] | None = None
-        self._end = self._refusal = ""
+        self._refusal = ""
         self._thread = threading.Thread(target=self._run, name=f"mcp-{self.name}", daemon=True)
         self._thread.start()
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether the connection is closed, or broke down."""
-        return bool(self._end)
 
     def wait_until_ready(self) -> None:
         """Wait for the server's introduction; `McpError` if it does not come."""
@@ -104,15 +88,15 @@ class HttpConnection:
         self._thread.join(_CLOSE_SECONDS)
 
     def request(self, method: str, params: Json, wait: Wait) -> Json:
-        """Return the result of a request; errors are those of `StdioConnection.request`."""
+        """Return the result of a request."""
         client = self._ready.result()
-        signs: queue.SimpleQueue[Progress | None] = queue.SimpleQueue()
+        signs: queue.SimpleQueue[Json | None] = queue.SimpleQueue()
         if self._end:
             raise self._error(f"is gone: {self._end}")
-        answer = asyncio.run_coroutine_threadsafe(_ask(client, method, params, signs.put), self._loop)
+        answer = asyncio.run_coroutine_threadsafe(_ask(client, method, params, lambda: signs.put(PROGRESS)), self._loop)
         answer.add_done_callback(lambda _: signs.put(None))
         try:
-            self._follow(method, signs, wait)
+            self._answer(method, signs, wait)
             return answer.result()
         except MCPError as error:
             if error.code == CONNECTION_CLOSED:
@@ -128,24 +112,6 @@ class HttpConnection:
             raise self._error(f"fails at {method}: {_reason(error)}") from None
         finally:
             answer.cancel()
-
-    def _follow(self, method: str, signs: queue.SimpleQueue[Progress | None], wait: Wait) -> None:
-        """Pass on the progress of a request until it is answered."""
-        until, last = monotonic() + wait.seconds, monotonic() + MOST_TURNS * wait.seconds
-        while True:
-            if wait.stop is not None and wait.stop.is_set():
-                raise McpError(f"{method} of the MCP server {self.name} was stopped")
-            try:
-                sign = signs.get(timeout=max(0.0, min(POLL_SECONDS, until - monotonic())))
-            except queue.Empty:
-                if monotonic() >= until:
-                    raise self._error(f"did not answer {method} within {wait.seconds:g} s") from None
-                continue
-            if sign is None:
-                return
-            until = min(monotonic() + wait.seconds, last)
-            if wait.on_progress is not None:
-                wait.on_progress(sign)
 
     def _run(self) -> None:
         try:
@@ -190,15 +156,12 @@ class HttpConnection:
     async def _note(self, message: object) -> None:
         self.changes.note(str(getattr(message, "method", "")))
 
-    def _error(self, problem: str) -> McpError:
-        return McpError(f"the MCP server {self.name} {problem}")
 
-
-async def _ask(client: Client, method: str, params: Json, on_progress: Callable[[Progress], None]) -> Json:
+async def _ask(client: Client, method: str, params: Json, on_progress: Callable[[], None]) -> Json:
     """Send one of the requests of `McpServer`, and return the result as the protocol has it."""
 
     async def told(progress: float, total: float | None, message: str | None) -> None:
-        on_progress(Progress(progress, total, one_line(message or "")))
+        on_progress()
 
     result: Any
     match method:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Any, Protocol
+from typing import Any
 
 from tinychat.json_file import one_line
 from tinychat.text.guard import well_formed
@@ -23,44 +23,12 @@ METHOD_NOT_FOUND = -32601
 UNSUPPORTED_VERSION = -32022
 KINDS = ("tools", "resources", "prompts")
 """A kind of offer of a server, each with a list that may change."""
-MOST_TURNS = 10
-"""How often signs of progress may start the time limit of a request again."""
-POLL_SECONDS = 0.05
-"""How often who waits for an answer looks whether it is to stop."""
 
 _META = "io.modelcontextprotocol/"
 _LONGEST_NAME = 100
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 Json = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a call is: `done` of `total`, if that is known, and a few words of the server."""
-
-    done: float
-    total: float | None = None
-    message: str = ""
-
-
-@dataclass(frozen=True)
-class Wait:
-    """How long to wait for an answer.
-
-    Attributes
-    ----------
-    seconds : float
-        Time limit; signs of progress start it again, up to ten times as long in all.
-    stop : threading.Event, optional
-        Ends the wait when it is set.
-    on_progress : callable, optional
-        Called with each `Progress`, in the thread that waits.
-    """
-
-    seconds: float
-    stop: threading.Event | None = None
-    on_progress: Callable[[Progress], object] | None = None
 
 
 @dataclass(frozen=True)
@@ -103,44 +71,8 @@ class Changes:
         return is_changed
 
 
-class Connection(Protocol):
-    """A server that answers requests, over whatever way. Any number of threads may use it."""
-
-    peer: Peer
-    changes: Changes
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether no request can be answered any more."""
-
-    def request(self, method: str, params: Json, wait: Wait) -> Json:
-        """Return the result of a request; `McpError` if there is none, `McpRefusedError` if it is an error."""
-
-    def close(self) -> None:
-        """End the connection, and the server where it was started for it."""
-
-
-def request_line(number: int, method: str, params: Json) -> bytes:
-    """Return the line of a request."""
-    return _line({"id": number, "method": method, "params": params})
-
-
-def notification_line(method: str, params: Json) -> bytes:
-    """Return the line of a message that has no answer."""
-    return _line({"method": method} | ({"params": params} if params else {}))
-
-
-def result_line(number: object, result: Json) -> bytes:
-    """Return the line of an answer."""
-    return _line({"id": number, "result": result})
-
-
-def error_line(number: object, code: int, message: str) -> bytes:
-    """Return the line of an answer that is an error."""
-    return _line({"id": number, "error": {"code": code, "message": message}})
-
-
-def _line(message: Json) -> bytes:
+def message_line(message: Json) -> bytes:
+    """Return the line of a message: a request, a notification or an answer."""
     return json.dumps({"jsonrpc": "2.0"} | message, separators=(",", ":")).encode() + b"\n"
 
 
@@ -197,13 +129,3 @@ def peer_of(result: Json, spoken: str) -> Peer:
         release=one_line(str(info.get("version", "")), _LONGEST_NAME),
         capabilities=capabilities if isinstance(capabilities, dict) else {},
     )
-
-
-def progress_of(params: Json) -> Progress:
-    """Return the progress that a notification tells; numbers that are none count as zero."""
-    done, total = (_number(params.get(key)) for key in ("progress", "total"))
-    return Progress(done or 0.0, total, one_line(str(params.get("message") or "")))
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value == value else None

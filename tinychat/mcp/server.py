@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 from tinychat.errors import McpError
 from tinychat.installing import install_command
 from tinychat.json_file import one_line
+from tinychat.mcp.connection import Connection, Wait
 from tinychat.mcp.content import block_text, resource_text
 from tinychat.mcp.offers import Resource, ServerPrompt, ServerTool, prompt_of, resource_of, tool_of
-from tinychat.mcp.protocol import Connection, Json, Peer, Progress, Wait
+from tinychat.mcp.protocol import Json, Peer
 from tinychat.mcp.server_settings import ServerSettings
 
 MOST_ITEMS = 512
@@ -73,13 +74,7 @@ class McpServer:
         """
         return self._kept("tools", self._allowed)
 
-    def call(
-        self,
-        tool: ServerTool,
-        arguments: Json,
-        stop: threading.Event | None = None,
-        on_progress: Callable[[Progress], object] | None = None,
-    ) -> Json:
+    def call(self, tool: ServerTool, arguments: Json, stop: threading.Event | None = None) -> Json:
         """Call a tool and return the result, as the protocol has it.
 
         Raises
@@ -91,8 +86,7 @@ class McpServer:
         """
         if tool not in self.tools():
             raise McpError(f"the tool {one_line(tool.name)} of {self.name} has changed since it was shown; ask again")
-        # A sign of progress gives it more time, whoever reads it.
-        wait = Wait(self.settings.timeout, stop, on_progress or (lambda progress: None))
+        wait = Wait(self.settings.timeout, stop, has_progress=True)
         return self._connected().request("tools/call", {"name": tool.name, "arguments": arguments}, wait)
 
     def resources(self) -> tuple[Resource, ...]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import Any
 
 from tinychat.errors import McpError
 from tinychat.mcp.content import result_text
 from tinychat.mcp.offers import ServerTool, tool_name
-from tinychat.mcp.protocol import Progress
 from tinychat.mcp.server import McpServer
 from tinychat.tools.definitions import Tool
 from tinychat.tools.runnable import RunnableTool, ToolResult
@@ -26,16 +24,12 @@ class McpTool(RunnableTool):
         Running; it is started again if it ends.
     tool : ServerTool
         As it is shown to the user. A call fails if the server's tool is another by then.
-    on_progress : callable, optional
-        Called with the progress of calls, in the thread that runs them.
     """
 
     writes = True
 
-    def __init__(
-        self, server: McpServer, tool: ServerTool, on_progress: Callable[[Progress], object] | None = None
-    ) -> None:
-        self._server, self._tool, self._on_progress = server, tool, on_progress
+    def __init__(self, server: McpServer, tool: ServerTool) -> None:
+        self._server, self._tool = server, tool
         self.definition = Tool(tool_name(server.name, tool.name), tool.description, tool.schema)
 
     def preview(self, arguments: dict[str, Any]) -> str | None:
@@ -47,12 +41,12 @@ class McpTool(RunnableTool):
     def run(self, arguments: dict[str, Any], stop: threading.Event) -> ToolResult:
         """Call the tool and return its result; what goes wrong is a result, too."""
         try:
-            result = self._server.call(self._tool, arguments, stop, self._on_progress)
+            result = self._server.call(self._tool, arguments, stop)
         except McpError as error:
             return ToolResult(str(error), is_error=True)
         return ToolResult(result_text(result), is_error=result.get("isError") is True)
 
 
-def mcp_tools(server: McpServer, on_progress: Callable[[Progress], object] | None = None) -> list[McpTool]:
+def mcp_tools(server: McpServer) -> list[McpTool]:
     """Return the tools of a running server; errors are those of `McpServer.tools`."""
-    return [McpTool(server, tool, on_progress) for tool in server.tools()]
+    return [McpTool(server, tool) for tool in server.tools()]
