@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from tinychat.errors import CheckpointError, ConfigurationError, FieldError, McpError
@@ -82,9 +81,7 @@ class McpServers(Mapping[str, McpServer]):
     def __enter__(self) -> McpServers:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def close(self) -> None:
