@@ -14,6 +14,7 @@ from typing import Any
 
 from tinychat.errors import ToolError
 from tinychat.json_file import one_line
+from tinychat.tools.schema_reference import referred
 
 _MOST_STEPS = 50_000
 _DEEPEST = 60
@@ -107,7 +108,8 @@ class _Check:
 
     def _of_branches(self, value: Any, schema: Mapping[str, Any], path: str, depth: int, name: str) -> Iterator[str]:
         if "$ref" in schema:
-            yield from self.problems(value, self._at(schema["$ref"]), path, depth + 1)
+            # One into another document asks for nothing.
+            yield from self.problems(value, referred(self._root, schema["$ref"]), path, depth + 1)
         for branch in _as_list(schema.get("allOf")):
             yield from self.problems(value, branch, path, depth + 1)
         for keyword in ("anyOf", "oneOf"):
@@ -118,16 +120,6 @@ class _Check:
                 yield next((first for first in firsts if first and "must be null" not in first), f"{name} fits nothing")
             elif keyword == "oneOf" and firsts.count(None) > 1:
                 yield f"{name} fits more than one of the forms that it may have"
-
-    def _at(self, reference: object) -> object:
-        """Return the part of the schema that a reference names; one into other documents asks for nothing."""
-        if not isinstance(reference, str) or not reference.startswith("#"):
-            return True
-        found: object = self._root
-        for key in reference[1:].split("/")[1:]:
-            key = key.replace("~1", "/").replace("~0", "~")
-            found = found.get(key, True) if isinstance(found, Mapping) else True
-        return found
 
 
 def _as_list(value: object) -> list[Any]:

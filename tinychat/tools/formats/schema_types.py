@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tinychat.tools.schema_reference import referred
+
 _DEEPEST = 16
 _NAMES = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
 _ALL = frozenset({"string", "number", "integer", "boolean", "null", "array", "object"})
@@ -24,8 +26,8 @@ def _types(schema: object, root: Mapping[str, Any], depth: int) -> frozenset[str
     if not isinstance(schema, Mapping) or not depth:
         return None
     found = [_own_types(schema)]
-    if isinstance(reference := schema.get("$ref"), str):
-        found.append(_types(_at(root, reference), root, depth - 1))
+    if "$ref" in schema:
+        found.append(_types(referred(root, schema["$ref"]), root, depth - 1))
     for name in ("anyOf", "oneOf"):
         if isinstance(choices := schema.get(name), list):
             each = [_types(choice, root, depth - 1) for choice in choices]
@@ -44,11 +46,3 @@ def _own_types(schema: Mapping[str, Any]) -> frozenset[str] | None:
     if isinstance(values, list):
         return frozenset("null" if value is None else _NAMES.get(type(value), "string") for value in values)
     return None
-
-
-def _at(root: Mapping[str, Any], reference: str) -> object:
-    """Return the target of a reference within the schema."""
-    found: object = root
-    for part in reference.removeprefix("#").split("/")[1:]:
-        found = found.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
-    return found

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tinychat.tools.schema_reference import referred
+
 Schema = Mapping[str, Any]
 _TYPES = ("string", "integer", "number", "boolean", "null", "array", "object")
 _MOST_REFERENCES = 16
@@ -17,7 +19,7 @@ def resolved(schema: object, root: Schema) -> Schema:
             return {}
         if "$ref" not in schema:
             return _merged(schema)
-        schema = _at(root, schema["$ref"])
+        schema = referred(root, schema["$ref"])
     return {}
 
 
@@ -65,12 +67,3 @@ def _merged(schema: Schema) -> Schema:
         return schema
     merged = {key: value for part in parts for key, value in part.items() if key != "$ref"}
     return merged | {key: value for key, value in schema.items() if key != "allOf"}
-
-
-def _at(root: object, reference: object) -> object:
-    """Return the part of a schema that a reference such as ``#/$defs/name`` points at."""
-    if not isinstance(reference, str) or not reference.startswith("#"):
-        return {}
-    for key in reference[1:].split("/")[1:]:
-        root = root.get(key.replace("~1", "/").replace("~0", "~")) if isinstance(root, Mapping) else None
-    return root
