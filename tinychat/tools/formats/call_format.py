@@ -12,14 +12,11 @@ from typing import ClassVar, Literal
 from tinychat.tools.definitions import Tool, ToolCall, ToolChoice
 from tinychat.tools.events import CallEvent
 from tinychat.tools.grammars.markers import TEXT_ONLY, Markers
-from tinychat.tools.grammars.replies import Frame
+from tinychat.tools.grammars.replies import ID, NUMBER, PLACEHOLDERS, Frame
 from tinychat.tools.grammars.rules import Rules
 
-NUMBER, ID = "{number}", "{id}"
-PLACEHOLDERS = re.compile(r"(\{number\}|\{id\})")
 IdRule = Literal["any", "nine", "named"]
 """Ids that a template accepts: any, nine letters and digits (Mistral), or ``functions.NAME:NUMBER`` (Kimi)."""
-
 
 _IDS: dict[IdRule, str] = {"any": r"(?s:.*)", "nine": r"[a-zA-Z0-9]{9}", "named": r"functions\.(?s:.*):\d+"}
 

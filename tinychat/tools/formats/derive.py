@@ -19,11 +19,12 @@ from tinychat.text.template import ChatTemplate
 from tinychat.tools.definitions import Tool
 from tinychat.tools.events import CallArguments, CallBegin
 from tinychat.tools.formats.braced import BracedFormat
-from tinychat.tools.formats.call_format import ID, NUMBER, CallFormat, IdRule
+from tinychat.tools.formats.call_format import CallFormat, IdRule
 from tinychat.tools.formats.json_calls import JsonFormat
 from tinychat.tools.formats.named import NamedFormat
 from tinychat.tools.formats.pythonic import PythonicFormat
 from tinychat.tools.formats.tagged import TYPE, TaggedFormat
+from tinychat.tools.grammars.replies import ID, NUMBER
 
 _QUESTION, _ANSWER = "probe question", "probe answer"
 _NAMES = ("probe_alpha", "probe_beta")

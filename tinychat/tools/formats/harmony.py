@@ -15,11 +15,10 @@ from tinychat.tools.definitions import Tool, ToolCall, ToolChoice
 from tinychat.tools.events import CallText, CallThought
 from tinychat.tools.formats.call_format import CallFormat
 from tinychat.tools.formats.reading import CallReader, MalformedCall, Steps, beginning_of
-from tinychat.tools.grammars.harmony import add_messages
+from tinychat.tools.grammars.harmony import CALL, CHANNEL, CONSTRAIN, END, MESSAGE, START, add_messages
 from tinychat.tools.grammars.rules import Rules
 
-_MESSAGE, _END, _CALL, _START = "<|message|>", "<|end|>", "<|call|>", "<|start|>"
-_ENDS = (_END, _CALL, _START, "<|return|>")
+_ENDS = (END, CALL, START, "<|return|>")
 _LONGEST_HEADER = 400
 _RECIPIENT = re.compile(r"\bto=functions\.([^\s<]+)")
 
@@ -30,9 +29,9 @@ class HarmonyFormat(CallFormat):
 
     name: ClassVar = "harmony"
 
-    call_begin: str = "<|channel|>commentary to=functions."
-    call_end: str = _CALL
-    separator: str = "<|start|>assistant"
+    call_begin: str = f"{CHANNEL}commentary to=functions."
+    call_end: str = CALL
+    separator: str = f"{START}assistant"
 
     def parser(self, tools: Sequence[Tool]) -> CallReader:
         """Return a parser of one reply."""
@@ -44,12 +43,12 @@ class HarmonyFormat(CallFormat):
 
     def spell_body(self, call: ToolCall, number: int) -> str:
         """Return name and arguments."""
-        return f"{call.name} <|constrain|>json{_MESSAGE}{call.arguments}"
+        return f"{call.name} {CONSTRAIN}json{MESSAGE}{call.arguments}"
 
     @property
     def markers(self) -> str:
         """All texts that the format writes beside names and values."""
-        return "\n".join((self.call_begin, "<|constrain|>", _MESSAGE, *_ENDS))
+        return "\n".join((self.call_begin, CONSTRAIN, MESSAGE, *_ENDS))
 
 
 class _HarmonyReader(CallReader):
@@ -71,11 +70,11 @@ class _HarmonyReader(CallReader):
 
     def _call(self) -> Steps[None]:
         """Read a message, which may be a call."""
-        if not (yield from self._begins_header()):
+        if not (yield from self._sees(CHANNEL, START, MESSAGE, "to=functions.")):
             yield from self._body(CallText)
             return
-        header = yield from self._until(_MESSAGE, longest=_LONGEST_HEADER)
-        yield from self._expect(_MESSAGE)
+        header = yield from self._until(MESSAGE, longest=_LONGEST_HEADER)
+        yield from self._expect(MESSAGE)
         if recipient := _RECIPIENT.search(header):
             yield self._begin(recipient[1])
             yield from self._object()
@@ -83,19 +82,14 @@ class _HarmonyReader(CallReader):
             self._commit()
             return
         self._commit()
-        yield from self._body(CallThought if "<|channel|>analysis" in header else CallText)
-
-    def _begins_header(self) -> Steps[bool]:
-        start, found = self._at, (yield from self._next("<|channel|>", _START, _MESSAGE, "to=functions."))
-        self._at = start
-        return bool(found)
+        yield from self._body(CallThought if f"{CHANNEL}analysis" in header else CallText)
 
     def _body(self, kind: type[CallText] | type[CallThought]) -> Steps[None]:
         """Pass on the text of a message, from the beginning of what is not certain."""
         self._at = 0
-        ends = re.compile("|".join(map(re.escape, ("<|channel|>", *_ENDS))))
+        ends = re.compile("|".join(map(re.escape, (CHANNEL, *_ENDS))))
         while (end := ends.search(self._text)) is None:
-            unsure = 0 if self._is_last else max(beginning_of(each, self._text) for each in ("<|channel|>", *_ENDS))
+            unsure = 0 if self._is_last else max(beginning_of(each, self._text) for each in (CHANNEL, *_ENDS))
             if sure := self._text[: len(self._text) - unsure]:
                 yield kind(sure)
                 self._text = self._text[len(sure) :]
@@ -104,4 +98,4 @@ class _HarmonyReader(CallReader):
             yield None
         if end.start():
             yield kind(self._text[: end.start()])
-        self._text = self._text[end.start() if end[0] in ("<|channel|>", _START) else end.end() :]
+        self._text = self._text[end.start() if end[0] in (CHANNEL, START) else end.end() :]

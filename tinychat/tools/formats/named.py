@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tinychat.tools.definitions import Tool, ToolCall, ToolChoice
-from tinychat.tools.formats.call_format import ID, NUMBER, PLACEHOLDERS, CallFormat, filled
+from tinychat.tools.formats.call_format import CallFormat, filled
 from tinychat.tools.formats.reading import LONGEST_NAME, CallReader, MalformedCall, Steps
 from tinychat.tools.grammars.json_calls import add_named_objects
+from tinychat.tools.grammars.replies import ID, NUMBER, PLACEHOLDERS
 from tinychat.tools.grammars.rules import Rules
 
 

@@ -185,9 +185,9 @@ class CallReader(CallParser):
             raise MalformedCall("it has no name")
         return name
 
-    def _sees(self, text: str) -> Steps[bool]:
-        """Return whether a text comes next, behind space."""
-        start, found = self._at, (yield from self._next(text))
+    def _sees(self, *texts: str) -> Steps[bool]:
+        """Return whether one of some texts comes next, behind space."""
+        start, found = self._at, (yield from self._next(*texts))
         self._at = start
         return bool(found)
 

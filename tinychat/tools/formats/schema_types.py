@@ -21,6 +21,11 @@ def property_types(schema: Mapping[str, Any], key: str) -> frozenset[str]:
     return _types(wanted, schema, _DEEPEST) or frozenset()
 
 
+def type_of(value: object) -> str:
+    """Return the name of the type of a value."""
+    return "null" if value is None else _NAMES.get(type(value), "string")
+
+
 def _types(schema: object, root: Mapping[str, Any], depth: int) -> frozenset[str] | None:
     """Return the types of a schema; None where it allows all."""
     if not isinstance(schema, Mapping) or not depth:
@@ -44,5 +49,5 @@ def _own_types(schema: Mapping[str, Any]) -> frozenset[str] | None:
         return frozenset([named] if isinstance(named, str) else map(str, named)) & _ALL
     values = schema.get("enum", [schema["const"]] if "const" in schema else None)
     if isinstance(values, list):
-        return frozenset("null" if value is None else _NAMES.get(type(value), "string") for value in values)
+        return frozenset(map(type_of, values))
     return None

@@ -15,11 +15,10 @@ from tinychat.tools.definitions import Tool, ToolCall, ToolChoice
 from tinychat.tools.formats.call_format import CallFormat
 from tinychat.tools.formats.pythonic import python_value
 from tinychat.tools.formats.reading import CallReader, MalformedCall, Steps, as_json
-from tinychat.tools.formats.schema_types import property_types
+from tinychat.tools.formats.schema_types import property_types, type_of
 from tinychat.tools.grammars.rules import Rules
 from tinychat.tools.grammars.tagged import Tags, add_tagged_calls
 
-_TYPES: dict[type, str] = {bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
 # Stands in a mark for the word that tells the type of a value.
 TYPE = "{type}"
 _CDATA = ("<![CDATA[", "]]>")
@@ -136,7 +135,7 @@ def typed_value(schema: Mapping[str, Any], key: str, text: str) -> object:
         as_json(value)
     except (ValueError, RecursionError, MalformedCall):
         return text
-    kind = "null" if value is None else _TYPES.get(type(value), "string")
+    kind = type_of(value)
     fits = not types or kind in types or (kind == "integer" and "number" in types)
     return value if fits or "string" not in types else text
 

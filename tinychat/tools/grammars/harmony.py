@@ -8,8 +8,8 @@ from tinychat.tools.grammars.markers import Markers, quoted
 from tinychat.tools.grammars.replies import any_tool
 from tinychat.tools.grammars.rules import Rules
 
-_CHANNEL, _CONSTRAIN, _MESSAGE = "<|channel|>", "<|constrain|>", "<|message|>"
-_START, _END, _CALL = "<|start|>", "<|end|>", "<|call|>"
+CHANNEL, CONSTRAIN, MESSAGE = "<|channel|>", "<|constrain|>", "<|message|>"
+START, END, CALL = "<|start|>", "<|end|>", "<|call|>"
 
 
 def add_messages(rules: Rules, choice: ToolChoice) -> None:
@@ -22,22 +22,22 @@ def add_messages(rules: Rules, choice: ToolChoice) -> None:
     for number, tool in enumerate(choice.callable_tools):
         rules.add(f"arguments_{number}", json_object(choice, tool))
         name = quoted(f" to=functions.{tool.name}")
-        rules.add("kind", f'" "? {markers.lark(f"{_CONSTRAIN}json")} | " json"')
-        early = f"{name} {markers.lark(f'{_CHANNEL}commentary')} kind"
-        late = f"{markers.lark(f'{_CHANNEL}commentary')} {name} kind"
-        rules.add(f"tool_{number}", f"({early} | {late}) {markers.lark(_MESSAGE)} arguments_{number}")
-    ending = "" if markers.is_stop(_CALL) else f"({markers.lark(_CALL)})?"
+        rules.add("kind", f'" "? {markers.lark(f"{CONSTRAIN}json")} | " json"')
+        early = f"{name} {markers.lark(f'{CHANNEL}commentary')} kind"
+        late = f"{markers.lark(f'{CHANNEL}commentary')} {name} kind"
+        rules.add(f"tool_{number}", f"({early} | {late}) {markers.lark(MESSAGE)} arguments_{number}")
+    ending = "" if markers.is_stop(CALL) else f"({markers.lark(CALL)})?"
     rules.add("call", f"{any_tool(rules, choice)} {ending}")
-    rules.add("before", f"{_opened(markers, 'analysis', 'commentary')} {rules.until('said', _END)} {_next(markers)}")
+    rules.add("before", f"{_opened(markers, 'analysis', 'commentary')} {rules.until('said', END)} {_next(markers)}")
     rules.add("answer", f"{_opened(markers, 'final', 'commentary')} TEXT?")
     rules.add("start", "before* call" if choice.required else "before* (call | answer)")
 
 
 def _opened(markers: Markers, *channels: str) -> str:
     """Return the beginning of a message on one of the channels."""
-    forms = [markers.lark(f"{_CHANNEL}{channel}{_MESSAGE}") for channel in channels]
+    forms = [markers.lark(f"{CHANNEL}{channel}{MESSAGE}") for channel in channels]
     return f"({' | '.join(forms)})"
 
 
 def _next(markers: Markers) -> str:
-    return markers.lark(f"{_START}assistant")
+    return markers.lark(f"{START}assistant")

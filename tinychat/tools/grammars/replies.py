@@ -10,8 +10,10 @@ from tinychat.tools.grammars.markers import quoted
 from tinychat.tools.grammars.rules import Rules
 
 _THINK, _THOUGHT = "<think>", "</think>"
-_WILD = re.compile(r"(\{number\}|\{id\})")
-_NUMBER, _ID = "/[0-9]{1,3}/", "/[A-Za-z0-9_.:-]{1,64}/"
+NUMBER, ID = "{number}", "{id}"
+"""Stand in a mark for the number and the id of a call."""
+PLACEHOLDERS = re.compile(r"(\{number\}|\{id\})")
+_WILD = {NUMBER: "/[0-9]{1,3}/", ID: "/[A-Za-z0-9_.:-]{1,64}/"}
 
 
 class Frame(NamedTuple):
@@ -36,9 +38,8 @@ def repeated(choice: ToolChoice, one: str, between: str) -> str:
 
 def wild(rules: Rules, text: str) -> str:
     """Return a text in Lark in which ``{number}`` is any number, and ``{id}`` any id."""
-    parts = _WILD.split(text)
-    known = {"{number}": _NUMBER, "{id}": _ID}
-    return " ".join(filter(None, (known.get(part) or rules.markers.lark(part) for part in parts)))
+    parts = PLACEHOLDERS.split(text)
+    return " ".join(filter(None, (_WILD.get(part) or rules.markers.lark(part) for part in parts)))
 
 
 def add_reply(rules: Rules, choice: ToolChoice, frame: Frame) -> None:

@@ -22,10 +22,6 @@ class Rules:
         self._lines.setdefault(name, f"{name}{options}: {body}")
         return name
 
-    def has(self, name: str) -> bool:
-        """Return whether there is a rule of this name."""
-        return name in self._lines
-
     def lark(self) -> str:
         """Return the grammar."""
         return "\n".join(self._lines.values())
