@@ -54,27 +54,24 @@ def run_within(seconds: float, work: Callable[[], _Result]) -> _Result:
     except IndexError:
         worker = _Worker()
     worker.works.put(work)
-    is_over = False
     try:
-        # In many short waits, so that time in which the process is stopped does not count.
-        for _ in range(max(1, round(seconds / _TICK_SECONDS))):
-            try:
-                result, error = worker.outcomes.get(timeout=_TICK_SECONDS)
-            except Empty:
-                continue
-            is_over = True
-            break
-        else:
-            raise TookTooLongError
-    finally:
-        if is_over:
-            _idle.append(worker)
-        else:
-            worker.works.put(None)
+        result, error = _outcome(worker, seconds)
+    except BaseException:
+        worker.works.put(None)
+        raise
+    _idle.append(worker)
     if error is not None:
         raise error
     found: _Result = result
     return found
+
+
+def _outcome(worker: _Worker, seconds: float) -> tuple[Any, BaseException | None]:
+    """Wait in many short waits, so that time in which the process is stopped does not count."""
+    for _ in range(max(1, round(seconds / _TICK_SECONDS))):
+        with suppress(Empty):
+            return worker.outcomes.get(timeout=_TICK_SECONDS)
+    raise TookTooLongError
 
 
 def made_ahead(items: Iterable[_Item], count: int) -> Generator[_Item, None, None]:
