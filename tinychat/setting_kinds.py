@@ -63,17 +63,17 @@ class Number(Kind):
         super().__init__("a number", bounds=f"between {low:g} and {high:g}", metavar="FLOAT")
         self.low, self.high = low, high
 
-    def has_type(self, value: Any) -> bool:  # noqa: D102
+    def has_type(self, value: Any) -> bool:
         return isinstance(value, Real) and not isinstance(value, bool)
 
-    def refusal(self, value: Any) -> str:  # noqa: D102
+    def refusal(self, value: Any) -> str:
         # NaN, which compares false with everything, is out of range too.
         return "" if self.low <= value <= self.high else f"must be {self.bounds}, not {shown(value)}"
 
-    def plain(self, value: Any) -> Any:  # noqa: D102
+    def plain(self, value: Any) -> Any:
         return float(value)
 
-    def parse(self, text: str) -> Any:  # noqa: D102
+    def parse(self, text: str) -> Any:
         for kind in (int, float):
             try:
                 return kind(text)
@@ -81,7 +81,7 @@ class Number(Kind):
                 pass
         return text
 
-    def meant(self, text: str) -> str:  # noqa: D102
+    def meant(self, text: str) -> str:
         return text.replace(",", ".") if re.fullmatch(r"\d*,\d+", text) else ""
 
 
@@ -96,22 +96,22 @@ class Integer(Number):
         if not bounds and (low > 0 or high is not None):
             self.note = f"x>={low}" if high is None else f"{low}<=x<={high}"
 
-    def has_type(self, value: Any) -> bool:  # noqa: D102
+    def has_type(self, value: Any) -> bool:
         return isinstance(value, Integral) and not isinstance(value, bool)
 
-    def refusal(self, value: Any) -> str:  # noqa: D102
+    def refusal(self, value: Any) -> str:
         # Python itself cannot print a number of many thousands of bits.
         is_wide = int(value).bit_length() > _MOST_BITS
         return f"must have at most {_MOST_BITS} bits" if is_wide else super().refusal(value)
 
-    def plain(self, value: Any) -> Any:  # noqa: D102
+    def plain(self, value: Any) -> Any:
         return int(value)
 
-    def parse(self, text: str) -> Any:  # noqa: D102
+    def parse(self, text: str) -> Any:
         number = super().parse(text)
         return _scaled(text) if number is text else number
 
-    def meant(self, text: str) -> str:  # noqa: D102
+    def meant(self, text: str) -> str:
         return text.replace(",", "") if re.fullmatch(r"\d{1,3}(,\d{3})+", text) else ""
 
 
@@ -122,7 +122,7 @@ class Bytes(Integer):
         super().__init__(low)
         self.noun, self.typed, self.metavar, self.note = "a number of bytes", "a size, such as 500M or 2G", "SIZE", ""
 
-    def parse(self, text: str) -> Any:  # noqa: D102
+    def parse(self, text: str) -> Any:
         number = re.sub(r"i?B$", "", text.strip(), flags=re.IGNORECASE)
         if not re.fullmatch(r"\d{1,12}", number):
             return _scaled(number)
@@ -130,10 +130,10 @@ class Bytes(Integer):
             raise ValueError(f"must have a unit: did you mean {number}M? {number}B would be bytes")
         return int(number)
 
-    def meant(self, text: str) -> str:  # noqa: D102
+    def meant(self, text: str) -> str:
         return text.replace(",", ".") if re.fullmatch(r"\d+,\d+[KMG]", text, re.IGNORECASE) else ""
 
-    def write(self, value: Any) -> str:  # noqa: D102
+    def write(self, value: Any) -> str:
         return next(f"{value // size}{unit or 'B'}" for unit, size in reversed(_UNITS.items()) if value % size == 0)
 
 
@@ -145,19 +145,19 @@ class Percent(Integer):
         self.noun = self.typed = "a percentage, such as 50%"
         self.metavar, self.note = "PERCENT", "1%<=x<=100%"
 
-    def has_type(self, value: Any) -> bool:  # noqa: D102
+    def has_type(self, value: Any) -> bool:
         return super().has_type(value) or (isinstance(value, str) and bool(re.fullmatch(r"\d{1,3}%", value)))
 
-    def refusal(self, value: Any) -> str:  # noqa: D102
+    def refusal(self, value: Any) -> str:
         return super().refusal(self.plain(value))
 
-    def plain(self, value: Any) -> Any:  # noqa: D102
+    def plain(self, value: Any) -> Any:
         return int(value.removesuffix("%")) if isinstance(value, str) else int(value)
 
-    def parse(self, text: str) -> Any:  # noqa: D102
+    def parse(self, text: str) -> Any:
         return super().parse(text.strip().removesuffix("%"))
 
-    def write(self, value: Any) -> str:  # noqa: D102
+    def write(self, value: Any) -> str:
         return f"{value}%"
 
 
@@ -168,13 +168,13 @@ class Switch(Kind):
         super().__init__("true or false", "on or off", metavar="ON|OFF")
         self.words = ("on", "off")
 
-    def has_type(self, value: Any) -> bool:  # noqa: D102
+    def has_type(self, value: Any) -> bool:
         return isinstance(value, bool)
 
-    def parse(self, text: str) -> Any:  # noqa: D102
+    def parse(self, text: str) -> Any:
         return text == "on" if text in self.words else text
 
-    def write(self, value: Any) -> str:  # noqa: D102
+    def write(self, value: Any) -> str:
         return "on" if value else "off"
 
 
@@ -186,10 +186,10 @@ class SwitchOrName(Switch):
         self.noun, self.typed = f"true, false or the name of a {thing}", f"on, off or the name of a {thing}"
         self.metavar = f"{thing.upper()}|ON|OFF"
 
-    def has_type(self, value: Any) -> bool:  # noqa: D102
+    def has_type(self, value: Any) -> bool:
         return super().has_type(value) or (isinstance(value, str) and bool(value.strip()))
 
-    def write(self, value: Any) -> str:  # noqa: D102
+    def write(self, value: Any) -> str:
         return value if isinstance(value, str) else super().write(value)
 
 
@@ -200,7 +200,7 @@ class Choice(Kind):
         super().__init__(f"one of {', '.join(words)}", metavar=f"[{'|'.join(words)}]")
         self.words = words
 
-    def has_type(self, value: Any) -> bool:  # noqa: D102
+    def has_type(self, value: Any) -> bool:
         return value in self.words
 
 
@@ -211,15 +211,15 @@ class WordOrTokens(Kind):
         super().__init__(f"{', '.join(words)} or a number of tokens", metavar="on|off|TOKENS")
         self.words, self._zero = words, zero
 
-    def has_type(self, value: Any) -> bool:  # noqa: D102
+    def has_type(self, value: Any) -> bool:
         word = _word(value)
         return word in self.words or word.isdecimal()
 
-    def plain(self, value: Any) -> Any:  # noqa: D102
+    def plain(self, value: Any) -> Any:
         word = _word(value)
         return word if word in self.words else int(word) or self._zero
 
-    def parse(self, text: str) -> Any:  # noqa: D102
+    def parse(self, text: str) -> Any:
         return _scaled(text)
 
 
@@ -230,13 +230,13 @@ class Texts(Kind):
         super().__init__("a text or a list of texts")
         self._would = would
 
-    def has_type(self, value: Any) -> bool:  # noqa: D102
+    def has_type(self, value: Any) -> bool:
         return isinstance(value, str) or (isinstance(value, Sequence) and all(isinstance(text, str) for text in value))
 
-    def refusal(self, value: Any) -> str:  # noqa: D102
+    def refusal(self, value: Any) -> str:
         return "" if all(self.plain(value)) else f"must not be empty: an empty text would {self._would}"
 
-    def plain(self, value: Any) -> Any:  # noqa: D102
+    def plain(self, value: Any) -> Any:
         # A single text is one text, not one for each letter.
         return (value,) if isinstance(value, str) else tuple(value)
 
@@ -254,7 +254,7 @@ class Texts(Kind):
                 raise ValueError(f"has a quotation mark that is not closed: {text}") from None
         return tuple(_unescaped(each) for each in texts)
 
-    def write(self, value: Any) -> str:  # noqa: D102
+    def write(self, value: Any) -> str:
         return " ".join(map(repr, value)) or "none"
 
 
@@ -265,28 +265,28 @@ class Biases(Kind):
         super().__init__("an object of token ids and numbers")
         self._most = most
 
-    def has_type(self, value: Any) -> bool:  # noqa: D102
+    def has_type(self, value: Any) -> bool:
         pairs = value.items() if isinstance(value, Mapping) else value
         return isinstance(pairs, Iterable) and all(
             isinstance(pair, Sequence) and len(pair) == 2 and str(pair[0]).isdecimal() and isinstance(pair[1], Real)
             for pair in pairs
         )
 
-    def refusal(self, value: Any) -> str:  # noqa: D102
+    def refusal(self, value: Any) -> str:
         is_wrong = any(not abs(bias) <= self._most or token_id >= 1 << 32 for token_id, bias in self.plain(value))
         return f"must be biases between {-self._most:g} and {self._most:g}" if is_wrong else ""
 
-    def plain(self, value: Any) -> Any:  # noqa: D102
+    def plain(self, value: Any) -> Any:
         pairs = value.items() if isinstance(value, Mapping) else value
         return tuple(sorted((int(token_id), float(bias)) for token_id, bias in pairs))
 
-    def parse(self, text: str) -> Any:  # noqa: D102
+    def parse(self, text: str) -> Any:
         try:
             return json.loads(text)
         except (ValueError, RecursionError):
             return text
 
-    def write(self, value: Any) -> str:  # noqa: D102
+    def write(self, value: Any) -> str:
         return json.dumps({str(token_id): bias for token_id, bias in value})
 
 
