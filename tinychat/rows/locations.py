@@ -104,9 +104,9 @@ class Location:
             else:
                 names = [str(path) for path in self.path.iterdir()]
         found = [Location(name) for name in sorted(names) if _NAME.search(name)]
-        if not (kept := [file for file in found if file.base_name[0] not in "._"]):
+        if not (shown := [file for file in found if file.base_name[0] not in "._"]):
             raise SettingError(f"{self} has no files that end with .jsonl, .csv or .parquet: give another folder")
-        return kept
+        return shown
 
     def child(self, name: str) -> Location:
         """Return the file of this name in this folder."""

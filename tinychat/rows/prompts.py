@@ -52,13 +52,14 @@ class RowPrompts:
         template, thinking = self.model.template, self.thinking
         conversations = [messages for messages in found if messages is not None]
         many = self.model.tool_template.render_ids_of_many(conversations, **template.thinking_variables(thinking))
-        ids, opens = iter(many), self.model.opens_thinking(thinking)
-        return [
-            self._alone(each, messages)
-            if messages is None or (known := next(ids)) is None
-            else Prompt(known, False, template.stop_strings, opens)
-            for each, messages in zip(asked, found)
-        ]
+        coming, opens = iter(many), self.model.opens_thinking(thinking)
+        prompts: list[Prompt | RowError] = []
+        for each, messages in zip(asked, found):
+            if messages is None or (ids := next(coming)) is None:
+                prompts.append(self._alone(each, messages))
+            else:
+                prompts.append(Prompt(ids, False, template.stop_strings, opens))
+        return prompts
 
     def _alone(self, asked: str | Conversation, messages: Conversation | None) -> Prompt | RowError:
         """Return the prompt of a text to continue, or of a conversation that has an error among others."""

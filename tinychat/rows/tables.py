@@ -57,8 +57,10 @@ def _type_of(value: object) -> type | None:
 def arrow_type(kind: Any) -> Any:
     """Return the type of Arrow of a column."""
     pyarrow = arrow()
-    plain = {None: pyarrow.string(), str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64()}
-    return kind if isinstance(kind, pyarrow.DataType) else {**plain, bool: pyarrow.bool_()}[kind]
+    if isinstance(kind, pyarrow.DataType):
+        return kind
+    names = {None: "string", str: "string", int: "int64", float: "float64", bool: "bool"}
+    return pyarrow.type_for_alias(names[kind])
 
 
 def as_text(value: object) -> str | None:
