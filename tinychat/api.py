@@ -132,7 +132,12 @@ def checkpoint_folder(source: str) -> Path:
     if reference.kind == "folder" or reference.source == reference.path.name:
         raise ConversionError(f"{source} is a converted model: give a checkpoint")
     # What other programs have is named by its whole path.
-    return Path(reference.source) if os.path.isabs(reference.source) else _fetch(reference.source)
+    if os.path.isabs(reference.source):
+        return Path(reference.source)
+    # Imported here: the hub's client takes a while, and offline use never needs it.
+    from tinychat.store.hub import fetch
+
+    return fetch(reference.source)
 
 
 def check_checkpoint(folder: Path) -> None:
@@ -281,10 +286,3 @@ def _target(path: str) -> Path:
         return expanded(path)
     except OSError as error:
         raise ConversionError(f"{path} cannot be written: {error.strerror}") from None
-
-
-def _fetch(repo_id: str) -> Path:
-    # Imported here: the hub's client takes a while, and offline use never needs it.
-    from tinychat.store.hub import fetch
-
-    return fetch(repo_id)

@@ -72,7 +72,7 @@ class McpServer:
         McpError
             If they cannot be listed, one is malformed, or one that the settings name is not there.
         """
-        return self._kept("tools", self._allowed)
+        return self._cached("tools", self._allowed)
 
     def call(self, tool: ServerTool, arguments: Json, stop: threading.Event | None = None) -> Json:
         """Call a tool and return the result, as the protocol has it.
@@ -91,7 +91,7 @@ class McpServer:
 
     def resources(self) -> tuple[Resource, ...]:
         """Return the resources that it lists; none where it has none. Errors are those of `tools`."""
-        return self._kept("resources", lambda: self._list("resources", resource_of))
+        return self._cached("resources", lambda: self._list("resources", resource_of))
 
     def read_resource(self, uri: str) -> str:
         """Return the text of a resource; `McpError` if there is none."""
@@ -102,7 +102,7 @@ class McpServer:
 
     def prompts(self) -> tuple[ServerPrompt, ...]:
         """Return the prompts that it lists; none where it has none. Errors are those of `tools`."""
-        return self._kept("prompts", lambda: self._list("prompts", prompt_of))
+        return self._cached("prompts", lambda: self._list("prompts", prompt_of))
 
     def prompt(self, name: str, arguments: dict[str, str]) -> tuple[tuple[str, str], ...]:
         """Return the messages of a prompt, each with its role, user or assistant; `McpError` if there are none."""
@@ -117,7 +117,7 @@ class McpServer:
                 return role, block_text(content)
         raise self._error(f"has a prompt {one_line(name)!r} with a message that is none")
 
-    def _kept(self, kind: str, listed: Callable[[], Iterable[_Item]]) -> tuple[_Item, ...]:
+    def _cached(self, kind: str, listed: Callable[[], Iterable[_Item]]) -> tuple[_Item, ...]:
         """Return a list of the server, asked for anew when it has told a change."""
         with self._lock:
             if self._connected().changes.take(kind):
