@@ -179,6 +179,11 @@ def test_addresses_are_checked(url, message):
         ServerSettings("x", url="https://a", headers={"X": "${V}"}).resolved({"V": "a\r\nHost: b"})
 
 
+def test_a_folder_in_a_home_that_is_not_known():
+    with pytest.raises(McpError, match="the MCP server x cannot start in ~nouser/x: the home folder is not known"):
+        ServerSettings("x", command="true", cwd="~nouser/x").resolved({})
+
+
 def test_names_for_models_are_plain_short_and_differ():
     assert tool_name("files", "read") == "files_read"
     assert tool_name("my.files", "a b/c\u202e") == "my_files_a_b_c_"

@@ -86,13 +86,17 @@ class ServerSettings:
         Raises
         ------
         McpError
-            If one is not set, or the address it leads to is not encrypted and not of this machine.
+            If one is not set, the working folder is in a home that is not known, or the address is not encrypted and
+            not of this machine.
         """
 
         def value(text: str) -> str:
             return _VARIABLE.sub(lambda found: self._variable(found[1], environment), text)
 
-        cwd = expanded(value(self.cwd)) if self.cwd else None
+        try:
+            cwd = expanded(value(self.cwd)) if self.cwd else None
+        except OSError as error:
+            raise McpError(f"the MCP server {self.name} cannot start in {self.cwd}: {error.strerror}") from None
         found = replace(
             self,
             args=tuple(map(value, self.args)),
