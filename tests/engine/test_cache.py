@@ -11,9 +11,7 @@ from kernels.kernel_inputs import assert_within
 
 from tinychat.engine.blocks import BlockPool, bytes_per_position
 from tinychat.engine.cache import KVCache
-from tinychat.engine.context import KV_TYPES
 from tinychat.errors import CacheFullError, SettingError
-from tinychat.kernels.sizes import STORAGE
 from tinychat.models.architectures import parse_config
 from tinychat.models.folder import open_model_folder
 from tinychat.models.rope import inverse_frequencies, sliding_rope
@@ -36,10 +34,6 @@ def pool_of(config, kv="f16", blocks=40):
 
 def pages(cache):
     return Pages(cache.pool.buffers, np.array(cache.table, np.int32))
-
-
-def test_the_types_that_commands_offer_are_those_of_the_kernels():
-    assert set(KV_TYPES) == set(STORAGE)
 
 
 def keys_of(cache):

@@ -1,12 +1,10 @@
-"""Limits of what a model is loaded with: types and positions of a cache, threads."""
+"""Limits of what a model is loaded with: positions of a cache, threads."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tinychat.errors import SettingError
 
-KV_TYPES = ("bf16", "f16", "int8", "f32")
-"""Types of keys and values: see `tinychat.kernels.kv`."""
 DEFAULT_CONTEXT = 8192
 MAX_CONTEXT = 1 << 20
 
