@@ -36,15 +36,15 @@ class BatchSizeTuner:
 
     A step over more rows costs more once it is no longer bound by memory; how many that are depends on the machine and
     the model. Levels are tried from the lowest up, each for some steps, until one brings hardly more than the one
-    before.
+    before. A number that is given stays.
     """
 
-    def __init__(self) -> None:
-        self.count = LEVELS[0]
+    def __init__(self, count: int | None = None) -> None:
+        self.count = LEVELS[0] if count is None else count
         self._level = 0
         self._best: float | None = None
         self._rows, self._seconds, self._steps = 0, 0.0, 0
-        self._is_settled = False
+        self._is_settled = count is not None
 
     def note(self, rows: int, seconds: float, is_full: bool) -> None:
         """Count a step of so many tokens, if as many replies were written as there may be."""
@@ -90,54 +90,59 @@ def _steps(
     driver: Driver, asked: Iterable[Run | TinychatError], parallel: int | None, deltas: bool
 ) -> Generator[list[BatchEvent], None, None]:
     """Yield the events of a step; without `deltas` of as many as it takes until a reply is over."""
-    pay = BatchSizeTuner() if parallel is None else None
-    most = LEVELS[0] if parallel is None else parallel
+    tuner = BatchSizeTuner(parallel)
     coming = enumerate(asked)
     runs: dict[int, Run] = {}
     begun, rows, started = 0, 0, 0.0
 
     def has_enough() -> bool:
-        nonlocal most, rows, started
-        if pay is not None:
-            now = perf_counter()
-            pay.note(driver.rows - rows, now - started, len(runs) == most)
-            most, rows, started = pay.count, driver.rows, now
-        return deltas or len(runs) < most or any(run.is_over for run in runs.values())
+        nonlocal rows, started
+        now = perf_counter()
+        tuner.note(driver.rows - rows, now - started, len(runs) == tuner.count)
+        rows, started = driver.rows, now
+        return deltas or len(runs) < tuner.count or any(run.is_over for run in runs.values())
 
     try:
         while True:
             new = []
-            while len(runs) < most and begun - next(iter(runs), begun) < WINDOW:
+            while len(runs) < tuner.count and begun - next(iter(runs), begun) < WINDOW:
                 if (one := next(coming, None)) is None:
                     break
                 number, run = one
                 begun = number + 1
                 if isinstance(run, TinychatError):
                     yield [(number, run)]
-                else:
-                    if not deltas:
-                        # An error is the last event.
-                        run.events = deque(maxlen=1)
-                    runs[number] = run
-                    new.append(run)
+                    continue
+                if not deltas:
+                    # An error is the last event.
+                    run.events = deque(maxlen=1)
+                runs[number] = run
+                new.append(run)
             if not runs:
                 return
             rows, started = driver.rows, perf_counter()
             driver.step(*new, is_enough=has_enough)
             events = list[BatchEvent]()
             for number, run in [*runs.items()]:
-                # Asked before the events are read: another thread's step may end it meanwhile.
-                is_over, error = run.is_over, None
-                while (is_over or deltas) and run.events:
-                    event = run.events.popleft()
-                    if isinstance(event, TinychatError):
-                        error = event
-                    elif isinstance(event, Delta):
-                        events.append((number, event))
-                if is_over:
+                found = _read_events(run) if deltas or run.is_over else []
+                events += [(number, event) for event in found]
+                if found and not isinstance(found[-1], Delta):
                     del runs[number]
-                    events.append((number, error or run.reply))
             yield events
     finally:
         for run in runs.values():
             driver.cancel(run)
+
+
+def _read_events(run: Run) -> list[Delta | Reply | TinychatError]:
+    """Return the deltas that nobody has read; at last the error that ended the run, or the whole reply."""
+    # Asked before the events are read: another thread's step may end it meanwhile.
+    is_over = run.is_over
+    found: list[Delta | Reply | TinychatError] = []
+    while run.events:
+        event = run.events.popleft()
+        if isinstance(event, TinychatError):
+            return [*found, event]
+        if isinstance(event, Delta):
+            found.append(event)
+    return [*found, run.reply] if is_over else found
