@@ -241,11 +241,14 @@ class Reply:
 
     def as_json(self) -> dict[str, object]:
         """Return text, token ids, log-probabilities if they were asked for, and the summary for programs."""
-        return self._fields(self._deltas) | self.summary.as_json()
+        return self.delta_as_json(_joined(self._deltas)) | self.summary.as_json()
 
     def delta_as_json(self, delta: Delta) -> dict[str, object]:
         """Return text, token ids and log-probabilities of one delta for programs."""
-        return self._fields([delta])
+        fields: dict[str, object] = {"text": delta.text, "token_ids": [*delta.ids]}
+        if self.request.logprobs is not None:
+            fields["logprobs"] = [self._token_fields(token) for token in delta.logprobs]
+        return fields
 
     # The former name, for one release.
     piece_as_json = delta_as_json
@@ -326,15 +329,6 @@ class Reply:
         text = self._stop_strings.add(last) + self._stop_strings.finish()
         self.finish_reason = reason if self._stop_strings.found is None else "stop_string"
         return text
-
-    def _fields(self, deltas: list[Delta]) -> dict[str, object]:
-        fields: dict[str, object] = {
-            "text": "".join([delta.text for delta in deltas]),
-            "token_ids": [token_id for delta in deltas for token_id in delta.ids],
-        }
-        if self.request.logprobs is not None:
-            fields["logprobs"] = [self._token_fields(token) for delta in deltas for token in delta.logprobs]
-        return fields
 
     def _token_fields(self, token: TokenLogprobs) -> dict[str, object]:
         best = [self._scored_fields(scored) for scored in token.best]
