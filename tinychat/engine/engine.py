@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.engine.arguments import Arguments, Parameters
-from tinychat.engine.blocks import BlockPool, bytes_per_position
+from tinychat.engine.blocks import BlockPool
 from tinychat.engine.counting import Cost, count_step
 from tinychat.engine.dims import dims_of
 from tinychat.engine.forward_pass import ForwardPass
@@ -256,8 +256,7 @@ class Engine:
 
     def costs(self, T: int, start: int) -> list[Cost]:
         """Return the cost of each stage of a step of `T` tokens after `start` others."""
-        position_bytes = bytes_per_position(self.config, self.kv)
-        return count_step(self.config, self._folder.quantization, T, start, position_bytes).costs
+        return count_step(self.config, self._folder.quantization, T, start, self.pool.position_bytes).costs
 
     def stage_seconds(self, run: Callable[[], object]) -> NDArray[np.float64]:
         """Return the seconds of each stage in the one step that `run` takes; nobody else may use the engine."""
