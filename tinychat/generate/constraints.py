@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -34,7 +33,6 @@ class Constraints:
 
     def __init__(self, tokenizer: Tokenizer, vocab_size: int, stop_ids: Iterable[int]) -> None:
         self._vocabulary = (tokenizer, vocab_size, frozenset(stop_ids))
-        self._made: OrderedDict[tuple[Grammar, bool], Constraint] = OrderedDict()
         self._lock = Lock()
 
     @cached_property
@@ -43,8 +41,9 @@ class Constraints:
         return Markers.of(*self._vocabulary)
 
     @cached_property
-    def _tokens(self) -> GrammarTokens:
-        return GrammarTokens(*self._vocabulary)
+    def _constraint(self) -> Callable[[Grammar, bool], Constraint]:
+        tokens = GrammarTokens(*self._vocabulary)
+        return lru_cache(_MOST)(lambda grammar, after_thinking: Constraint(grammar, tokens, after_thinking))
 
     def of(self, grammar: Grammar, after_thinking: bool = False) -> Constraint:
         """Return the constraint of a grammar: the same one for the same grammar.
@@ -53,11 +52,7 @@ class Constraints:
         grammar is too large.
         """
         with self._lock:
-            made = self._made.pop((grammar, after_thinking), None) or Constraint(grammar, self._tokens, after_thinking)
-            self._made[grammar, after_thinking] = made
-            if len(self._made) > _MOST:
-                self._made.popitem(last=False)
-        return made
+            return self._constraint(grammar, after_thinking)
 
     def of_calls(self, form: CallFormat, choice: ToolChoice) -> Constraint | None:
         """Return the constraint of replies with calls in a format; None where they may be any text.

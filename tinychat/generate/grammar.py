@@ -83,10 +83,10 @@ class Grammar:
         return cls(f"{_limited('translate', text, source)}\n{_NO_FORCING}", source)
 
     @classmethod
-    def of_calls(cls, lark: str, leaves_text: bool, source: str = "tools") -> Grammar:
+    def of_calls(cls, lark: str, leaves_text: bool) -> Grammar:
         """Return the grammar of replies with calls of tools, as `CallFormat.grammar` writes it."""
-        _check_length(lark, source)
-        return cls(f"{lark}\n{_NO_FORCING}", source, names_control=True, leaves_text=leaves_text)
+        _check_length(lark, "tools")
+        return cls(f"{lark}\n{_NO_FORCING}", "tools", names_control=True, leaves_text=leaves_text)
 
 
 class Constraint:
