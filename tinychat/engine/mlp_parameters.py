@@ -68,36 +68,48 @@ def per_layer(L: int, layers: Sequence[int], first: Any, second: Any) -> Any:
 
 def mlps_of(config: ModelConfig, tensors: Tensors) -> Any:
     """Return the MLPs of all layers, of which some or all may have experts."""
-    L, experts = config.num_hidden_layers, config.experts
     if config.varied is not None and config.varied.wide_mlps:
         narrow = _dense_mlp(config, tensors, config.varied.narrow_mlps)
         wide = _dense_mlp(config, tensors, config.varied.wide_mlps, "wide_", 2)
-        return per_layer(L, config.varied.narrow_mlps, narrow, wide)
-    if experts is None:
-        mlp = _dense_mlp(config, tensors, config.dense_layers)
-        if config.altup:
-            assert isinstance(mlp, Mlp)
-            return _sparse_mlp(config.altup, mlp)
-        if not config.normed_after:
-            return per_layer(L, config.dense_layers, mlp, NoMlp())
-        assert isinstance(mlp, Mlp)
-        # Both kinds have the weights of all layers, of which each layer reads its own.
-        indices = np.array([~layer if layer in config.normed_after else layer for layer in range(L)], np.int64)
-        before = mlp._replace(post_mlp_layernorm=NoNorm())
-        return PerLayer(indices, before, mlp._replace(post_attention_layernorm=NoNorm()))
+        return per_layer(config.num_hidden_layers, config.varied.narrow_mlps, narrow, wide)
+    if config.experts is None:
+        return _mlps_without_experts(config, tensors)
     if config.varied is not None:
-        beside = _dense_mlp(config, tensors, range(L))
-        assert isinstance(beside, Mlp)
-        return MixedMlp(
-            beside._replace(post_mlp_layernorm=tensors.norm("mlp_norm", range(L))),
-            _expert_mlp(config, tensors, experts)._replace(
-                post_attention_layernorm=tensors.norm("before_experts", range(L)),
-                routing=ScaledRouter(tensors.vectors("expert_scale")),
-            ),
-            tensors.norm("router_norm", range(L)),
-            tensors.norm("experts_norm", range(L)),
-            tensors.norm("post_mlp_layernorm", range(L)),
-        )
+        return _mixed_mlps(config, tensors, config.experts)
+    return _mlps_with_experts(config, tensors, config.experts)
+
+
+def _mlps_without_experts(config: ModelConfig, tensors: Tensors) -> Any:
+    """Return the MLPs of a model without experts; some layers may have none."""
+    L = config.num_hidden_layers
+    mlp = _dense_mlp(config, tensors, config.dense_layers)
+    if config.altup:
+        return _sparse_mlp(config.altup, mlp)
+    if config.normed_after:
+        is_before = [layer not in config.normed_after for layer in range(L)]
+        before = mlp._replace(post_mlp_layernorm=NoNorm())
+        return PerLayer(_own_indices(is_before), before, mlp._replace(post_attention_layernorm=NoNorm()))
+    return per_layer(L, config.dense_layers, ParallelMlp(mlp) if config.parallel else mlp, NoMlp())
+
+
+def _mixed_mlps(config: ModelConfig, tensors: Tensors, experts: Experts) -> MixedMlp:
+    """Return the MLPs of a model in which each layer has a dense one beside its experts."""
+    layers = range(config.num_hidden_layers)
+    return MixedMlp(
+        _dense_mlp(config, tensors, layers)._replace(post_mlp_layernorm=tensors.norm("mlp_norm", layers)),
+        _expert_mlp(config, tensors, experts)._replace(
+            post_attention_layernorm=tensors.norm("before_experts", layers),
+            routing=ScaledRouter(tensors.vectors("expert_scale")),
+        ),
+        tensors.norm("router_norm", layers),
+        tensors.norm("experts_norm", layers),
+        tensors.norm("post_mlp_layernorm", layers),
+    )
+
+
+def _mlps_with_experts(config: ModelConfig, tensors: Tensors, experts: Experts) -> Any:
+    """Return the MLPs of a model of which some or all have experts, and others are dense."""
+    L = config.num_hidden_layers
     of_experts: Any = _expert_mlp(config, tensors, experts)
     if not config.gated:
         of_experts = PlainExperts(of_experts, _latent(tensors, experts))
@@ -111,20 +123,22 @@ def mlps_of(config: ModelConfig, tensors: Tensors) -> Any:
 
 
 def _sparse_mlp(altup: AltUp, mlp: Mlp) -> Mlp | SparseMlp | PerLayer:
-    """Return MLPs of which some or all have closed gates; each layer reads its own of the weights of all."""
+    """Return MLPs of which some or all have closed gates."""
     sparse = SparseMlp(mlp, np.array([cutoff or 0 for cutoff in altup.cutoffs], np.float32))
-    is_open = [cutoff is None for cutoff in altup.cutoffs]
-    if any(is_open) and not all(is_open):
-        indices = np.array([~layer if opened else layer for layer, opened in enumerate(is_open)], np.int64)
-        return PerLayer(indices, sparse, mlp)
-    return mlp if any(is_open) else sparse
+    is_closed = [cutoff is not None for cutoff in altup.cutoffs]
+    if any(is_closed) and not all(is_closed):
+        return PerLayer(_own_indices(is_closed), sparse, mlp)
+    return sparse if any(is_closed) else mlp
 
 
-def _dense_mlp(
-    config: ModelConfig, tensors: Tensors, layers: Sequence[int], kind: str = "", width: int = 1
-) -> Mlp | ParallelMlp:
+def _own_indices(is_first: Sequence[bool]) -> np.ndarray:
+    """Return `PerLayer.indices` where both kinds have the weights of all layers, of which each reads its own."""
+    return np.array([layer if first else ~layer for layer, first in enumerate(is_first)], np.int64)
+
+
+def _dense_mlp(config: ModelConfig, tensors: Tensors, layers: Sequence[int], kind: str = "", width: int = 1) -> Mlp:
     gates = "gate_" if config.gated else ""
-    mlp = Mlp(
+    return Mlp(
         tensors.norm("post_attention_layernorm", layers),
         tensors.weight(f"{kind}{gates}up_proj"),
         activation_of(config, tensors, layers),
@@ -132,7 +146,6 @@ def _dense_mlp(
         tensors.weight(f"{kind}down_proj"),
         norm_behind(config, tensors, "post_mlp_layernorm", layers),
     )
-    return ParallelMlp(mlp) if config.parallel else mlp
 
 
 def _expert_mlp(config: ModelConfig, tensors: Tensors, experts: Experts) -> ExpertMlp:
