@@ -49,9 +49,8 @@ def ask_for_turns(nanoseconds: int) -> int:
 @contextmanager
 def short_turns() -> Iterator[None]:
     """Give the calling thread the shortest turns within the block; see `ask_for_turns`."""
-    turn = 0
+    turn = ask_for_turns(SHORTEST_TURN)
     try:
-        turn = ask_for_turns(SHORTEST_TURN)
         yield
     finally:
         if turn:
