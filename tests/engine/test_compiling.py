@@ -114,7 +114,7 @@ def bar(monkeypatch):
     monkeypatch.setattr(compiling, "is_claimed", lambda function, types: types in claimed)
     monkeypatch.setattr("time.monotonic", lambda: 0.0)
     bar = CompilationProgress(lambda done, total: None)
-    bar._jobs += jobs
+    bar._tasks += jobs
     bar.claimed = claimed
     return bar
 
@@ -142,7 +142,7 @@ def test_the_last_stretch_moves_at_the_pace_so_far(bar):
 
 
 def test_time_moves_the_bar_where_another_process_compiles(bar):
-    bar._jobs.clear()
+    bar._tasks.clear()
     shares = [bar.share(now) for now in (1, 5, 10, 1000)]
     assert shares == sorted(set(shares))
     assert shares[-1] == 0.9

@@ -5,7 +5,7 @@ import time
 import engines
 import pytest
 
-from tinychat.engine.share import BETWEEN, PIECE, SAVED, ProcessorShare
+from tinychat.engine.share import BETWEEN, LONGEST_SLEEP, SAVED, ProcessorShare
 from tinychat.engine.thread_count import ThreadCount
 from tinychat.machine import available_cores
 
@@ -48,7 +48,7 @@ def test_pauses_bring_the_processor_time_to_the_share(percent, cores, seconds):
     share.wait()
     assert machine.used <= share.rate * (machine.now + SAVED) + 1e-6
     # All of it is used, too.
-    assert machine.used >= 0.99 * share.rate * machine.now - share.rate * PIECE
+    assert machine.used >= 0.99 * share.rate * machine.now - share.rate * LONGEST_SLEEP
 
 
 def test_all_of_the_cores_is_no_bound():
@@ -93,16 +93,16 @@ def test_signals_act_in_a_pause():
 
     with pytest.raises(KeyboardInterrupt):
         share.wait(interrupt)
-    assert machine.pauses == [PIECE]
+    assert machine.pauses == [LONGEST_SLEEP]
 
 
 def test_fewer_threads_are_tuned_and_all_of_them_again():
     count = ThreadCount(1, 8)
-    assert count.pace(1).wanted == 8
+    assert count.tuner(1).wanted == 8
     count.limit(3)
-    assert [count.pace(1).wanted, count.pace(64).most] == [3, 3]
+    assert [count.tuner(1).wanted, count.tuner(64).most] == [3, 3]
     count.limit(100)
-    assert count.pace(1).wanted == 8
+    assert count.tuner(1).wanted == 8
 
 
 @pytest.mark.parametrize("percent", [60, 25])

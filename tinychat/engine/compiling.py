@@ -38,7 +38,7 @@ class CompilationProgress:
     def __init__(self, progress: Callable[[int, int], None]) -> None:
         self._progress = progress
         self._began = self._counted_at = time.monotonic()
-        self._jobs: list[CompileTask] = []
+        self._tasks: list[CompileTask] = []
         self._claimed: set[CompileTask] = set()
         self._counted = self._shown = 0.0
         self._has_begun, self._ended = False, threading.Event()
@@ -46,12 +46,12 @@ class CompilationProgress:
 
     def __enter__(self) -> "CompilationProgress":
         """Collect the tasks."""
-        COMPILE_QUEUE.listeners.append(self._jobs.append)
+        COMPILE_QUEUE.listeners.append(self._tasks.append)
         return self
 
     def __exit__(self, *error: object) -> None:
         """Report the end, if it was reached, and there was anything to do."""
-        COMPILE_QUEUE.listeners.remove(self._jobs.append)
+        COMPILE_QUEUE.listeners.remove(self._tasks.append)
         self._ended.set()
         if self._has_begun:
             self._thread.join()
@@ -67,9 +67,9 @@ class CompilationProgress:
 
     def share(self, now: float) -> float:
         """Return the share that is done, from 0 to 1; never less than before."""
-        jobs = list(self._jobs)
-        done = sum(job.seconds for job in jobs if self._is_done(job))
-        counted = done / (sum(job.seconds for job in jobs) + REST_SECONDS)
+        tasks = list(self._tasks)
+        done = sum(task.seconds for task in tasks if self._is_done(task))
+        counted = done / (sum(task.seconds for task in tasks) + REST_SECONDS)
         if counted > self._counted:
             self._counted, self._counted_at = counted, now
         spent = self._counted_at - self._began
@@ -80,14 +80,14 @@ class CompilationProgress:
         self._shown = max(self._shown, min(0.99, self._counted + by_time))
         return self._shown
 
-    def _is_done(self, job: CompileTask) -> bool:
-        function = DEFERRED[job.name]
-        if job.types in function.overloads:
+    def _is_done(self, task: CompileTask) -> bool:
+        function = DEFERRED[task.name]
+        if task.types in function.overloads:
             return True
-        if is_claimed(function, job.types):
-            self._claimed.add(job)
+        if is_claimed(function, task.types):
+            self._claimed.add(task)
             return False
-        return job in self._claimed
+        return task in self._claimed
 
     def _report_often(self) -> None:
         while not self._ended.wait(SECONDS_BETWEEN_REPORTS):

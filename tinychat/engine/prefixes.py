@@ -36,13 +36,13 @@ class Node:
             return len(self.ids)
         return common_length(self.ids, ids)
 
-    def place(self, ids: tuple[int, ...]) -> int:
+    def index(self, ids: tuple[int, ...]) -> int:
         """Return the index at which a child of these ids is, or would be."""
         return bisect_left(self.children, ids, key=_IDS)
 
     def nearest(self, ids: tuple[int, ...]) -> tuple[int, Node | None]:
         """Return how many leading ids are a child's, and the child that has most: in their order it is beside them."""
-        at = self.place(ids)
+        at = self.index(ids)
         found = [(child.common(ids), child) for child in self.children[max(0, at - 1) : at + 1]]
         return max(found, key=_LENGTH, default=(0, None))
 
@@ -82,7 +82,7 @@ class PrefixIndex:
         added, known, replaced = [], [], []
         for index, block in enumerate(blocks):
             part = tuple(ids[index * BLOCK : (index + 1) * BLOCK])
-            at, siblings = node.place(part), node.children
+            at, siblings = node.index(part), node.children
             found = siblings[at] if at < len(siblings) and siblings[at].ids[: len(part)] == part else None
             if found is None and block < 0:
                 break  # freed, and evicted since
@@ -148,7 +148,7 @@ class PrefixIndex:
     def _remove(self, node: Node) -> list[int]:
         """Remove a node and all below it; return their blocks."""
         assert node.parent is not None
-        del node.parent.children[node.parent.place(node.ids)]
+        del node.parent.children[node.parent.index(node.ids)]
         gone, waiting = [], [node]
         while waiting:
             lost = waiting.pop()

@@ -50,9 +50,9 @@ class SecondCompiler:
     def __init__(self) -> None:
         self._process = start_compiler(__name__, os.environ["NUMBA_CACHE_DIR"])
 
-    def tell(self, job: Any) -> None:
+    def tell(self, task: Any) -> None:
         """Send a compile task; if the process has ended, nothing happens."""
-        told = pickle.dumps(tuple(job))
+        told = pickle.dumps(tuple(task))
         with suppress(OSError):
             assert self._process.stdin is not None
             self._process.stdin.write(_LENGTH.pack(len(told)) + told)

@@ -136,12 +136,12 @@ class Sequence:
 
     def rewind(self, length: int) -> None:
         """Cut the cache to `length` positions, and compute again what was freed of them, or is no longer cached."""
-        kept = self.ids[:length]
-        resumable = self.cache.resumable(len(kept))
-        if resumable == len(kept):
+        ids = self.ids[:length]
+        resumable = self.cache.resumable(len(ids))
+        if resumable == len(ids):
             self.cache.rewind(resumable)
         else:
-            self._run_again(kept, self.cache.angles_of, resumable)
+            self._run_again(ids, self.cache.angles_of, resumable)
 
     def cut(self, length: int) -> None:
         """Cut the cache to `length` positions, or to fewer where a state cannot be taken back so far."""

@@ -13,8 +13,8 @@ from tinychat.machine import available_cores
 ALL = 100
 # The seconds of the whole share that may be taken at once after a rest.
 SAVED = 0.1
-# The longest piece of a pause: signals act between two.
-PIECE = 0.05
+# The longest part of a pause: signals act between two.
+LONGEST_SLEEP = 0.05
 # Processor time between two steps that counts: a tool that computes for a minute costs no minutes of pause.
 BETWEEN = 0.2
 # No clock tells so few seconds apart.
@@ -49,7 +49,7 @@ class ProcessorShare:
             return
         self._count(BETWEEN)
         while self._debt > NOTHING:
-            self._sleep(min(self._debt / self.rate, PIECE))
+            self._sleep(min(self._debt / self.rate, LONGEST_SLEEP))
             between()
             self._count(BETWEEN)
 

@@ -192,13 +192,13 @@ class ThreadCount:
         """Let jobs take at most so many threads from now on."""
         self._limit = min(threads, self.most)
         self._fewest = min(self.fewest, self._limit)
-        self._paces: dict[int, ThreadTuner] = {}
+        self._tuners: dict[int, ThreadTuner] = {}
         self._latest = ThreadTuner(self._fewest, self._limit, self._limit)
 
-    def pace(self, tokens: int) -> ThreadTuner:
+    def tuner(self, tokens: int) -> ThreadTuner:
         """Return the tuner of jobs of `tokens` tokens; a new one begins with the latest number of threads."""
         kind = tokens.bit_length()
-        if kind not in self._paces:
-            self._paces[kind] = ThreadTuner(self._fewest, self._limit, self._latest.threads)
-        self._latest = self._paces[kind]
+        if kind not in self._tuners:
+            self._tuners[kind] = ThreadTuner(self._fewest, self._limit, self._latest.threads)
+        self._latest = self._tuners[kind]
         return self._latest

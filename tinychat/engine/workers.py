@@ -124,18 +124,18 @@ class Workers:
                 self._start()
             self._threads.keep(*memory)
             self._threads.queue[CLOSING] = 0
-            pace, queue = self._threads.count.pace(tokens), self._threads.queue
-            pace.begin(self._ask_cores)
-            queue[MAX_WAIT] = int(1e9 * pace.patience(tokens))
+            tuner, queue = self._threads.count.tuner(tokens), self._threads.queue
+            tuner.begin(self._ask_cores)
+            queue[MAX_WAIT] = int(1e9 * tuner.patience(tokens))
             started = time.perf_counter()
-            if pace.contended or self._threads.bound:
-                awake = self._begin_bound(pace.wanted, pace.contended)
+            if tuner.contended or self._threads.bound:
+                awake = self._begin_bound(tuner.wanted, tuner.contended)
             else:
-                awake = self._begin(pace.wanted)
+                awake = self._begin(tuner.wanted)
             ended = time.perf_counter()
             waited = queue[WAITED] / 1e9 if awake else ended - started
             self._worked += ended - started
-            pace.note(tokens, ended - started, waited, self._ask_cores)
+            tuner.note(tokens, ended - started, waited, self._ask_cores)
 
     def limit(self, threads: int) -> None:
         """Let jobs take at most so many threads from now on; the others sleep."""

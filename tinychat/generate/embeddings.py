@@ -134,7 +134,7 @@ class _Steps:
         """Run parts, or the first one alone where memory is short; return them with their hidden states."""
         while True:
             try:
-                return zip(parts, self._driver.engine.hidden_states([self._span(part) for part in parts]), strict=True)
+                return zip(parts, self._driver.engine.hidden_states([self._chunk(part) for part in parts]), strict=True)
             except CacheFullError:
                 if self._free_idle():
                     continue
@@ -144,7 +144,7 @@ class _Steps:
                     self._end(part.number)
                 parts = parts[:1]
 
-    def _span(self, part: _TextRange) -> ScheduledChunk:
+    def _chunk(self, part: _TextRange) -> ScheduledChunk:
         """Return a part for the engine; a sequence begins empty: what is cached has no hidden states."""
         if part.number not in self._begun:
             size = self._driver.engine.config.hidden_size

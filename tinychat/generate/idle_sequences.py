@@ -19,7 +19,6 @@ class IdleSequences:
     """The sequences that no run uses, each with the text of its drafts; the last used is last."""
 
     def __init__(self) -> None:
-        # The one used last at the end.
         self._idle: list[tuple[Sequence, DraftText | None]] = []
 
     def __len__(self) -> int:
