@@ -11,7 +11,7 @@ from fake_model import ByteTokenizer, fake_model
 from tinychat.engine.sequence import new_sequence
 from tinychat.errors import CacheFullError, ContextError, ModelFolderError
 from tinychat.generate import batched
-from tinychat.generate.batched import LEVELS, BatchSizeTuner, whole_replies
+from tinychat.generate.batched import LEVELS, BatchSizeTuner, whole_replies, write_many
 from tinychat.generate.drafts import Drafts
 from tinychat.generate.driver import Driver
 from tinychat.generate.prompt import Prompt
@@ -400,6 +400,16 @@ def test_an_error_in_mid_reply_comes_instead_of_it(monkeypatch):
     found = dict(chain.from_iterable(whole_replies(model.driver, map(model.run_or_error, asked), 3)))
     assert str(found.pop(1)) == "damaged"
     assert {number: got.token_ids for number, got in found.items()} == {0: [*range(7, 12)], 2: [*range(9, 14)]}
+
+
+def test_an_error_is_the_end_though_the_run_is_not_over_yet():
+    """Another thread's step delivers the error before it ends the run."""
+    model, error = fake_model(last_plus_one), ModelFolderError("damaged")
+    run = model.run_or_error((Prompt([6]), Request(max_tokens=5, temperature=0.0)))
+    coming = write_many(model.driver, [run], parallel=1)
+    assert next(coming)[1].ids == (7,)
+    run.events.append(error)
+    assert [*coming] == [(0, error)]
 
 
 def test_ctrl_c_ends_replies_between_two_passes():
