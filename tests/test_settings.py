@@ -16,7 +16,6 @@ from tinychat.cli import command_line
 from tinychat.configuration import parse_configuration
 from tinychat.conversation.overflow import OverflowPolicy
 from tinychat.engine.context import MAX_CONTEXT
-from tinychat.engine.loading import MAX_THREADS
 from tinychat.errors import ConfigurationError, FieldError
 from tinychat.kernels.sizes import STORAGE
 from tinychat.settings import CONFIG, FLAG, LINE, SET, SETTINGS, LoadSettings, ReplyKeywords, ReplySettings, names
@@ -138,7 +137,6 @@ def test_what_the_table_cannot_import_agrees_with_it():
     assert SETTINGS["kv"].kind.words == tuple(STORAGE)
     assert SETTINGS["overflow"].kind.words == typing.get_args(OverflowPolicy)
     assert SETTINGS["context"].kind.bounds == f"between 1 and {MAX_CONTEXT}"
-    assert SETTINGS["threads"].kind.bounds == f"between 1 and {MAX_THREADS}"
     parameters = inspect.signature(tinychat.load).parameters
     defaults = {name: parameters[name].default for name in names("load")}
     assert defaults == {field.name: field.default for field in fields(LoadSettings)}

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tinychat.errors import FieldError
 from tinychat.held_signals import held_signals
 from tinychat.machine import available_cores, default_threads
 from tinychat.models.config import ModelConfig
@@ -14,7 +13,6 @@ from tinychat.models.layout import Quantization
 if TYPE_CHECKING:
     from tinychat.engine.engine import Engine
 
-MAX_THREADS = 1024
 NARROW_SIZE = 512
 
 
@@ -39,15 +37,11 @@ def load_engine(
 
     Arguments are those of `Engine`, of which threads are no more than the cores that this process may use, by default
     as many as there are fast ones, and `kv` is `default_kv` by default; `progress` is called with (steps done, steps in
-    all) if kernels have to be compiled. `ModelFolderError` if the folder is damaged, `SettingError` if an argument is
-    out of range.
+    all) if kernels have to be compiled. `ModelFolderError` if the folder is damaged, `FieldError` if there is no such
+    `kv`; `LoadSettings` checks the others.
     """
     opened = open_model_folder(folder)
-    if threads is not None and not 1 <= threads <= MAX_THREADS:
-        raise FieldError("threads", f"must be 1 to {MAX_THREADS}, not {threads}")
-    if fewest_threads < 1:
-        raise FieldError("fewest_threads", f"must be 1 or more, not {fewest_threads}")
-    # Imported late: a wrong folder or setting is reported at once.
+    # Imported late: a wrong folder is reported at once.
     with held_signals():
         from tinychat.engine.engine import Engine
 

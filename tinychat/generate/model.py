@@ -427,7 +427,6 @@ def load_folder(
 ) -> Model:
     """Load a model folder, as `tinychat.convert` writes it; parameters and errors are those of `tinychat.load`."""
     # Imported here so that light commands do not load Numba and the tokenizers.
-    from tinychat.engine.context import check_context
     from tinychat.engine.loading import load_engine
     from tinychat.engine.sequence import new_sequence
     from tinychat.json_file import each_file_once
@@ -436,8 +435,6 @@ def load_folder(
     from tinychat.text.template import load_template, start_renderer
 
     start_renderer()
-    if context is not None:
-        check_context(context)
     with each_file_once():
         engine = load_engine(folder, threads=threads, kv=kv, cache_memory=cache_memory, share=share, progress=progress)
         tokenizer = load_tokenizer(folder)
