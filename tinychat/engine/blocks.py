@@ -79,7 +79,9 @@ class BlockPool:
         self._block_bytes = BLOCK * self.position_bytes + state_bytes(config) * BLOCK // SNAPSHOT
         self._reserved = 0  # blocks of the longest sequence
         self.snapshots: Snapshots = Snapshots()
-        self._set_limit((self._default_memory() if memory is None else memory) // self._block_bytes)
+        if memory is None:
+            memory = int(DEFAULT_SHARE * (available_memory_bytes() or 0))
+        self._set_limit(memory // self._block_bytes)
         self._first_limit = self._limit
         self._owners: Counter[int] = Counter()
         self._free: list[int] = []
@@ -282,7 +284,3 @@ class BlockPool:
             if block not in self._owners:
                 for array in self.arrays:
                     give_back(array[block : block + 1])
-
-    @staticmethod
-    def _default_memory() -> int:
-        return int(DEFAULT_SHARE * (available_memory_bytes() or 0))

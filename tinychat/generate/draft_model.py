@@ -36,7 +36,7 @@ MOST, MOST_TEXTS = 16, 16
 WINDOW = 512
 # Rows that a sequence may have left for the step that begins a draft.
 JOINED = 8
-# Steps that tell the time of later ones.
+# Steps that are timed before the first draft, after one that is not.
 WARM_UP = 3
 # The share of the time that may go into drafts which do not pay, to see whether they would again; most seconds saved.
 TRIALS, MOST_SAVED = 0.01, 0.5
