@@ -206,3 +206,11 @@ def test_a_port_that_is_taken_is_named():
         command = [sys.executable, str(APP), "serve", "chatty", "--port", str(port)]
         second = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
         assert second.returncode != 0 and f"port {port}" in second.stderr and "Traceback" not in second.stderr
+
+
+def test_a_model_that_cannot_be_loaded_is_an_error_of_one_line(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    command = [sys.executable, "-m", "tinychat", "serve", str(tmp_path), "--port", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: {tmp_path / 'config.json'}: architectures is missing"), done.stderr

@@ -82,12 +82,12 @@ async def answer(server: Server, http: HttpRequest, read: Read) -> Response:
 
     Raises
     ------
-    ApiError
+    TinychatError
     """
     body = await read_object(http)
     async with AsyncExitStack() as stack:
         served = await stack.enter_async_context(server.use(body.get("model")))
-        found = await in_thread(lambda: read(body, served))
+        found = await asyncio.to_thread(read, body, served)
         client, name = client_of(http), served.name
         if found.is_streamed:
             # Now, while the status can still tell.
@@ -103,7 +103,7 @@ async def answer(server: Server, http: HttpRequest, read: Read) -> Response:
 async def _whole(server: Server, client: str, model: str, found: Answer) -> Payload | list[Payload]:
     async with server.turn(client, model, found.streams, found.wanted_slot) as turn:
         found.slot = turn.slot.number
-        await in_thread(found.prepare)
+        await asyncio.to_thread(found.prepare)
         with Replies(found.streams, turn.release) as replies:
             async for event in replies.events():
                 if event is not None:
@@ -122,9 +122,9 @@ async def _sent(server: Server, client: str, model: str, found: Answer) -> Async
                 yield text
         for payload in found.last():
             yield event(payload)
-    except ApiError as error:
+    except TinychatError as error:
         server.metrics.errors_total += 1
-        for payload in found.failed(error):
+        for payload in found.failed(as_api_error(error)):
             yield event(payload)
     if found.wire.end:
         yield found.wire.end
@@ -145,7 +145,7 @@ async def _waiting(server: Server, client: str, model: str, found: Answer) -> As
             if entering.cancel():
                 await asyncio.gather(entering, return_exceptions=True)
         found.slot = turn.slot.number
-        for payload in await in_thread(found.prepare):
+        for payload in await asyncio.to_thread(found.prepare):
             yield wire.event(payload)
         with Replies(found.streams, turn.release) as replies:
             async with aclosing(replies.events(server.ping_seconds)) as events:
@@ -157,21 +157,8 @@ async def _waiting(server: Server, client: str, model: str, found: Answer) -> As
                         yield wire.ping
 
 
-async def in_thread(work: Callable[[], _Result]) -> _Result:
-    """Do what blocks, such as rendering a template, beside the loop.
-
-    Raises
-    ------
-    ApiError
-    """
-    try:
-        return await asyncio.to_thread(work)
-    except TinychatError as error:
-        raise as_api_error(error) from None
-
-
 async def unless_gone(http: HttpRequest, work: Awaitable[_Result]) -> _Result:
-    """Wait for the work, and cancel it where the client goes away.
+    """Wait for the work, and cancel it where the client goes away; errors of the work are raised.
 
     Raises
     ------

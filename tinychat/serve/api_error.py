@@ -15,8 +15,8 @@ from tinychat.errors import (
 )
 
 
-class ApiError(Exception):
-    """The error that ends a request.
+class ApiError(TinychatError):
+    """The error that ends a request, with all that its client is told.
 
     Attributes
     ----------
@@ -48,9 +48,11 @@ class ApiError(Exception):
 
 
 def as_api_error(error: TinychatError) -> ApiError:
-    """Return the error of the API for one of the library."""
+    """Return the error of the API for one of the library; one of the API is itself."""
     message = str(error)
     match error:
+        case ApiError():
+            return error
         case PromptTooLongError():
             return ApiError(
                 400, message, code="context_length_exceeded", n_prompt_tokens=error.tokens, n_ctx=error.context_size

@@ -85,8 +85,7 @@ def create_app(server: Server, door: Door) -> Starlette:
         middleware=[Middleware(Guard, door=door)],
         lifespan=lifespan,
         exception_handlers={
-            ApiError: partial(_refused, server),
-            TinychatError: partial(_failed, server),
+            TinychatError: partial(_refused, server),
             HTTPException: partial(_not_served, server),
         },
     )
@@ -133,15 +132,11 @@ async def _openapi(_http: HttpRequest) -> Response:
 
 
 async def _refused(server: Server, http: HttpRequest, error: Exception) -> Response:
-    assert isinstance(error, ApiError)
-    server.metrics.errors_total += 1
-    headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
-    return JSONResponse(wire_of(http.url.path).error(error), error.status, headers)
-
-
-async def _failed(server: Server, http: HttpRequest, error: Exception) -> Response:
     assert isinstance(error, TinychatError)
-    return await _refused(server, http, as_api_error(error))
+    server.metrics.errors_total += 1
+    found = as_api_error(error)
+    headers = {} if found.retry_after is None else {"Retry-After": str(found.retry_after)}
+    return JSONResponse(wire_of(http.url.path).error(found), found.status, headers)
 
 
 async def _not_served(server: Server, http: HttpRequest, error: Exception) -> Response:

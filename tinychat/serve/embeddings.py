@@ -19,7 +19,7 @@ from tinychat.generate.embeddings import Steps, Vector, shortest_floats
 from tinychat.generate.model import Model
 from tinychat.models.embedder import POOLINGS
 from tinychat.serve import body_fields
-from tinychat.serve.answering import in_thread, unless_gone
+from tinychat.serve.answering import unless_gone
 from tinychat.serve.bodies import read_object
 from tinychat.serve.model_pool import ServedModel
 from tinychat.serve.server import Server, client_of
@@ -63,11 +63,11 @@ async def embed_texts(
 
     Raises
     ------
-    ApiError
+    TinychatError
         If a text cannot be embedded, the queue is full, the server is ending, or the client is gone.
     """
-    ids = await in_thread(lambda: [_ids_of(served.model, text, prompt, cuts) for text in texts])
-    steps = await in_thread(lambda: served.model.embed_ids(ids, pooling))
+    ids = await asyncio.to_thread(lambda: [_ids_of(served.model, text, prompt, cuts) for text in texts])
+    steps = await asyncio.to_thread(served.model.embed_ids, ids, pooling)
     vectors = await unless_gone(http, _in_turn(server, client_of(http), served.name, steps))
     counts = [len(each) for each in ids]
     server.metrics.prompt_tokens_total += sum(counts)
@@ -92,13 +92,13 @@ async def _in_turn(server: Server, client: str, model: str, steps: Steps) -> lis
                 found += vectors
         finally:
             server.metrics.prompt_seconds_total += perf_counter() - began
-            await in_thread(steps.close)
+            await asyncio.to_thread(steps.close)
     return found
 
 
 async def _to_its_end(step: Callable[[], list[Vector] | None]) -> list[Vector] | None:
     """Run a step in a thread; where this is cancelled, wait for its end: the model must not be closed under it."""
-    running = asyncio.ensure_future(in_thread(step))
+    running = asyncio.ensure_future(asyncio.to_thread(step))
     try:
         return await asyncio.shield(running)
     finally:
@@ -156,16 +156,17 @@ async def answer_embeddings(server: Server, http: HttpRequest) -> Response:
 
     Raises
     ------
-    ApiError
+    TinychatError
     """
     server.metrics.requests_total += 1
     body = await read_object(http)
     async with server.use(body.pop("model", None)) as served:
-        asked = await in_thread(lambda: _read(body, served.model))
+        asked = await asyncio.to_thread(_read, body, served.model)
         found = await embed_texts(server, http, served, asked.texts, pooling=asked.pooling, prompt=asked.prompt)
         shown = server.shown_name(served)
     # Thousands of vectors take seconds to write down.
-    return Response(await in_thread(lambda: _written(found, asked.encoding, shown)), media_type="application/json")
+    data = await asyncio.to_thread(_written, found, asked.encoding, shown)
+    return Response(data, media_type="application/json")
 
 
 def _written(found: Embedded, encoding: str, model: str) -> bytes:

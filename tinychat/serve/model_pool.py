@@ -10,8 +10,7 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from tinychat.errors import TinychatError
-from tinychat.serve.api_error import ApiError, as_api_error
+from tinychat.serve.api_error import ApiError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -100,7 +99,9 @@ class ModelPool:
         Raises
         ------
         ApiError
-            If it is not served, or cannot be loaded.
+            If it is not served.
+        TinychatError
+            If it cannot be loaded.
         """
         served = await self._hold(self._served_name(name))
         try:
@@ -135,8 +136,6 @@ class ModelPool:
                 return self._loaded[name]
         try:
             model, defaults = await asyncio.to_thread(self._models[name])
-        except TinychatError as error:
-            raise as_api_error(error) from None
         finally:
             async with self._change:
                 self.loading.discard(name)

@@ -30,7 +30,7 @@ async def answer_ollama(kind: type[OllamaAnswer], server: Server, http: HttpRequ
 
     Raises
     ------
-    ApiError
+    TinychatError
     """
     server.metrics.requests_total += 1
     started = perf_counter()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from time import perf_counter
 from typing import NamedTuple
@@ -13,7 +14,6 @@ from tinychat.errors import FieldError
 from tinychat.generate.embeddings import shortest_floats
 from tinychat.generate.model import Model
 from tinychat.serve import body_fields
-from tinychat.serve.answering import in_thread
 from tinychat.serve.bodies import read_object
 from tinychat.serve.embeddings import MOST_INPUTS, Embedded, embed_texts
 from tinychat.serve.ollama import keep, nanoseconds
@@ -35,13 +35,13 @@ async def answer_embed(server: Server, http: HttpRequest) -> Response:
 
     Raises
     ------
-    ApiError
+    TinychatError
     """
     started = perf_counter()
     body = await read_object(http)
     async with server.use(body.pop("model", None)) as served:
         loaded = perf_counter()
-        asked = await in_thread(lambda: _read(body, served.model, _take_input(body)))
+        asked = await asyncio.to_thread(lambda: _read(body, served.model, _take_input(body)))
         keep(served, asked.keep_seconds)
         server.metrics.requests_total += 1
         found = Embedded([], [])
@@ -53,14 +53,14 @@ async def answer_embed(server: Server, http: HttpRequest) -> Response:
             "load_duration": nanoseconds(loaded - started),
             "prompt_eval_count": sum(found.counts),
         }
-        return await in_thread(lambda: _written(head, found))
+        return await asyncio.to_thread(_written, head, found)
 
 
 async def answer_embedding(server: Server, http: HttpRequest) -> Response:
     """Answer a request for the vector of ``prompt``; errors are those of `answer_embed`."""
     body = await read_object(http)
     async with server.use(body.pop("model", None)) as served:
-        asked = await in_thread(lambda: _read(body, served.model, _take_prompt(body)))
+        asked = await asyncio.to_thread(lambda: _read(body, served.model, _take_prompt(body)))
         keep(served, asked.keep_seconds)
         server.metrics.requests_total += 1
         if not asked.texts:

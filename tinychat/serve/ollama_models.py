@@ -21,7 +21,6 @@ from tinychat.generate.model import Model
 from tinychat.generate.request import Request
 from tinychat.json_file import read_settings
 from tinychat.models.architectures import read_config, weight_count
-from tinychat.serve.answering import in_thread
 from tinychat.serve.api_error import ApiError
 from tinychat.serve.bodies import read_object
 from tinychat.serve.infill import infill_tokens
@@ -153,7 +152,7 @@ async def show(server: Server, http: HttpRequest) -> Response:
                 "modified_at": rfc3339(files.changed),
                 "template": "" if model.template.is_fallback else model.template.source,
                 "parameters": _parameters(served.defaults, model),
-                "capabilities": await in_thread(lambda: _capabilities(model)),
+                "capabilities": await asyncio.to_thread(_capabilities, model),
                 "details": files.details,
                 "model_info": files.info | {f"{family}.context_length": model.context_size} if family else {},
             }

@@ -30,7 +30,7 @@ async def pull(server: Server, http: HttpRequest) -> Response:
 
     Raises
     ------
-    ApiError
+    TinychatError
         If the server was not started for that, there is no such model, one is being pulled, or it cannot be had.
     """
     if server.pull is None:
@@ -78,10 +78,7 @@ class _Pull:
         yield {"status": "pulling manifest"}
         while (step := await self._steps.get()) is not None:
             yield {"status": f"pulling {self._name}", "completed": step[0], "total": step[1]}
-        try:
-            self._work.result()
-        except TinychatError as error:
-            raise as_api_error(error) from None
+        self._work.result()
         yield {"status": "success"}
 
     async def whole(self) -> Payload:
@@ -89,7 +86,7 @@ class _Pull:
 
         Raises
         ------
-        ApiError
+        TinychatError
             If the model cannot be had.
         """
         return [line async for line in self.lines()][-1]
@@ -112,6 +109,6 @@ async def _sent(server: Server, pulling: _Pull) -> AsyncGenerator[str, None]:
         async with aclosing(pulling.lines()) as lines:
             async for line in lines:
                 yield OLLAMA.event(line)
-    except ApiError as error:
+    except TinychatError as error:
         server.metrics.errors_total += 1
-        yield OLLAMA.event(OLLAMA.error(error))
+        yield OLLAMA.event(OLLAMA.error(as_api_error(error)))

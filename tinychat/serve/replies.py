@@ -12,7 +12,7 @@ from tinychat.errors import TinychatError
 from tinychat.generate.loop_posts import loop_poster
 from tinychat.generate.reply import Delta
 from tinychat.generate.run import Prefill
-from tinychat.serve.api_error import ApiError, as_api_error
+from tinychat.serve.api_error import ApiError
 
 if TYPE_CHECKING:
     from tinychat.generate.run import Event
@@ -62,8 +62,8 @@ class Replies:
 
         Raises
         ------
-        ApiError
-            If a choice ends in an error, or because the server does.
+        TinychatError
+            If a choice ends in one, or because the server ends.
         """
         left = len(self.streams)
         while left:
@@ -74,7 +74,7 @@ class Replies:
                 yield None
                 continue
             if isinstance(event, TinychatError):
-                raise as_api_error(event)
+                raise event
             if event is None:
                 left -= 1
                 self._check_end(self.streams[index])

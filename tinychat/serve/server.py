@@ -88,7 +88,7 @@ class Server:
 
         Raises
         ------
-        ApiError
+        TinychatError
             If the server is ending, there is no such model, or it cannot be loaded.
         """
         if self.is_ending:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 from time import perf_counter
@@ -13,7 +14,6 @@ from starlette.responses import JSONResponse, Response
 from tinychat.engine.sequence import Sequence
 from tinychat.errors import FieldError
 from tinychat.generate.model import Model
-from tinychat.serve.answering import in_thread
 from tinychat.serve.api_error import ApiError
 from tinychat.serve.bodies import read_object
 from tinychat.serve.server import Server
@@ -30,7 +30,7 @@ async def change_slot(server: Server, http: HttpRequest) -> Response:
 
     Raises
     ------
-    ApiError
+    TinychatError
     """
     slot = _slot(server, http.path_params["number"])
     action = http.query_params.get("action")
@@ -43,7 +43,7 @@ async def change_slot(server: Server, http: HttpRequest) -> Response:
     # What a slot has run is of one model; what is restored may be of any.
     name = body.get("model") if action == "restore" else slot.model or None
     async with server.use(name) as served:
-        return JSONResponse(await in_thread(lambda: _done(slot, path, served.model, is_saved=action == "save")))
+        return JSONResponse(await asyncio.to_thread(_done, slot, path, served.model, is_saved=action == "save"))
 
 
 def _slot(server: Server, number: str) -> Slot:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -12,7 +13,6 @@ from tinychat.conversation.openai import read_messages
 from tinychat.errors import FieldError, SettingError
 from tinychat.generate.model import Model
 from tinychat.serve import body_fields
-from tinychat.serve.answering import in_thread
 from tinychat.serve.bodies import read_object
 from tinychat.serve.model_pool import ServedModel
 from tinychat.serve.server import Server
@@ -29,11 +29,11 @@ async def answer_text(work: Work, server: Server, http: HttpRequest) -> Response
 
     Raises
     ------
-    ApiError
+    TinychatError
     """
     body = await read_object(http)
     async with server.use(body.pop("model", None)) as served:
-        return JSONResponse(await in_thread(lambda: work(body, served)))
+        return JSONResponse(await asyncio.to_thread(work, body, served))
 
 
 def tokenize(body: Payload, served: ServedModel) -> Payload:
