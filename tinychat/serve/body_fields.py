@@ -38,10 +38,7 @@ class StreamOptions(NamedTuple):
 def take_stream_options(fields: dict[str, Any]) -> StreamOptions:
     """Take out ``stream``, ``stream_options`` and ``return_progress``."""
     is_streamed = take_bool(fields, "stream")
-    options = fields.pop("stream_options", {})
-    if not isinstance(options, dict):
-        raise FieldError("stream_options", "must be an object")
-    includes_usage = options.get("include_usage", False)
+    includes_usage = take_object(fields, "stream_options").get("include_usage", False)
     if not isinstance(includes_usage, bool | None):
         raise FieldError("stream_options.include_usage", "must be true or false")
     return StreamOptions(is_streamed, bool(includes_usage), take_bool(fields, "return_progress"))
@@ -52,6 +49,30 @@ def take_bool(fields: dict[str, Any], name: str, default: bool = False) -> bool:
     value = fields.pop(name, default)
     if not isinstance(value, bool):
         raise FieldError(name, "must be true or false")
+    return value
+
+
+def take_text(fields: dict[str, Any], name: str) -> str:
+    """Take out a text, empty where it is not given."""
+    value = fields.pop(name, "")
+    if not isinstance(value, str):
+        raise FieldError(name, "must be a text")
+    return value
+
+
+def take_object(fields: dict[str, Any], name: str) -> dict[str, Any]:
+    """Take out an object, empty where it is not given."""
+    value = fields.pop(name, {})
+    if not isinstance(value, dict):
+        raise FieldError(name, "must be an object")
+    return value
+
+
+def take_list(fields: dict[str, Any], name: str) -> list[Any]:
+    """Take out a list, empty where it is not given."""
+    value = fields.pop(name, [])
+    if not isinstance(value, list):
+        raise FieldError(name, "must be a list")
     return value
 
 

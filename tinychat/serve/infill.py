@@ -11,6 +11,7 @@ from typing import NamedTuple
 from tinychat.errors import FieldError
 from tinychat.generate.model import Model
 from tinychat.serve.api_error import ApiError
+from tinychat.serve.body_fields import take_list, take_text
 from tinychat.serve.llama_completion import LlamaAnswer
 from tinychat.serve.model_pool import ServedModel
 from tinychat.serve.wire import Payload
@@ -74,10 +75,7 @@ class InfillAnswer(LlamaAnswer):
 
 def take_hole(fields: Payload, model: Model, tokens: InfillTokens) -> list[int]:
     """Take out the texts around a hole; return the ids of the prompt. Nothing is cut."""
-    texts = [fields.pop(name, "") for name in ("input_prefix", "input_suffix", "prompt")]
-    for name, text in zip(("input_prefix", "input_suffix", "prompt"), texts):
-        if not isinstance(text, str):
-            raise FieldError(name, "must be a text")
+    texts = [take_text(fields, name) for name in ("input_prefix", "input_suffix", "prompt")]
     others = _take_others(fields)
     prefix, suffix, begun = [model.encode(text, add_bos=False) for text in texts]
     before = model.encode("")
@@ -95,11 +93,8 @@ def take_hole(fields: Payload, model: Model, tokens: InfillTokens) -> list[int]:
 
 def _take_others(fields: Payload) -> list[tuple[str, str]]:
     """Take out ``input_extra``; return the names and texts of other files."""
-    extra = fields.pop("input_extra", [])
-    if not isinstance(extra, list):
-        raise FieldError("input_extra", "must be a list")
     found: list[tuple[str, str]] = []
-    for index, one in enumerate(extra):
+    for index, one in enumerate(take_list(fields, "input_extra")):
         match one:
             case {"text": str(text), **rest} if isinstance(name := rest.get("filename", "tmp"), str):
                 found.append((name, text))

@@ -6,7 +6,6 @@ The form is that of https://docs.claude.com/en/api/messages.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from tinychat.errors import FieldError
 from tinychat.serve import body_fields
@@ -38,7 +37,9 @@ def as_chat_body(body: Payload) -> Payload:
         raise FieldError("max_tokens", "must be given")
     chat: Payload = {"max_tokens": most, "messages": [*_system(fields), *_messages(fields)]}
     if "tools" in fields:
-        chat["tools"] = [_tool(tool, f"tools[{index}]") for index, tool in enumerate(_list(fields, "tools"))]
+        chat["tools"] = [
+            _tool(tool, f"tools[{index}]") for index, tool in enumerate(body_fields.take_list(fields, "tools"))
+        ]
     chat |= _choice(fields.pop("tool_choice", None))
     effort, form = _output(fields)
     chat |= _thinking(fields.pop("thinking", None), effort)
@@ -47,13 +48,6 @@ def as_chat_body(body: Payload) -> Payload:
     if "stop_sequences" in fields:
         chat["stop"] = fields.pop("stop_sequences")
     return chat | fields
-
-
-def _list(fields: Payload, name: str) -> list[Any]:
-    value = fields.pop(name)
-    if not isinstance(value, list):
-        raise FieldError(name, "must be a list")
-    return value
 
 
 def _system(fields: Payload) -> Iterator[Payload]:
@@ -66,7 +60,7 @@ def _system(fields: Payload) -> Iterator[Payload]:
 def _messages(fields: Payload) -> Iterator[Payload]:
     if "messages" not in fields:
         raise FieldError("messages", "must be given")
-    for index, message in enumerate(_list(fields, "messages")):
+    for index, message in enumerate(body_fields.take_list(fields, "messages")):
         path = f"messages[{index}]"
         if not isinstance(message, dict) or message.get("role") not in ("user", "assistant", "system"):
             raise FieldError(path, 'must be {"role": "user" or "assistant", "content": ...}')
@@ -156,9 +150,7 @@ def _choice(choice: object) -> Payload:
 
 def _output(fields: Payload) -> tuple[str | None, Payload | None]:
     """Take out ``output_config`` and ``output_format``; return effort and response format."""
-    config = fields.pop("output_config", {})
-    if not isinstance(config, dict):
-        raise FieldError("output_config", "must be an object")
+    config = body_fields.take_object(fields, "output_config")
     effort, form = config.get("effort"), config.get("format") or fields.pop("output_format", None)
     if effort is not None and effort not in [*_EFFORTS]:
         raise FieldError("output_config.effort", f"must be one of {', '.join(_EFFORTS)}")

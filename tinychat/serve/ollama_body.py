@@ -76,7 +76,9 @@ def read_generate(body: Payload, served: ServedModel) -> OllamaBody:
     """Return the request of a body of ``/api/generate``; errors are those of `read_ollama_chat`."""
     fields, model = dict(body), served.model
     is_streamed, keep = body_fields.take_bool(fields, "stream", True), take_keep_alive(fields)
-    prompt, suffix, system, template = [_take_text(fields, name) for name in ("prompt", "suffix", "system", "template")]
+    prompt, suffix, system, template = [
+        body_fields.take_text(fields, name) for name in ("prompt", "suffix", "system", "template")
+    ]
     is_raw, context = body_fields.take_bool(fields, "raw"), _take_context(fields)
     refuse_images(fields.pop("images", None), "images")
     if template:
@@ -128,9 +130,7 @@ def _take_shared(fields: Payload, model: Model) -> Payload:
 
 def _take_options(fields: Payload, model: Model) -> Payload:
     """Take out ``options``; return them as settings of ours."""
-    options = fields.pop("options", {})
-    if not isinstance(options, dict):
-        raise FieldError("options", "must be an object")
+    options = body_fields.take_object(fields, "options")
     given = {name: value for name, value in options.items() if value is not None and name not in LOAD_OPTIONS}
     most = body_fields.take_integer(given, "num_predict", -2, _MOST_TOKENS)
     for name in given:
@@ -169,13 +169,6 @@ def _seconds(text: str) -> float | str:
         return text
     seconds = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(found[2]))
     return -seconds if found[1] == "-" else seconds
-
-
-def _take_text(fields: Payload, name: str) -> str:
-    value = fields.pop(name, "")
-    if not isinstance(value, str):
-        raise FieldError(name, "must be a text")
-    return value
 
 
 def _take_context(fields: Payload) -> list[int]:

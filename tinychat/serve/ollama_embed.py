@@ -73,8 +73,7 @@ async def answer_embedding(server: Server, http: HttpRequest) -> Response:
 def _read(body: Payload, model: Model, texts: list[str]) -> _EmbedBody:
     """Read the rest of a body; FieldError for what cannot be answered."""
     cuts, seconds = body_fields.take_bool(body, "truncate", True), take_keep_alive(body)
-    if not isinstance(body.pop("options", {}), dict):
-        raise FieldError("options", "must be an object")
+    body_fields.take_object(body, "options")
     body_fields.take_dimensions(body, model)
     body_fields.refuse_others(body)
     return _EmbedBody(texts, cuts, seconds)
@@ -92,9 +91,7 @@ def _take_input(body: Payload) -> list[str]:
 
 
 def _take_prompt(body: Payload) -> list[str]:
-    prompt = body.pop("prompt", "")
-    if not isinstance(prompt, str):
-        raise FieldError("prompt", "must be a text")
+    prompt = body_fields.take_text(body, "prompt")
     return [prompt] if prompt else []
 
 

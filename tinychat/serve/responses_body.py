@@ -65,9 +65,9 @@ def as_chat_body(body: Payload, items: Sequence[Payload], earlier: int = 0) -> P
     _take_checked(fields)
     most = body_fields.take_integer(fields, "max_output_tokens", 1, _MOST_TOKENS)
     own: Payload = {"messages": [*_instructions(fields.pop("instructions", None)), *_messages(items, -earlier)]}
-    own |= _tools(fields.pop("tools", []), fields.pop("tool_choice", "auto"))
-    own |= _format(fields.pop("text", {}))
-    own |= _effort(fields.pop("reasoning", {}))
+    own |= _tools(body_fields.take_list(fields, "tools"), fields.pop("tool_choice", "auto"))
+    own |= _format(body_fields.take_object(fields, "text"))
+    own |= _effort(body_fields.take_object(fields, "reasoning"))
     return fields | own | ({} if most is None else {"max_tokens": most})
 
 
@@ -94,13 +94,7 @@ def _take_checked(fields: Payload) -> None:
     metadata = fields.pop("metadata", {})
     if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
         raise FieldError("metadata", "must be an object of texts")
-    _check_included(fields.pop("include", []))
-
-
-def _check_included(names: object) -> None:
-    if not isinstance(names, list):
-        raise FieldError("include", "must be a list")
-    for name in names:
+    for name in body_fields.take_list(fields, "include"):
         if name not in _INCLUDED:
             raise FieldError("include", f"has {str(name)[:60]!r}, which is not supported")
 
@@ -181,10 +175,8 @@ def _thoughts(item: Payload, path: str) -> str:
     return texts[0] or texts[1]
 
 
-def _tools(tools: object, choice: Any) -> Payload:
+def _tools(tools: Sequence[object], choice: Any) -> Payload:
     """Return the fields of the tools that the reply may call."""
-    if not isinstance(tools, list):
-        raise FieldError("tools", "must be a list")
     functions = [_tool(tool, f"tools[{index}]") for index, tool in enumerate(tools)]
     match choice:
         case {"type": "function", "name": str() as name}:
@@ -212,10 +204,8 @@ def _tool(tool: object, path: str) -> Payload:
     return {"type": "function", "function": {name: tool[name] for name in names if tool.get(name) is not None}}
 
 
-def _format(text: object) -> Payload:
+def _format(text: Payload) -> Payload:
     """Return the fields of the form of the reply."""
-    if not isinstance(text, dict):
-        raise FieldError("text", "must be an object")
     match text.get("format"):
         case None | {"type": "text"}:
             return {}
@@ -226,8 +216,6 @@ def _format(text: object) -> Payload:
     raise FieldError("text.format", 'must be {"type": "text"}, "json_object", or "json_schema" with a schema')
 
 
-def _effort(reasoning: object) -> Payload:
-    if not isinstance(reasoning, dict):
-        raise FieldError("reasoning", "must be an object")
+def _effort(reasoning: Payload) -> Payload:
     effort = reasoning.get("effort")
     return {} if effort is None else {"reasoning_effort": effort}
