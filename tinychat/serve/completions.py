@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import product
 from time import time
 from typing import NamedTuple
 from uuid import uuid4
@@ -33,10 +34,9 @@ _FINISH_REASONS: dict[FinishReason | None, str] = {"length": "length", "context"
 
 
 class CompletionBody(NamedTuple):
-    """The request of a body: all choices of the first prompt come before those of the second."""
+    """The request of a body: `pairs` are its choices, all of the first prompt before those of the second."""
 
-    prompts: list[Prompt]
-    requests: list[Request]
+    pairs: list[tuple[Prompt, Request]]
     choices: int
     echoes: bool
     max_tokens: int
@@ -69,10 +69,8 @@ def read_completion(body: Payload, served: ServedModel) -> CompletionBody:
     request = body_fields.take_request(fields, served.defaults)
     request = replace(request, logprobs=logprobs, max_tokens=max(1, max_tokens))
     request = body_fields.constrained(request, grammar, model)
-    requests = body_fields.choice_requests(request, choices)
-    pairs = [(prompt, one) for prompt in prompts for one in requests]
-    by_choice = ([prompt for prompt, _ in pairs], [one for _, one in pairs])
-    return CompletionBody(*by_choice, choices, echoes, max_tokens, options)
+    pairs = [*product(prompts, body_fields.choice_requests(request, choices))]
+    return CompletionBody(pairs, choices, echoes, max_tokens, options)
 
 
 def as_prompts(value: object, model: Model) -> list[list[int]]:
@@ -108,11 +106,11 @@ class CompletionAnswer(Answer):
     def __init__(self, body: Payload, served: ServedModel, name: str) -> None:
         asked, model = read_completion(body, served), served.model
         writes = asked.max_tokens > 0
-        streams = [model.reply(prompt, one) for prompt, one in zip(asked.prompts, asked.requests)] if writes else []
+        streams = [model.reply(*pair) for pair in asked.pairs] if writes else []
         super().__init__(streams, asked.options.is_streamed)
         self._asked, self._model, self._name = asked, model, name
         self._id, self._created = f"cmpl-{uuid4().hex[:24]}", int(time())
-        self._choices = [_CompletionChoice(model, prompt, one) for prompt, one in zip(asked.prompts, asked.requests)]
+        self._choices = [_CompletionChoice(model, *pair) for pair in asked.pairs]
 
     def prepare(self) -> list[Payload]:
         """Return the chunks with the echoes of the prompts."""
@@ -152,7 +150,7 @@ class CompletionAnswer(Answer):
     def _usage(self) -> Payload:
         if self.streams:
             return body_fields.usage([stream.summary for stream in self.streams], self._asked.choices)
-        count = sum(len(prompt.ids) for prompt in self._asked.prompts[:: self._asked.choices])
+        count = sum(len(prompt.ids) for prompt, _ in self._asked.pairs[:: self._asked.choices])
         return {"prompt_tokens": count, "completion_tokens": 0, "total_tokens": count}
 
     def _head(self) -> Payload:

@@ -27,13 +27,12 @@ _STOP_TYPES: dict[FinishReason | None, str] = {"stop": "eos", "stop_string": "wo
 
 
 class LlamaBody(NamedTuple):
-    """The request of a body; the choices of the first prompt come before those of the second.
+    """The request of a body: `pairs` are its choices, all of the first prompt before those of the second.
 
     `max_tokens` is 0 where the prompt is only to be read, `is_list` whether the answer is a list.
     """
 
-    prompts: list[Prompt]
-    requests: list[Request]
+    pairs: list[tuple[Prompt, Request]]
     max_tokens: int | None
     is_list: bool
     is_streamed: bool
@@ -78,10 +77,8 @@ def read_llama(body: Payload, served: ServedModel) -> LlamaBody:
             raise FieldError("tools", "cannot be given beside another constraint: leave one out")
         request = replace(request, constraint=model.call_constraint(replace(tools, constrains=True)))
     prompts = [Prompt(one, joins_prompt, opens_thinking=opens_thinking, shown=shown) for one in ids]
-    pairs = [*product(prompts, body_fields.choice_requests(request, choices))]
     return LlamaBody(
-        [prompt for prompt, _ in pairs],
-        [one for _, one in pairs],
+        [*product(prompts, body_fields.choice_requests(request, choices))],
         max_tokens,
         is_list or choices > 1,
         is_streamed,
@@ -100,7 +97,7 @@ class LlamaAnswer(Answer):
 
     def __init__(self, body: Payload, served: ServedModel, name: str) -> None:
         asked, model = read_llama(body, served), served.model
-        streams = [model.reply(prompt, one) for prompt, one in zip(asked.prompts, asked.requests)]
+        streams = [model.reply(*pair) for pair in asked.pairs]
         super().__init__(streams, asked.is_streamed)
         self.wanted_slot = asked.slot
         self._asked, self._model, self._name = asked, model, name
@@ -170,7 +167,7 @@ class LlamaAnswer(Answer):
 
     def _settings(self, index: int) -> Payload:
         asked, most = self._asked, self._asked.max_tokens
-        settings = llama_fields.setting_fields(asked.requests[index], self._model.context_size)
+        settings = llama_fields.setting_fields(asked.pairs[index][1], self._model.context_size)
         if most == 0:
             settings |= {"n_predict": 0, "max_tokens": 0}
         return settings | {
