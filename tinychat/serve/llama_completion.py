@@ -16,7 +16,7 @@ from tinychat.generate.run import Prefill
 from tinychat.serve import body_fields, llama_fields
 from tinychat.serve.answering import Answer
 from tinychat.serve.chat_completions import progress_fields
-from tinychat.serve.logprob_fields import token_fields
+from tinychat.serve.logprob_fields import token_list
 from tinychat.serve.model_pool import ServedModel
 from tinychat.serve.timings import timings
 from tinychat.serve.wire import LLAMA, Payload, Wire
@@ -180,14 +180,7 @@ class LlamaAnswer(Answer):
     def _probabilities(self, scored: Sequence[TokenLogprobs]) -> Payload:
         if not scored:
             return {}
-        spell = self._model.tokenizer
-        return {
-            "completion_probabilities": [
-                token_fields(one.chosen, spell, with_id=True)
-                | {"top_logprobs": [token_fields(top, spell, with_id=True) for top in one.best]}
-                for one in scored
-            ]
-        }
+        return {"completion_probabilities": token_list(scored, self._model.tokenizer, with_id=True)}
 
 
 class _LlamaChoice:

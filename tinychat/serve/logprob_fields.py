@@ -10,18 +10,20 @@ from tinychat.text.tokenizer import Tokenizer
 
 
 def chat_logprobs(scored: Sequence[TokenLogprobs], tokenizer: Tokenizer) -> dict[str, Any]:
-    """Return ``logprobs`` of a chat completion's choice: each token with the most likely alternatives."""
-    return {
-        "content": [
-            token_fields(one.chosen, tokenizer) | {"top_logprobs": [token_fields(top, tokenizer) for top in one.best]}
-            for one in scored
-        ],
-        "refusal": None,
-    }
+    """Return ``logprobs`` of a chat completion's choice."""
+    return {"content": token_list(scored, tokenizer), "refusal": None}
 
 
-def token_fields(scored: ScoredToken, tokenizer: Tokenizer, *, with_id: bool = False) -> dict[str, Any]:
-    """Return a token with its log-probability, `with_id` as llama-server gives it."""
+def token_list(scored: Sequence[TokenLogprobs], tokenizer: Tokenizer, *, with_id: bool = False) -> list[dict[str, Any]]:
+    """Return each token with the most likely alternatives, `with_id` as llama-server gives them."""
+    return [
+        _token_fields(one.chosen, tokenizer, with_id)
+        | {"top_logprobs": [_token_fields(top, tokenizer, with_id) for top in one.best]}
+        for one in scored
+    ]
+
+
+def _token_fields(scored: ScoredToken, tokenizer: Tokenizer, with_id: bool) -> dict[str, Any]:
     spelled = tokenizer.token_bytes(scored.id)
     fields = {"id": scored.id} if with_id else {}
     return fields | {"token": spelled.decode("utf-8", "replace"), "logprob": scored.logprob, "bytes": [*spelled]}
@@ -35,8 +37,8 @@ def no_logprobs() -> dict[str, list[Any]]:
 class CompletionLogprobs:
     """Collects ``logprobs`` of a completion's choice: parallel lists of texts, log-probabilities and offsets."""
 
-    def __init__(self, tokenizer: Tokenizer, offset: int = 0) -> None:
-        self._tokenizer, self._offset = tokenizer, offset
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer, self._offset = tokenizer, 0
 
     def add(self, scored: Sequence[TokenLogprobs | int]) -> dict[str, list[Any]]:
         """Return the lists of the next tokens; an id alone, as the first of a text, has no log-probability."""

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from tinychat.generate.reply import Delta
 from tinychat.generate.run import Prefill
 from tinychat.serve.answering import Answer, answer
-from tinychat.serve.logprob_fields import chat_logprobs
+from tinychat.serve.logprob_fields import token_list
 from tinychat.serve.message_answer import MessageAnswer
 from tinychat.serve.model_pool import ServedModel
 from tinychat.serve.ollama_body import OllamaBody, read_generate, read_ollama_chat
@@ -98,7 +98,7 @@ class OllamaAnswer(MessageAnswer):
         """Take an event of the reply; return its lines."""
         if not isinstance(event, Delta):
             return super().take(index, event)
-        self._logprobs += chat_logprobs(event.logprobs, self._tokenizer)["content"]
+        self._logprobs += token_list(event.logprobs, self._tokenizer)
         if not self._body.is_raw:
             return super().take(index, event)
         return [*self.add_text(event.text)] if event.text else []
