@@ -125,15 +125,12 @@ class ModelPool:
 
     async def _hold(self, name: str) -> ServedModel:
         async with self._change:
-            while name not in self._loaded:
-                if name in self.loading or not await self._has_room():
-                    await self._change.wait()
-                    continue
-                self.loading.add(name)
-                break
-            else:
+            while name in self.loading or not (name in self._loaded or await self._has_room()):
+                await self._change.wait()
+            if name in self._loaded:
                 self._loaded[name].users += 1
                 return self._loaded[name]
+            self.loading.add(name)
         try:
             model, defaults = await asyncio.to_thread(self._models[name])
         finally:
