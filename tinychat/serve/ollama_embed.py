@@ -4,30 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from time import perf_counter
-from typing import NamedTuple
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from tinychat.errors import FieldError
 from tinychat.generate.embeddings import shortest_floats
-from tinychat.generate.model import Model
 from tinychat.serve import body_fields
 from tinychat.serve.bodies import read_object
 from tinychat.serve.embeddings import MOST_INPUTS, Embedded, embed_texts
+from tinychat.serve.model_pool import ServedModel
 from tinychat.serve.ollama import keep, nanoseconds
 from tinychat.serve.ollama_body import take_keep_alive
 from tinychat.serve.server import Server
 from tinychat.serve.wire import Payload
-
-
-class _EmbedBody(NamedTuple):
-    """A body that was read."""
-
-    texts: list[str]
-    cuts: bool
-    keep_seconds: float | None
 
 
 async def answer_embed(server: Server, http: HttpRequest) -> Response:
@@ -41,12 +33,7 @@ async def answer_embed(server: Server, http: HttpRequest) -> Response:
     body = await read_object(http)
     async with server.use(body.pop("model", None)) as served:
         loaded = perf_counter()
-        asked = await asyncio.to_thread(lambda: _read(body, served.model, _take_input(body)))
-        keep(served, asked.keep_seconds)
-        server.metrics.requests_total += 1
-        found = Embedded([], [])
-        if asked.texts:
-            found = await embed_texts(server, http, served, [*asked.texts], cuts=asked.cuts)
+        found = await _embedded(server, http, served, body, _take_input(body))
         head = {
             "model": server.shown_name(served),
             "total_duration": nanoseconds(perf_counter() - started),
@@ -60,23 +47,23 @@ async def answer_embedding(server: Server, http: HttpRequest) -> Response:
     """Answer a request for the vector of ``prompt``; errors are those of `answer_embed`."""
     body = await read_object(http)
     async with server.use(body.pop("model", None)) as served:
-        asked = await asyncio.to_thread(lambda: _read(body, served.model, _take_prompt(body)))
-        keep(served, asked.keep_seconds)
-        server.metrics.requests_total += 1
-        if not asked.texts:
-            return Response('{"embedding": []}', media_type="application/json")
-        found = await embed_texts(server, http, served, [*asked.texts], cuts=asked.cuts)
-        text = json.dumps({"embedding": shortest_floats(found.vectors[0])})
-        return Response(text, media_type="application/json")
+        prompt = body_fields.take_text(body, "prompt")
+        found = await _embedded(server, http, served, body, [prompt] if prompt else [])
+        vector = shortest_floats(found.vectors[0]) if prompt else []
+        return Response(json.dumps({"embedding": vector}), media_type="application/json")
 
 
-def _read(body: Payload, model: Model, texts: list[str]) -> _EmbedBody:
-    """Read the rest of a body; FieldError for what cannot be answered."""
+async def _embedded(
+    server: Server, http: HttpRequest, served: ServedModel, body: Payload, texts: Sequence[str]
+) -> Embedded:
+    """Return the vectors of texts as the rest of a body asks for them; without texts the model is only loaded."""
     cuts, seconds = body_fields.take_bool(body, "truncate", True), take_keep_alive(body)
     body_fields.take_object(body, "options")
-    body_fields.take_dimensions(body, model)
+    body_fields.take_dimensions(body, served.model)
     body_fields.refuse_others(body)
-    return _EmbedBody(texts, cuts, seconds)
+    keep(served, seconds)
+    server.metrics.requests_total += 1
+    return await embed_texts(server, http, served, texts, cuts=cuts) if texts else Embedded([], [])
 
 
 def _take_input(body: Payload) -> list[str]:
@@ -88,11 +75,6 @@ def _take_input(body: Payload) -> list[str]:
     if not all(texts):
         raise FieldError("input", "must not have an empty text")
     return texts
-
-
-def _take_prompt(body: Payload) -> list[str]:
-    prompt = body_fields.take_text(body, "prompt")
-    return [prompt] if prompt else []
 
 
 def _written(head: Payload, found: Embedded) -> Response:
