@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from time import perf_counter
 from typing import Any, ClassVar
@@ -22,26 +21,47 @@ from tinychat.serve.ollama_body import OllamaBody, read_generate, read_ollama_ch
 from tinychat.serve.server import Server
 from tinychat.serve.wire import OLLAMA, Payload, Wire
 
-_DONE_REASONS = {"length": "length"}
+Fields = Callable[[Payload], Payload]
+"""Returns the fields of a line that have `content`, `thinking` and `tool_calls` of a message."""
 
 
-async def answer_ollama(kind: type[OllamaAnswer], server: Server, http: HttpRequest) -> Response:
-    """Answer a request, by a stream unless it asks for none.
+async def answer_chat(server: Server, http: HttpRequest) -> Response:
+    """Answer a request to ``/api/chat``, by a stream unless it asks for none.
 
     Raises
     ------
     TinychatError
     """
+    return await _answer(read_ollama_chat, _chat_fields, server, http)
+
+
+async def answer_generate(server: Server, http: HttpRequest) -> Response:
+    """Answer a request to ``/api/generate``; see `answer_chat`."""
+    return await _answer(read_generate, _text_fields, server, http)
+
+
+def _chat_fields(message: Payload) -> Payload:
+    return {"message": {"role": "assistant", "content": "", **message}}
+
+
+def _text_fields(message: Payload) -> Payload:
+    others = {key: value for key, value in message.items() if key != "content"}
+    return {"response": message.get("content", ""), **others}
+
+
+async def _answer(
+    read_body: Callable[[Payload, ServedModel], OllamaBody], fields: Fields, server: Server, http: HttpRequest
+) -> Response:
     server.metrics.requests_total += 1
     started = perf_counter()
 
     def read(body: Payload, served: ServedModel) -> Answer:
         loaded = perf_counter()
-        asked, name = kind.read(body, served), server.shown_name(served)
+        asked, name = read_body(body, served), server.shown_name(served)
         keep(served, asked.keep_seconds)
         if asked.chat is None:
-            return _Loaded({"model": name, **kind.fields({}), **_ended(asked)})
-        return kind(asked, served, name, (started, loaded))
+            return _Loaded({"model": name, **fields({}), **_ended(asked)})
+        return OllamaAnswer(asked, served, name, fields, (started, loaded))
 
     return await answer(server, http, read)
 
@@ -66,33 +86,26 @@ class OllamaAnswer(MessageAnswer):
     served : ServedModel
     name : str
         The model's, in the answer.
+    fields : callable
     times : tuple of float
         Seconds of `perf_counter` when the request came, and when the model was loaded.
     """
 
     wire: ClassVar[Wire] = OLLAMA
 
-    def __init__(self, asked: OllamaBody, served: ServedModel, name: str, times: tuple[float, float]) -> None:
+    def __init__(
+        self, asked: OllamaBody, served: ServedModel, name: str, fields: Fields, times: tuple[float, float]
+    ) -> None:
         assert asked.chat is not None
         super().__init__(asked.chat, served)
         self.is_streamed = asked.is_streamed
-        self._body, self._name, self._tokenizer = asked, name, served.model.tokenizer
+        self._body, self._name, self._fields, self._tokenizer = asked, name, fields, served.model.tokenizer
         self._started, self._loaded = times
         self._message: Payload = {}
         self._last: Payload = {}
         self._call: Payload | None = None
         self._logprobs: list[Payload] = []
         self._unsent = 0
-
-    @staticmethod
-    @abstractmethod
-    def read(body: Payload, served: ServedModel) -> OllamaBody:
-        """Return the request of a body."""
-
-    @staticmethod
-    @abstractmethod
-    def fields(message: Payload) -> Payload:
-        """Return the fields of a line that have `content`, `thinking` and `tool_calls` of a message."""
 
     def take(self, index: int, event: Delta | Prefill | None) -> list[Payload]:
         """Take an event of the reply; return its lines."""
@@ -124,7 +137,7 @@ class OllamaAnswer(MessageAnswer):
     def finish(self, reason: str) -> Iterator[Payload]:
         """Take the finish reason; yield the last lines."""
         yield from self._end_call()
-        self._last = {"done": True, "done_reason": _DONE_REASONS.get(reason, "stop"), **self._counts()}
+        self._last = {"done": True, "done_reason": "length" if reason == "length" else "stop", **self._counts()}
         if self._body.returns_context:
             reply = self.streams[0].reply
             self._last["context"] = [*reply.prompt.ids, *reply.token_ids]
@@ -147,7 +160,7 @@ class OllamaAnswer(MessageAnswer):
         yield self._line({"tool_calls": calls})
 
     def _line(self, message: Payload) -> Payload:
-        line = {"model": self._name, "created_at": now(), **self.fields(message), "done": False}
+        line = {"model": self._name, "created_at": now(), **self._fields(message), "done": False}
         logprobs, self._unsent = self._logprobs[self._unsent :], len(self._logprobs)
         return line | {"logprobs": logprobs} if logprobs else line
 
@@ -161,35 +174,6 @@ class OllamaAnswer(MessageAnswer):
             "eval_count": summary.new_tokens,
             "eval_duration": nanoseconds(summary.decode_seconds),
         }
-
-
-class OllamaChat(OllamaAnswer):
-    """The answer of ``/api/chat``."""
-
-    @staticmethod
-    def read(body: Payload, served: ServedModel) -> OllamaBody:
-        """Return the request of a body."""
-        return read_ollama_chat(body, served)
-
-    @staticmethod
-    def fields(message: Payload) -> Payload:
-        """Return the message."""
-        return {"message": {"role": "assistant", "content": "", **message}}
-
-
-class OllamaCompletion(OllamaAnswer):
-    """The answer of ``/api/generate``."""
-
-    @staticmethod
-    def read(body: Payload, served: ServedModel) -> OllamaBody:
-        """Return the request of a body."""
-        return read_generate(body, served)
-
-    @staticmethod
-    def fields(message: Payload) -> Payload:
-        """Return the text, and thoughts if there are any."""
-        others = {key: value for key, value in message.items() if key != "content"}
-        return {"response": message.get("content", ""), **others}
 
 
 class _Loaded(Answer):
