@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ray import serve
     from starlette.applications import Starlette
 
-    from tinychat.serve.running import ServerOptions
+    from tinychat.serve.server import ServerOptions
 
 _LOG = logging.getLogger("ray.serve")
 _TYPES = {str: pyarrow.string(), int: pyarrow.int64()}
@@ -74,7 +74,8 @@ def server_deployment(
     # Imported here: actors that answer rows have no memory for a server.
     from ray import serve
 
-    from tinychat.serve.running import ServerOptions, create_server
+    from tinychat.serve.running import create_server
+    from tinychat.serve.server import ServerOptions
 
     # Ray Serve ends replicas that are not needed.
     chosen = replace(options or ServerOptions(), idle_seconds=None)

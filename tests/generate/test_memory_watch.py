@@ -93,7 +93,8 @@ def test_a_notice_is_a_line_of_stderr(capsys):
 def test_a_chat_and_a_server_show_the_notices_of_their_models(tmp_path):
     from tinychat.commands.chat import _with_notices
     from tinychat.serve.prefix_files import PrefixFiles
-    from tinychat.serve.running import ServerOptions, _prepared
+    from tinychat.serve.running import _prepared
+    from tinychat.serve.server import ServerOptions
 
     told = []
     model = fake_model(lambda ids: 65)

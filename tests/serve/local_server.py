@@ -18,7 +18,7 @@ from tinychat.serve.guard import Door
 from tinychat.serve.metrics import Metrics
 from tinychat.serve.model_pool import ModelPool
 from tinychat.serve.prefix_files import PrefixFiles
-from tinychat.serve.server import Server
+from tinychat.serve.server import Server, ServerOptions
 
 # As `tinychat serve` has them where nobody says otherwise: the most likely token, to the end of the context.
 DEFAULTS = Request(temperature=0.0)
@@ -66,10 +66,11 @@ class LocalServer:
             connection.close()
 
 
-def new_server(*models, parallel=16, most_waiting=256, defaults=DEFAULTS, **options):
+def new_server(*models, parallel=16, most_waiting=256, defaults=DEFAULTS, options=None, **others):
     """Return the state of a server of models by their names."""
     loads = {model.name: (lambda model=model: (model, defaults)) for model in models}
-    return Server(ModelPool(loads, len(loads)), Admission(parallel, most_waiting), Metrics(), **options)
+    pool, admission = ModelPool(loads, len(loads)), Admission(parallel, most_waiting)
+    return Server(pool, admission, Metrics(), options or ServerOptions(), **others)
 
 
 def keep_open(state):

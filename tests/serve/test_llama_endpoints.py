@@ -11,6 +11,7 @@ import tinychat
 from tinychat.serve.app import create_app
 from tinychat.serve.guard import Door
 from tinychat.serve.metrics import Metrics
+from tinychat.serve.server import ServerOptions
 
 PROMPT = "Tom and his dog went to the park. " * 6
 
@@ -23,7 +24,7 @@ def model():
 
 @pytest.fixture
 def server(model, tmp_path):
-    server = new_server(model, parallel=4, slot_folder=tmp_path)
+    server = new_server(model, parallel=4, options=ServerOptions(slot_folder=tmp_path))
     keep_open(server)
     return server
 
@@ -188,7 +189,7 @@ def test_a_conversation_is_saved_and_restored(client, model, tmp_path):
     assert saved["n_written"] == (tmp_path / "tale.bin").stat().st_size > 0
     assert saved["timings"]["save_ms"] > 0
     with tinychat.load("demo") as other:
-        server = new_server(other, slot_folder=tmp_path)
+        server = new_server(other, options=ServerOptions(slot_folder=tmp_path))
         with TestClient(create_app(server, Door({"testserver"}))) as fresh:
             restored = post(fresh, "/slots/3?action=restore", filename="tale.bin")
             assert (restored["n_restored"], restored["n_read"]) == (saved["n_saved"], saved["n_written"])
@@ -249,7 +250,7 @@ def test_slots_are_not_saved_without_a_folder(model):
 
 
 def test_slots_and_metrics_can_be_switched_off(model):
-    server = new_server(model, parallel=4, shows_slots=False, shows_metrics=False)
+    server = new_server(model, parallel=4, options=ServerOptions(shows_slots=False, shows_metrics=False))
     keep_open(server)
     with TestClient(create_app(server, Door({"testserver"}))) as client:
         for path in ("/slots", "/metrics"):

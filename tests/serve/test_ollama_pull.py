@@ -13,7 +13,8 @@ from tinychat.commands.loading import load_model
 from tinychat.commands.serve import _puller
 from tinychat.generate.precedence import Preferences
 from tinychat.serve.prefix_files import PrefixFiles
-from tinychat.serve.running import ServerOptions, _prepared_pull
+from tinychat.serve.running import _prepared_pull
+from tinychat.serve.server import ServerOptions
 from tinychat.store.catalog import CATALOG, CatalogEntry, Shape
 
 

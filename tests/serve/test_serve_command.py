@@ -15,7 +15,7 @@ from fake_model import fake_model
 from local_server import events_of
 
 from tinychat.serve import running
-from tinychat.serve.running import ServerOptions
+from tinychat.serve.server import ServerOptions
 
 APP = Path(__file__).parents[1] / "fake_app.py"
 SECONDS = 60

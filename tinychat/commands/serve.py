@@ -138,7 +138,8 @@ def serve(
         raise click.UsageError(f"at {host} other machines can reach the server: give a key with --api-key-file PATH")
     preferences, rules = take_preferences(flags), read_grammar(schema, grammar)
     # Imported here: it keeps `tinychat --help` fast, and says how to install what is missing.
-    from tinychat.serve.running import ServerOptions, run_server
+    from tinychat.serve.running import run_server
+    from tinychat.serve.server import ServerOptions
 
     paths = {} if folder is None else {path.name: path for path in _models_in(folder)}
     names: dict[str | None, str | None] = {name: str(path) for name, path in paths.items()}

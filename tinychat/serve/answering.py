@@ -137,7 +137,7 @@ async def _waiting(server: Server, client: str, model: str, found: Answer) -> As
         waiting = server.turn(client, model, found.streams, found.wanted_slot)
         entering = asyncio.ensure_future(stack.enter_async_context(waiting))
         try:
-            while not (await asyncio.wait({entering}, timeout=server.ping_seconds))[0]:
+            while not (await asyncio.wait({entering}, timeout=server.options.ping_seconds))[0]:
                 if wire.ping:
                     yield wire.ping
             turn = entering.result()
@@ -148,7 +148,7 @@ async def _waiting(server: Server, client: str, model: str, found: Answer) -> As
         for payload in await asyncio.to_thread(found.prepare):
             yield wire.event(payload)
         with Replies(found.streams, turn.release) as replies:
-            async with aclosing(replies.events(server.ping_seconds)) as events:
+            async with aclosing(replies.events(server.options.ping_seconds)) as events:
                 async for event in events:
                     if event is not None:
                         for payload in found.take(event.choice, event.event):

@@ -63,10 +63,10 @@ def create_app(server: Server, door: Door) -> Starlette:
         *_ollama_routes(server),
         *page_routes(),
     ]
-    if server.shows_slots:
+    if server.options.shows_slots:
         routes.append(Route("/slots", partial(monitoring.slots, server), methods=["GET"]))
         routes.append(Route("/slots/{number}", partial(change_slot, server), methods=["POST"]))
-    if server.shows_metrics:
+    if server.options.shows_metrics:
         routes.append(Route("/metrics", partial(monitoring.metrics, server), methods=["GET"]))
 
     @asynccontextmanager

@@ -41,7 +41,7 @@ def _model_fields(server: Server, name: str, model: Model | None) -> Payload:
         "n_ctx": model.context_size,
         "n_ctx_train": model.trained_length,
     }
-    shown = server.alias or name
+    shown = server.options.alias or name
     return {
         "id": shown,
         "object": "model",

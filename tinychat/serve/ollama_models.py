@@ -102,7 +102,7 @@ def _rounded(weights: int) -> str:
 async def tags(server: Server, _http: HttpRequest) -> Response:
     """List the models that are served."""
     pool = server.pool
-    return await _listed([(server.alias or name, pool.paths.get(name), {}) for name in pool.names])
+    return await _listed([(server.options.alias or name, pool.paths.get(name), {}) for name in pool.names])
 
 
 async def running(server: Server, _http: HttpRequest) -> Response:

@@ -9,7 +9,6 @@ import threading
 import webbrowser
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +24,7 @@ from tinychat.serve.guard import LOCAL_NAMES, Door
 from tinychat.serve.metrics import Metrics
 from tinychat.serve.model_pool import Load, ModelPool
 from tinychat.serve.prefix_files import PrefixFiles
-from tinychat.serve.server import Pull, Server
+from tinychat.serve.server import Pull, Server, ServerOptions
 
 if TYPE_CHECKING:
     from tinychat.generate.model import Model
@@ -35,33 +34,6 @@ if TYPE_CHECKING:
 _KEEP_ALIVE_SECONDS = 75
 # For the last events of replies that were ended.
 _ENDING_SECONDS = 2
-
-
-@dataclass(frozen=True, kw_only=True)
-class ServerOptions:
-    """How a server is run; `tinychat serve --help` describes them."""
-
-    host: str = "127.0.0.1"
-    port: int = 8080
-    keys: tuple[str, ...] = ()
-    hosts: frozenset[str] = frozenset()
-    origins: frozenset[str] = frozenset()
-    parallel: int = 16
-    most_waiting: int = 256
-    most_loaded: int = 1
-    idle_seconds: float | None = None
-    ping_seconds: float = 15.0
-    shutdown_seconds: float = 30.0
-    alias: str | None = None
-    slot_folder: Path | None = None
-    shows_slots: bool = True
-    shows_metrics: bool = True
-    loads_first: bool = True
-    cache_disk: int = 0
-    shares_prefixes: bool = True
-    paths: Mapping[str, Path] = field(default_factory=dict)
-    pull: Pull | None = None
-    opens_page: bool = False
 
 
 class _Runner(uvicorn.Server):
@@ -107,18 +79,8 @@ def create_server(
     prepared = {name: _prepared(load, options, files, say) for name, load in loads.items()}
     pool = ModelPool(prepared, options.most_loaded, options.idle_seconds, files.save, options.paths)
     admission = Admission(options.parallel, options.most_waiting)
-    server = Server(
-        pool,
-        admission,
-        Metrics(),
-        options.ping_seconds,
-        options.alias,
-        options.slot_folder,
-        options.shows_slots,
-        options.shows_metrics,
-        say,
-        options.pull and _prepared_pull(options.pull, options, files, say),
-    )
+    pull = options.pull and _prepared_pull(options.pull, options, files, say)
+    server = Server(pool, admission, Metrics(), options, say, pull)
     hosts = LOCAL_NAMES | {options.host.lower()} | {host.lower() for host in options.hosts}
     return server, create_app(server, Door(hosts, options.origins, options.keys))
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from time import time
@@ -25,6 +25,33 @@ Pull = Callable[[str, Callable[[int, int], None]], tuple[Load, Path]]
 """Downloads the model of a name, with a progress that is called with (done, total); returns its loader and folder."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ServerOptions:
+    """How a server is run; `tinychat serve --help` describes them."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    keys: tuple[str, ...] = ()
+    hosts: frozenset[str] = frozenset()
+    origins: frozenset[str] = frozenset()
+    parallel: int = 16
+    most_waiting: int = 256
+    most_loaded: int = 1
+    idle_seconds: float | None = None
+    ping_seconds: float = 15.0
+    shutdown_seconds: float = 30.0
+    alias: str | None = None
+    slot_folder: Path | None = None
+    shows_slots: bool = True
+    shows_metrics: bool = True
+    loads_first: bool = True
+    cache_disk: int = 0
+    shares_prefixes: bool = True
+    paths: Mapping[str, Path] = field(default_factory=dict)
+    pull: Pull | None = None
+    opens_page: bool = False
+
+
 @dataclass
 class Server:
     """The state of a running server.
@@ -34,18 +61,11 @@ class Server:
     pool : ModelPool
     admission : Admission
     metrics : Metrics
-    ping_seconds : float
-        Silence after which a stream gets a comment.
-    alias : str, optional
-        The name of the model in answers, instead of its own.
-    slot_folder : Path, optional
-        Where prompts' caches are saved on request; without it they cannot be.
-    shows_slots, shows_metrics : bool
-        Whether ``/slots`` and ``/metrics`` are served.
+    options : ServerOptions
     log : callable
         Takes lines for who runs the server.
     pull : callable, optional
-        Gets models that clients ask for; without it they cannot.
+        That of the options, for models that are loaded as the others.
     is_pulling : bool
         Whether one is being downloaded.
     is_ending : bool
@@ -57,11 +77,7 @@ class Server:
     pool: ModelPool
     admission: Admission
     metrics: Metrics
-    ping_seconds: float = 15.0
-    alias: str | None = None
-    slot_folder: Path | None = None
-    shows_slots: bool = True
-    shows_metrics: bool = True
+    options: ServerOptions = field(default_factory=ServerOptions)
     log: Callable[[str], object] = lambda line: None
     pull: Pull | None = None
     is_pulling: bool = False
@@ -80,7 +96,7 @@ class Server:
 
     def shown_name(self, served: ServedModel) -> str:
         """Return the name of a model in answers."""
-        return self.alias or served.name
+        return self.options.alias or served.name
 
     @asynccontextmanager
     async def use(self, model: object) -> AsyncIterator[ServedModel]:

@@ -54,14 +54,14 @@ def _slot(server: Server, number: str) -> Slot:
 
 
 def _path(server: Server, name: object) -> Path:
-    if server.slot_folder is None:
+    if server.options.slot_folder is None:
         message = "no slot can be saved: start the server with --slot-save-path"
         raise ApiError(501, message, "not_supported_error", code="slots_not_saved")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ApiError(
             400, "filename must be a name of letters, digits, dots, hyphens and underscores", param="filename"
         )
-    return server.slot_folder / name
+    return server.options.slot_folder / name
 
 
 def _done(slot: Slot, path: Path | None, model: Model, *, is_saved: bool) -> Payload:
