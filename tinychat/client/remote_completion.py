@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -72,7 +73,7 @@ class RemoteCompletion(Iterator[Delta]):
             self._answer.abort()
 
     def _read(self) -> Iterator[Delta]:
-        with _Watch(self._cancelled, self.close):
+        with nullcontext() if self._cancelled is None else _watched(self._cancelled, self.close):
             ids, joins = self._prompt.ids, self._prompt.joins_reply
             while True:
                 yield from self._part(ids, joins)
@@ -164,22 +165,19 @@ class RemoteCompletion(Iterator[Delta]):
         return _STOP_TYPES.get(event["stop_type"], cut)
 
 
-class _Watch:
-    """Looks now and then whether a reply was cancelled, however long the server is silent."""
+@contextmanager
+def _watched(cancelled: Callable[[], bool], close: Callable[[], None]) -> Iterator[None]:
+    """Look now and then whether a reply was cancelled, however long the server is silent."""
+    ended = threading.Event()
 
-    def __init__(self, cancelled: Callable[[], bool] | None, close: Callable[[], None]) -> None:
-        self._cancelled, self._close = cancelled, close
-        self._ended = threading.Event()
-
-    def __enter__(self) -> None:
-        if self._cancelled is not None:
-            threading.Thread(target=self._look, args=(self._cancelled,), daemon=True).start()
-
-    def __exit__(self, *_exception: object) -> None:
-        self._ended.set()
-
-    def _look(self, cancelled: Callable[[], bool]) -> None:
-        while not self._ended.wait(_SECONDS_BETWEEN_LOOKS):
+    def look() -> None:
+        while not ended.wait(_SECONDS_BETWEEN_LOOKS):
             if cancelled():
-                self._close()
+                close()
                 return
+
+    threading.Thread(target=look, daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
