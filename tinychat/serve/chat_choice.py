@@ -13,7 +13,10 @@ from tinychat.tools.definitions import ToolChoice
 from tinychat.tools.events import CallArguments, CallBegin, CallEvent, CallThought
 from tinychat.tools.formats.call_format import CallFormat
 
-_FINISH_REASONS = {"stop": "stop", "stop_string": "stop", "length": "length", "context": "length", "loop": "length"}
+
+def openai_reason(reason: FinishReason | None) -> str:
+    """Return why a reply without calls ended, in OpenAI's words."""
+    return "length" if reason in ("length", "context", "loop") else "stop"
 
 
 class ChoiceCalls:
@@ -29,7 +32,7 @@ class ChoiceCalls:
 
     def __init__(self, form: CallFormat, choice: ToolChoice, salt: str) -> None:
         self._form, self._salt = form, salt
-        self._most = None if choice.is_parallel else 1
+        self._takes_one = not choice.is_parallel
         self._parser = form.parser(choice.tools)
 
     @property
@@ -48,7 +51,7 @@ class ChoiceCalls:
     def _fields_of(self, events: Iterable[CallEvent]) -> Iterator[dict[str, Any]]:
         for event in events:
             match event:
-                case CallBegin(number) | CallArguments(number) if self._most is not None and number >= self._most:
+                case CallBegin(number) | CallArguments(number) if self._takes_one and number > 0:
                     continue
                 case CallBegin(number, name):
                     call_id = self._form.call_id(number, name, self._salt)
@@ -104,7 +107,7 @@ class ChatChoice:
         """Return why the choice ended, in OpenAI's words."""
         if self.call_is_whole and reason in ("stop", "stop_string"):
             return "tool_calls"
-        return _FINISH_REASONS.get(reason or "", "stop")
+        return openai_reason(reason)
 
     def _of(self, text: str, is_thinking: bool) -> Iterator[dict[str, Any]]:
         if is_thinking:

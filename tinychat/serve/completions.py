@@ -15,11 +15,12 @@ from tinychat.generate.logprobs import TokenLogprobs
 from tinychat.generate.model import Model
 from tinychat.generate.prompt import Prompt
 from tinychat.generate.prompt_logprobs import prompt_logprobs
-from tinychat.generate.reply import Delta, FinishReason
+from tinychat.generate.reply import Delta
 from tinychat.generate.request import Request
 from tinychat.generate.run import Prefill
 from tinychat.serve import body_fields
 from tinychat.serve.answering import Answer
+from tinychat.serve.chat_choice import openai_reason
 from tinychat.serve.chat_completions import progress_fields
 from tinychat.serve.logprob_fields import CompletionLogprobs, no_logprobs
 from tinychat.serve.model_pool import ServedModel
@@ -30,7 +31,6 @@ _MOST_PROMPTS = 256
 _MOST_LOGPROBS = 20
 # OpenAI's default, which clients rely on.
 _MAX_TOKENS = 16
-_FINISH_REASONS: dict[FinishReason | None, str] = {"length": "length", "context": "length", "loop": "length"}
 
 
 class CompletionBody(NamedTuple):
@@ -125,7 +125,7 @@ class CompletionAnswer(Answer):
             return [self._chunk(index, "", None) | {"prompt_progress": progress_fields(event, self.streams[index])}]
         if event is not None:
             return [self._chunk(index, *choice.add(event))]
-        choice.finish_reason = _FINISH_REASONS.get(self.streams[index].reply.finish_reason, "stop")
+        choice.finish_reason = openai_reason(self.streams[index].reply.finish_reason)
         last = self._chunk(index, "", None, choice.finish_reason)
         return [last | {"timings": timings([self.streams[index].summary])}]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from tinychat.errors import TinychatError
@@ -51,9 +50,7 @@ class Replies:
             stream.listen(partial(_post, post, index))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         for stream in self.streams:
             stream.drop()
 
