@@ -9,10 +9,9 @@ from typing import Any
 from tinychat.client.api import Api, ServerAnswer
 from tinychat.errors import ServerError
 from tinychat.generate.prompt import Prompt
-from tinychat.generate.reply import Delta, FinishReason, Summary
+from tinychat.generate.reply import Delta, Summary
 from tinychat.generate.stream import PrefillProgress
 
-_FINISH_REASONS: Mapping[object, FinishReason] = {"length": "length"}
 _OPEN, _CLOSE = "<think>\n", "\n</think>\n\n"
 
 
@@ -52,9 +51,11 @@ class RemoteModel:
         on_prefill: PrefillProgress | None = None,
     ) -> RemoteStream:
         """Return the reply to messages, or the continuation of a text, which begins when it is read."""
-        path = "/completions" if isinstance(asked, str) else "/chat/completions"
         body = {"model": self.name, "stream": True, "stream_options": {"include_usage": True}, **fields}
-        body["prompt" if isinstance(asked, str) else "messages"] = asked if isinstance(asked, str) else [*asked]
+        if isinstance(asked, str):
+            path, body["prompt"] = "/completions", asked
+        else:
+            path, body["messages"] = "/chat/completions", [*asked]
         if seed is not None:
             body["seed"] = seed
         if self._reports_progress:
@@ -159,7 +160,7 @@ class RemoteStream(Iterator[Delta]):
             found: list[tuple[str, bool]] = []
             for choice in event.get("choices") or ():
                 if reason := choice.get("finish_reason"):
-                    summary.finish_reason = _FINISH_REASONS.get(reason, "stop")
+                    summary.finish_reason = "length" if reason == "length" else "stop"
                 delta = choice.get("delta") or {}
                 thought = delta.get("reasoning_content") or delta.get("reasoning")
                 found += [(str(thought), True)] if thought else []
