@@ -6,7 +6,6 @@ import asyncio
 import re
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
@@ -43,7 +42,7 @@ async def change_slot(server: Server, http: HttpRequest) -> Response:
     # What a slot has run is of one model; what is restored may be of any.
     name = body.get("model") if action == "restore" else slot.model or None
     async with server.use(name) as served:
-        return JSONResponse(await asyncio.to_thread(_done, slot, path, served.model, is_saved=action == "save"))
+        return JSONResponse(await asyncio.to_thread(_done, action, slot, path, served.model))
 
 
 def _slot(server: Server, number: str) -> Slot:
@@ -64,20 +63,20 @@ def _path(server: Server, name: object) -> Path:
     return server.options.slot_folder / name
 
 
-def _done(slot: Slot, path: Path | None, model: Model, *, is_saved: bool) -> Payload:
+def _done(action: str, slot: Slot, path: Path | None, model: Model) -> Payload:
     if not model.driver.shares_prefixes:
         message = "slots are not saved without shared prefixes: leave out --no-shared-prefixes"
         raise ApiError(501, message, "not_supported_error", code="slots_not_saved")
-    fields: Payload = {"id_slot": slot.number}
     if path is None:
         ids, slot.ids = [*slot.ids], ()
-        return fields | {"n_erased": _erased(ids, model) if ids else 0}
+        return {"id_slot": slot.number, "n_erased": _erased(ids, model) if ids else 0}
     started = perf_counter()
-    count = _saved(slot, path, model) if is_saved else _restored(path, model)
+    if action == "save":
+        counts, time_name = {"n_saved": _saved(slot, path, model), "n_written": path.stat().st_size}, "save_ms"
+    else:
+        counts, time_name = {"n_restored": _restored(path, model), "n_read": path.stat().st_size}, "restore_ms"
     milliseconds = round(1000 * (perf_counter() - started), 3)
-    names: tuple[Any, ...] = ("n_saved", "n_written", "save_ms") if is_saved else ("n_restored", "n_read", "restore_ms")
-    numbers = {names[0]: count, names[1]: path.stat().st_size}
-    return fields | {"filename": path.name, **numbers, "timings": {names[2]: milliseconds}}
+    return {"id_slot": slot.number, "filename": path.name, **counts, "timings": {time_name: milliseconds}}
 
 
 def _saved(slot: Slot, path: Path, model: Model) -> int:
