@@ -33,13 +33,14 @@ class PrefixFiles:
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
 
-    def load(self, model: Model) -> int:
-        """Let prompts reuse what was saved for a model; return the number of tokens."""
+    def load(self, model: Model) -> None:
+        """Let prompts reuse what was saved for a model."""
         caches = self._caches(model)
         if caches is None:
-            return 0
+            return
         with model.driver.exclusive():
-            return sum(caches.load(name, model.sequence) for name in caches.names()[:_MOST_FILES])
+            for name in caches.names()[:_MOST_FILES]:
+                caches.load(name, model.sequence)
 
     def save(self, model: Model) -> None:
         """Save what prompts may reuse."""
