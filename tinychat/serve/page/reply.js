@@ -3,7 +3,6 @@
 /** The writing of one reply; `progress` tells how far the prompt is read, null from the first text on. */
 export class Run {
   progress = null;
-  started = performance.now();
   #deltas = 0;
   #promptTokens = 0;
 
