@@ -44,7 +44,6 @@ def read_chat(body: Payload, served: ServedModel) -> ChatBody:
     choices = body_fields.take_choices(fields)
     tools = tool_choice(*(fields.pop(name, None) for name in ("tools", "tool_choice", "parallel_tool_calls")))
     logprobs = body_fields.take_logprobs(fields)
-    form = model.tool_template.form if tools.tools else None
     grammar = body_fields.take_grammar(fields, schema_of(fields.pop("response_format", None)), model, tools)
     variables = body_fields.take_template_variables(fields)
     thinking = _take_effort(fields, variables)
@@ -53,8 +52,9 @@ def read_chat(body: Payload, served: ServedModel) -> ChatBody:
         request = replace(request, think_budget=0)
     if tools.tools:
         variables["tools"] = [tool.as_dict() for tool in tools.tools]
-        if form is not None and form.end and not tools.is_parallel:
-            request = replace(request, stop=(*request.stop, form.end))
+        end = model.tool_template.form.end
+        if end and not tools.is_parallel:
+            request = replace(request, stop=(*request.stop, end))
     request = body_fields.constrained(request, grammar, model)
     variables = {**model.template.thinking_variables(thinking), **variables}
     prompt = Prompt(
