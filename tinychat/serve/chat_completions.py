@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from time import time
-from typing import Any
 from uuid import uuid4
 
 from tinychat.generate.reply import Delta
 from tinychat.generate.run import Prefill
-from tinychat.generate.stream import Stream
 from tinychat.serve import body_fields
 from tinychat.serve.answering import Answer
 from tinychat.serve.chat_body import choice_of, read_chat
 from tinychat.serve.chat_choice import joined_message
 from tinychat.serve.model_pool import ServedModel
-from tinychat.serve.timings import timings
+from tinychat.serve.timings import progress_fields, timings
 from tinychat.serve.wire import Payload
 
 
@@ -100,15 +98,3 @@ class ChatAnswer(Answer):
     def _chunk(self, index: int, delta: Payload, reason: str | None = None, logprobs: Payload | None = None) -> Payload:
         choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
         return self._head("chat.completion.chunk") | {"choices": [choice]}
-
-
-def progress_fields(prefill: Prefill, stream: Stream) -> dict[str, Any]:
-    """Return how far a prompt is read, in llama-server's form, and an estimate of the seconds that are left."""
-    seconds, left = stream.prefill_seconds, prefill.total - prefill.done
-    return {
-        "total": prefill.cached + prefill.total,
-        "cache": prefill.cached,
-        "processed": prefill.cached + prefill.done,
-        "time_ms": round(1000 * seconds, 3),
-        "seconds_left": seconds / prefill.done * left if prefill.done else None,
-    }

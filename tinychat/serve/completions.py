@@ -21,10 +21,9 @@ from tinychat.generate.run import Prefill
 from tinychat.serve import body_fields
 from tinychat.serve.answering import Answer
 from tinychat.serve.chat_choice import openai_reason
-from tinychat.serve.chat_completions import progress_fields
 from tinychat.serve.logprob_fields import CompletionLogprobs, no_logprobs
 from tinychat.serve.model_pool import ServedModel
-from tinychat.serve.timings import timings
+from tinychat.serve.timings import progress_fields, timings
 from tinychat.serve.wire import Payload
 
 _MOST_PROMPTS = 256

@@ -15,10 +15,9 @@ from tinychat.generate.request import Request
 from tinychat.generate.run import Prefill
 from tinychat.serve import body_fields, llama_fields
 from tinychat.serve.answering import Answer
-from tinychat.serve.chat_completions import progress_fields
 from tinychat.serve.logprob_fields import token_list
 from tinychat.serve.model_pool import ServedModel
-from tinychat.serve.timings import timings
+from tinychat.serve.timings import progress_fields, timings
 from tinychat.serve.wire import LLAMA, Payload, Wire
 from tinychat.tools.definitions import tool_choice
 

@@ -1,4 +1,4 @@
-"""Times of replies in llama-server's form."""
+"""Times of replies and of prompts that are read, in llama-server's form."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tinychat.generate.reply import Summary
+from tinychat.generate.run import Prefill
+from tinychat.generate.stream import Stream
 
 
 def timings(summaries: Sequence[Summary]) -> dict[str, Any]:
@@ -33,4 +35,16 @@ def _rates(name: str, count: int, timed: int, seconds: float) -> dict[str, Any]:
         f"{name}_ms": round(milliseconds, 3),
         f"{name}_per_token_ms": round(milliseconds / timed, 3) if timed else 0.0,
         f"{name}_per_second": round(timed / seconds, 3) if seconds > 0 else 0.0,
+    }
+
+
+def progress_fields(prefill: Prefill, stream: Stream) -> dict[str, Any]:
+    """Return how far a prompt is read, and an estimate of the seconds that are left."""
+    seconds, left = stream.prefill_seconds, prefill.total - prefill.done
+    return {
+        "total": prefill.cached + prefill.total,
+        "cache": prefill.cached,
+        "processed": prefill.cached + prefill.done,
+        "time_ms": round(1000 * seconds, 3),
+        "seconds_left": seconds / prefill.done * left if prefill.done else None,
     }
