@@ -103,15 +103,13 @@ def _strftime_now(format: str) -> str:
     return datetime.now().strftime(format)
 
 
-@lru_cache(maxsize=1)
-def environment() -> ChatEnvironment:
-    """Return the environment that all templates share."""
-    return ChatEnvironment()
+_ENVIRONMENT = ChatEnvironment()
+"""The environment that all templates share."""
 
 
 @lru_cache(maxsize=_PROGRAMS)
 def _program(source: str) -> jinja2.Template:
-    return environment().from_string(source)
+    return _ENVIRONMENT.from_string(source)
 
 
 def answer(request: Any) -> str | list[str | None]:
@@ -159,7 +157,7 @@ def _load_the_rest() -> None:
     """Make Jinja and Python import their lazy modules: no file can be opened once requests come."""
     for source in ("{{ strftime_now('%x') ~ '\\n' }}", "{{ 1 / 0 }}", "{% if %}", "{{ ''.__class__ }}"):
         with suppress(Exception):
-            environment().from_string(source).render()
+            _ENVIRONMENT.from_string(source).render()
 
 
 _load_the_rest()
