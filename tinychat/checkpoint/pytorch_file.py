@@ -9,11 +9,13 @@ from typing import IO
 import numpy as np
 
 from tinychat.checkpoint.mapping import DTYPES, FLOATS, FloatArray, map_rows
-from tinychat.checkpoint.tensor_pickle import MAX_PICKLE_BYTES, Storage, TensorRecord, read_tensor_pickle
+from tinychat.checkpoint.tensor_pickle import Storage, TensorRecord, read_tensor_pickle
 from tinychat.errors import CheckpointError
 from tinychat.files import open_regular
 from tinychat.json_file import one_line
 
+# The pickle of a 70-billion-parameter model has about 100 kB; each byte can cost one object.
+_MAX_PICKLE_BYTES = 4 << 20
 _ZIP_BEGINNING = b"PK\x03\x04"
 _LOCAL_HEADER_BYTES = 30
 _REMEDY = "load it with torch and save it as safetensors"
@@ -90,8 +92,8 @@ def _read_archive(path: Path, file: IO[bytes]) -> tuple[dict[str, tuple[int, int
         for info in archive.infolist():
             if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
                 raise CheckpointError(f"{path}: {one_line(info.filename)} is compressed or encrypted; refused")
-        if archive.getinfo(f"{root}/data.pkl").file_size > MAX_PICKLE_BYTES:
-            raise CheckpointError(f"{path}: its index is larger than {MAX_PICKLE_BYTES >> 20} MiB; refused")
+        if archive.getinfo(f"{root}/data.pkl").file_size > _MAX_PICKLE_BYTES:
+            raise CheckpointError(f"{path}: its index is larger than {_MAX_PICKLE_BYTES >> 20} MiB; refused")
         pickle = archive.read(f"{root}/data.pkl")
         order = f"{root}/byteorder"
         if order in archive.namelist() and archive.read(order) != b"little":

@@ -14,9 +14,6 @@ from typing import Final, NamedTuple, TypeGuard
 from tinychat.errors import CheckpointError
 from tinychat.json_file import one_line
 
-# The pickle of a 70-billion-parameter model has about 100 kB; each byte can cost one object.
-MAX_PICKLE_BYTES = 4 << 20
-
 STORAGE_DTYPES = {
     "FloatStorage": "float32",
     "HalfStorage": "float16",
@@ -74,8 +71,6 @@ _LITERALS = {
 
 def read_tensor_pickle(data: bytes, source: str) -> dict[str, TensorRecord]:
     """Return the tensors of a pickled dictionary by name, without other values; `source` is the file, for errors."""
-    if len(data) > MAX_PICKLE_BYTES:
-        raise CheckpointError(f"{source}: its index is larger than {MAX_PICKLE_BYTES >> 20} MiB; refused")
     machine = _Machine(source)
     try:
         with warnings.catch_warnings():
