@@ -349,7 +349,7 @@ def _read_checkpoint(folder: Path) -> None:
 
 
 def _read_packed(folder: Path) -> None:
-    tensors = unpack_weights(open_tensors(folder), folder / "config.json")
+    tensors = unpack_weights(open_tensors(folder))
     if "x.weight" in tensors.names():
         tensors.read("x.weight")
         if tensors["x.weight"].form:

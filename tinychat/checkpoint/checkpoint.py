@@ -57,7 +57,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     config = read_config(folder / "config.json")
     read_embedder(folder)  # refused now if it pools in a way that is not implemented
     if any((folder / name).exists() for name in WEIGHT_FILES) or not is_gguf(folder):
-        tensors = unpack_weights(open_tensors(folder), folder / "config.json")
+        tensors = unpack_weights(open_tensors(folder))
         return Checkpoint(folder, config, adjusted(unstacked(tensors, config), config))
     return Checkpoint(folder, config, open_gguf_tensors(folder, gguf_in(folder), config))
 

@@ -290,8 +290,9 @@ def unpacked(numbers: NDArray[Any], bits: int, order: tuple[int, ...] | None = N
     return codes.reshape(len(words), -1)
 
 
-def unpack_weights(tensors: Tensors, config_file: Path) -> Tensors:
+def unpack_weights(tensors: Tensors) -> Tensors:
     """Return a checkpoint's tensors with its packed weights under the names of unpacked ones."""
+    config_file = tensors.folder / "config.json"
     config, source = read_json_object(config_file), str(config_file)
     packing = read_packing(config, source)
     if packing is None:
