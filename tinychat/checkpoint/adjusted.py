@@ -73,6 +73,15 @@ class AdjustedTensor(Tensor):
         return adjusted
 
     @property
+    def differs(self) -> bool:
+        """Whether anything is not as in the stored tensor."""
+        return self._order is not None or self._flattened or self._softplus or self._is_computed
+
+    @property
+    def _is_computed(self) -> bool:
+        return self._transposed or self._unit_rows or self._cut > 1 or (self._offset, self._scale) != (0.0, 1.0)
+
+    @property
     def kind(self) -> str:
         """Type of the stored tensor."""
         return self._tensor.kind
@@ -80,8 +89,7 @@ class AdjustedTensor(Tensor):
     @property
     def form(self) -> Form | None:
         """Form of the codes; None where numbers are computed from them."""
-        is_computed = self._transposed or self._unit_rows or self._cut > 1 or (self._offset, self._scale) != (0.0, 1.0)
-        return None if is_computed else self._tensor.form
+        return None if self._is_computed else self._tensor.form
 
     def read_codes(self, start: int, stop: int) -> GroupCodes:
         """Return rows ``start..stop-1`` as codes."""
@@ -105,15 +113,41 @@ class AdjustedTensor(Tensor):
         return self._tensor.read(0, whole)[self._order[start:stop]]
 
 
-def other_names(name: str) -> list[str]:
-    """Return the other names of a tensor: without the model's own, inside a larger model, without an ending."""
+def stored_name(tensors: Tensors, name: str) -> str | None:
+    """Return the name that a checkpoint has for a tensor; None where it has no such tensor.
+
+    It may lack the model's own name or the ending, or be that of a part of a larger model.
+    """
     names = [
+        name,
         name.partition(".")[2],
         f"language_model.{name}",
         name.replace("model.", "model.language_model.", 1),
         name.replace("lm_head.", "embed_out."),
     ]
-    return [*names, *(each.removesuffix(".weight") for each in (name, *names))]
+    names += [each.removesuffix(".weight") for each in names]
+    return next((each for each in names if each in tensors.by_name), None)
+
+
+def _find(tensors: Tensors, name: str) -> Tensor | None:
+    """Return a tensor by one of the names of `models.tensors`, which may be made of several; None without it."""
+    if name in tensors.by_name:
+        return tensors.by_name[name]
+    stem, _, ending = name.rpartition(".")
+    if "@" in stem:
+        rows, factor = (_find(tensors, f"{source}.{ending}") for source in stem.split("@"))
+        return ProductTensor(name, rows, factor) if rows and factor else None
+    if stem.endswith(".T"):
+        turned = _find(tensors, f"{stem.removesuffix('.T')}.{ending}")
+        return AdjustedTensor(turned, transposed=True) if turned else None
+    if "+" in stem:
+        parts = [_find(tensors, f"{source}.{ending}") for source in stem.split("+")]
+        return None if None in parts else JoinedTensor(name, [part for part in parts if part is not None])
+    whole, part = whole_and_part(name)
+    stored = stored_name(tensors, whole)
+    if stored is None:
+        return None
+    return part_of(tensors.by_name[stored], name, part) if part else tensors.by_name[stored]
 
 
 def adjusted(tensors: Tensors, config: ModelConfig, done: Collection[str] = ()) -> Tensors:
@@ -123,51 +157,27 @@ def adjusted(tensors: Tensors, config: ModelConfig, done: Collection[str] = ()) 
     """
     changed = dict(tensors.by_name)
 
-    def find(name: str) -> Tensor | None:
-        """Return a tensor under whichever name it has."""
-        if name in tensors.by_name:
-            return tensors.by_name[name]
-        stem, _, ending = name.rpartition(".")
-        if "@" in stem:
-            rows, factor = (find(f"{source}.{ending}") for source in stem.split("@"))
-            return ProductTensor(name, rows, factor) if rows and factor else None
-        if stem.endswith(".T"):
-            turned = find(f"{stem.removesuffix('.T')}.{ending}")
-            return AdjustedTensor(turned, transposed=True) if turned else None
-        if "+" in stem:
-            parts = [find(f"{source}.{ending}") for source in stem.split("+")]
-            return None if None in parts else JoinedTensor(name, [part for part in parts if part is not None])
-        whole, part = whole_and_part(name)
-        found = next((other for other in (whole, *other_names(whole)) if other in tensors.by_name), None)
-        if found is None:
-            return None
-        return part_of(tensors.by_name[found], name, part) if part else tensors.by_name[found]
-
     def adjust(name: str, **adjustment: Any) -> None:
-        """Adjust a tensor; `adjustment` is empty where it stays as it is."""
-        tensor = find(name)
+        tensor = _find(tensors, name)
         if tensor is not None:
-            changed[name] = AdjustedTensor(tensor, **adjustment) if adjustment else tensor
+            found = AdjustedTensor(tensor, **adjustment)
+            changed[name] = found if found.differs else tensor
 
     for linear in linears(config):
-        turned = {key: True for key in ("transposed", "unit_rows") if getattr(linear, key) and key not in done}
-        cut = {"cut": linear.cut} if linear.cut > 1 else {}
+        transposed = linear.transposed and "transposed" not in done
         orders = (linear.order if "order" not in done else ()) or (None,) * len(linear.sources)
         scales = linear.scales or (linear.scale,) * len(linear.sources)
         for shard in range(linear.shards):
             for source, order, scale in zip(linear.names(shard), orders, scales):
-                rows: dict[str, Any] = {}
-                if order is not None or scale != 1:
-                    rows = {"order": order, "scale": scale}
-                adjust(f"{source}.weight", **rows, **turned, **cut)
-                adjust(f"{source}.bias", **rows)
+                weight = {"transposed": transposed, "unit_rows": linear.unit_rows, "cut": linear.cut}
+                adjust(f"{source}.weight", order=order, scale=scale, **weight)
+                adjust(f"{source}.bias", order=order, scale=scale)
     for norm in norms(config):
-        scaled = {"scale": norm.scale} if norm.scale != 1 else {}
-        offset = {"offset": norm.offset} if norm.offset and "offset" not in done else {}
-        flattened = {key: True for key in ("flattened", "softplus") if getattr(norm, key)}
+        offset = 0.0 if "offset" in done else norm.offset
+        form = {"flattened": norm.flattened, "softplus": norm.softplus}
         for source in norm.sources:
-            adjust(f"{source}.weight", **scaled, **offset, **flattened)
-            adjust(f"{source}.bias", **scaled)
+            adjust(f"{source}.weight", offset=offset, scale=norm.scale, **form)
+            adjust(f"{source}.bias", scale=norm.scale)
     for table in tables(config):
         adjust(f"{table.source}.weight")
     return Tensors(tensors.folder, changed)

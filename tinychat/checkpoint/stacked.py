@@ -14,7 +14,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from tinychat.checkpoint.adjusted import AdjustedTensor, other_names
+from tinychat.checkpoint.adjusted import AdjustedTensor, stored_name
 from tinychat.checkpoint.mapping import FloatArray
 from tinychat.checkpoint.tensor_part import part_of
 from tinychat.checkpoint.tensors import Tensor, Tensors
@@ -129,8 +129,9 @@ def unstacked(tensors: Tensors, config: ModelConfig) -> Tensors:
 
 
 def _known(tensors: Tensors, name: str) -> Tensor | None:
-    """Return the tensor of a name, or of one of its other names."""
-    return next((tensors.by_name[each] for each in (name, *other_names(name)) if each in tensors.by_name), None)
+    """Return the tensor of a name, None where the checkpoint has none."""
+    stored = stored_name(tensors, name)
+    return None if stored is None else tensors.by_name[stored]
 
 
 def _of_convolution(tensors: Tensors, config: ModelConfig, layer: int) -> dict[str, Tensor]:
@@ -172,7 +173,7 @@ def _parts(tensors: Tensors, stem: str, expert: int, config: ModelConfig) -> dic
     is_gpt_oss = config.swiglu_limit is not None
 
     def stacked(name: str, half: int | None = None) -> Tensor | None:
-        known = next((each for each in (name, *other_names(name)) if each in tensors.by_name), None)
+        known = stored_name(tensors, name)
         return None if known is None else StackedTensor(tensors[known], known, expert, half, transposed=is_gpt_oss)
 
     weight = stacked(stem) or stacked(f"{stem.replace('.experts.', '.')}.weight")
