@@ -30,6 +30,8 @@ TEXT_FILES = (
     *EMBEDDER_FILES,
 )
 """Paths in the folder of a checkpoint, and in that of its conversion."""
+# The largest tokenizer.json of a published checkpoint has 33 MiB.
+MAX_TEXT_FILE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.checkpoint.adjusted import adjusted
-from tinychat.checkpoint.checkpoint import Checkpoint, open_checkpoint
+from tinychat.checkpoint.checkpoint import MAX_TEXT_FILE_BYTES, Checkpoint, open_checkpoint
 from tinychat.checkpoint.stacked import unstacked
 from tinychat.checkpoint.tensors import Tensors
 from tinychat.conversion.gptq import Calibrated, Finished, Packed
@@ -32,8 +32,6 @@ from tinychat.models.passthrough import NATIVE
 from tinychat.models.tensors import Linear, Norm, Table
 from tinychat.text.tiktoken_file import TIKTOKEN_FILE, tiktoken_in, tokenizer_json
 
-# The largest tokenizer.json of a published checkpoint has 33 MiB.
-_MAX_TEXT_FILE_BYTES = 64 << 20
 Progress = Callable[[int, int], None]
 """Called with (bytes done, bytes in all) of the model's weights."""
 # Linears with the largest errors that a quality report names.
@@ -135,7 +133,7 @@ def _write_description(folder: Path, description: Mapping[str, object]) -> None:
 def read_text_file(file: Path) -> bytes:
     """Return a file of the checkpoint; refuse one that is too large."""
     try:
-        return read_small(file, _MAX_TEXT_FILE_BYTES)
+        return read_small(file, MAX_TEXT_FILE_BYTES)
     except OSError as error:
         raise ConversionError(f"{file} cannot be read ({error.strerror or error})") from None
 

@@ -23,7 +23,7 @@ from typing import TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from tinychat.checkpoint.checkpoint import TEXT_FILES
+from tinychat.checkpoint.checkpoint import MAX_TEXT_FILE_BYTES, TEXT_FILES
 from tinychat.errors import ConversionError
 from tinychat.file_lock import try_lock
 from tinychat.files import read_small, replace
@@ -31,7 +31,6 @@ from tinychat.files import read_small, replace
 # A conversion writes all the time.
 _STALE_SECONDS = 24 * 3600.0
 _LARGEST_JOURNAL = 256 << 20
-_LARGEST_TEXT_FILE = 64 << 20
 Array = NDArray[np.generic]
 
 
@@ -54,16 +53,16 @@ class WorkFolder:
 
     def read(self, name: str) -> dict[str, object]:
         """Return the values that an earlier try wrote under a name; nothing if they are missing or damaged."""
-        data = _read_checked(self.folder / name)
+        data = self._read(name)
         return {} if data is None else dict(json.loads(data))
 
     def write(self, name: str, value: Mapping[str, object]) -> None:
         """Write values for a later try, all of them or nothing."""
-        _write_checked(self.folder / name, json.dumps(value).encode())
+        self._write(name, json.dumps(value).encode())
 
     def read_arrays(self, name: str) -> dict[str, Array]:
         """Return arrays as `read` returns values."""
-        data = _read_checked(self.folder / name)
+        data = self._read(name)
         if data is None:
             return {}
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
@@ -73,22 +72,18 @@ class WorkFolder:
         """Write arrays as `write` does."""
         data = io.BytesIO()
         np.savez(data, **arrays)  # type: ignore[arg-type]
-        _write_checked(self.folder / name, data.getvalue())
+        self._write(name, data.getvalue())
 
+    def _read(self, name: str) -> bytes | None:
+        try:
+            return _without_checksum((self.folder / name).read_bytes())
+        except OSError:
+            return None
 
-def _write_checked(file: Path, data: bytes) -> None:
-    """Replace a file by a checksum and data."""
-    aside = file.with_name(f"{file.name}.new")
-    aside.write_bytes(_with_checksum(data))
-    replace(aside, file)
-
-
-def _read_checked(file: Path) -> bytes | None:
-    """Return the data of a file that `_write_checked` wrote; None if it is missing or damaged."""
-    try:
-        return _without_checksum(file.read_bytes())
-    except OSError:
-        return None
+    def _write(self, name: str, data: bytes) -> None:
+        aside = self.folder / f"{name}.new"
+        aside.write_bytes(_with_checksum(data))
+        replace(aside, self.folder / name)
 
 
 def _with_checksum(data: bytes) -> bytes:
@@ -163,7 +158,7 @@ def key_of(checkpoint: Path, *settings: object) -> str:
     is_snapshot = folder.parent.name == "snapshots"
     for name in sorted(TEXT_FILES):
         with suppress(OSError):
-            digest.update(name.encode() + b"\0" + read_small(checkpoint / name, _LARGEST_TEXT_FILE))
+            digest.update(name.encode() + b"\0" + read_small(checkpoint / name, MAX_TEXT_FILE_BYTES))
     for file in sorted(checkpoint.iterdir()):
         if file.name not in TEXT_FILES and not is_snapshot:
             real = file.resolve()
