@@ -25,7 +25,7 @@ from tinychat.errors import ConversionError
 from tinychat.files import read_small
 from tinychat.models.architectures import family_of, linears, norms, tables
 from tinychat.models.config import ModelConfig
-from tinychat.models.folder import DESCRIPTION, WEIGHTS, description_of, header_of
+from tinychat.models.folder import DESCRIPTION, WEIGHTS, description_of
 from tinychat.models.head_folder import HEAD, SHARED, head_layout, head_specs
 from tinychat.models.layout import Quantization, padded, stored_linears, tensor_specs
 from tinychat.models.passthrough import NATIVE
@@ -151,13 +151,11 @@ def write_weights(
     the outputs, not of the weights.
     """
     specs = tensor_specs(checkpoint.config, quantization)
-    header, offsets = header_of(specs)
-    total = sum(spec.bytes for spec in specs.values())
-    with JournaledWriter(work.model / WEIGHTS, work.folder / "journal", header, offsets, total) as writer:
+    with JournaledWriter(work.model / WEIGHTS, work.folder / "journal", specs) as writer:
 
         def show() -> None:
             if progress:
-                progress(writer.done, total)
+                progress(writer.done, writer.total)
 
         if quantization.passthrough:
             for name, layer, parts in passthrough_layers(checkpoint, quantization):
@@ -181,9 +179,11 @@ def write_weights(
 def write_draft_head(checkpoint: Checkpoint, quantization: Quantization, work: WorkFolder) -> None:
     """Write the file of a checkpoint's draft head, each weight by itself; nothing where it has none."""
     layout, head = head_layout(checkpoint.config, quantization), family_of(checkpoint.config.architecture).draft_head
-    prefix, by_name = head.prefix if head else "", checkpoint.tensors.by_name
+    if layout is None or head is None:
+        return
+    by_name, prefix = checkpoint.tensors.by_name, head.prefix
     own = {f"model.{name.removeprefix(prefix)}": by_name[name] for name in by_name if name.startswith(prefix)}
-    if layout is None or not own:
+    if not own:
         return
     config, quantization = layout
     tensors = adjusted(unstacked(Tensors(checkpoint.tensors.folder, own), config), config)
@@ -191,9 +191,8 @@ def write_draft_head(checkpoint: Checkpoint, quantization: Quantization, work: W
     for name, shape in expected_shapes(config):
         if name.removesuffix(".weight") not in shared:
             tensors.expect(name, shape)
-    header, offsets = header_of(specs := head_specs(config, quantization))
-    total = sum(spec.bytes for spec in specs.values())
-    with JournaledWriter(work.model / HEAD, work.folder / "head-journal", header, offsets, total) as writer:
+    specs = head_specs(config, quantization)
+    with JournaledWriter(work.model / HEAD, work.folder / "head-journal", specs) as writer:
         for linear in linears(config):
             if linear.name not in SHARED:
                 for shard in range(linear.shards):

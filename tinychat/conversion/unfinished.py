@@ -27,6 +27,8 @@ from tinychat.checkpoint.checkpoint import MAX_TEXT_FILE_BYTES, TEXT_FILES
 from tinychat.errors import ConversionError
 from tinychat.file_lock import try_lock
 from tinychat.files import read_small, replace
+from tinychat.models.folder import header_of
+from tinychat.models.layout import TensorSpec
 
 # A conversion writes all the time.
 _STALE_SECONDS = 24 * 3600.0
@@ -204,22 +206,22 @@ def _touched(folder: Path) -> float:
 class JournaledWriter:
     """A weight file that is written shard by shard; a journal beside it lists the finished ones.
 
-    `done` counts the bytes that are written, or found to be finished. A file that has this header and size already is
-    continued; `offsets` are those of the tensors, `total` is the size of all of them, in bytes.
+    `specs` are the file's tensors; `total` is the size of all of them, in bytes, of which `done` are written, or found
+    to be finished. A file that has their header and size already is continued.
     """
 
-    def __init__(self, file: Path, journal: Path, header: bytes, offsets: Mapping[str, int], total: int) -> None:
-        self.done = 0
-        self._offsets = offsets
+    def __init__(self, file: Path, journal: Path, specs: Mapping[str, TensorSpec]) -> None:
+        self.done, self.total = 0, sum(spec.bytes for spec in specs.values())
+        header, self._offsets = header_of(specs)
         self._entries: dict[tuple[str, int], _Entry] = {}
-        is_continued = file.is_file() and file.stat().st_size == len(header) + total
+        is_continued = file.is_file() and file.stat().st_size == len(header) + self.total
         with ExitStack() as stack:
             self._stream = stack.enter_context(file.open("r+b" if is_continued else "w+b"))
             if is_continued and self._stream.read(len(header)) == header:
                 self._entries = _read_journal(journal)
             self._stream.seek(0)
             self._stream.write(header)
-            self._stream.truncate(len(header) + total)
+            self._stream.truncate(len(header) + self.total)
             self._stream.flush()
             self._journal = stack.enter_context(journal.open("ab" if self._entries else "wb"))
             # The last line may lack its end.
