@@ -41,7 +41,7 @@ reads_proc = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="
 CONVERT = """
 import sys, threading
 from pathlib import Path
-from tinychat.conversion.convert import Coding, write_model_folder
+from tinychat.conversion.convert import write_model_folder
 from tinychat.models.layout import Quantization
 
 def anonymous():
@@ -50,7 +50,7 @@ def anonymous():
 
 def convert(checkpoint, target):
     texts = [[*range(64)]] if method == "gptq" else ()
-    write_model_folder(checkpoint, target, Quantization(quant), coding=Coding(method, texts))
+    write_model_folder(checkpoint, target, Quantization(quant), algorithm=method, texts=texts)
 
 warmup, checkpoint, target, quant, method = sys.argv[1:]
 convert(warmup, target + "-warmup")

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 from text.tiktoken_files import ranks_of, write_tiktoken
 from text.tokenizer_folders import write_tokenizer
 
-from tinychat.conversion.convert import Coding, add_quality_report, convert, write_model_folder
+from tinychat.conversion.convert import add_quality_report, convert, write_model_folder
 from tinychat.errors import CheckpointError, ConversionError, SettingError
 from tinychat.models.architectures import linears, norms
 from tinychat.models.folder import open_model_folder
@@ -282,7 +282,7 @@ TEXTS = [[1, 5, 9, 200, 31, 7] * 8, [3, 4, 77, 12] * 5]
 def test_calibrated_codes_mean_what_the_weights_meant(method, name, tmp_path):
     checkpoint = checkpoint_of(name, tmp_path)
     folder = open_model_folder(
-        write_model_folder(checkpoint, tmp_path / "model", Quantization(), coding=Coding(method, TEXTS))
+        write_model_folder(checkpoint, tmp_path / "model", Quantization(), algorithm=method, texts=TEXTS)
     )
     weights = families.make_weights(families.BY_NAME[name])
     for linear in linears(folder.config):
@@ -301,7 +301,7 @@ def test_calibrated_codes_mean_what_the_weights_meant(method, name, tmp_path):
 def test_calibrated_models_may_keep_a_linear_in_int8(tmp_path):
     checkpoint = checkpoint_of("qwen3", tmp_path)
     stored = Quantization("int4", 32, ("lm_head", "o_proj"))
-    made = write_model_folder(checkpoint, tmp_path / "model", stored, coding=Coding("gptq", TEXTS))
+    made = write_model_folder(checkpoint, tmp_path / "model", stored, algorithm="gptq", texts=TEXTS)
     folder = open_model_folder(made)
     assert folder.quantization.int8 == ("lm_head", "o_proj")
     weights = families.make_weights(families.BY_NAME["qwen3"])
@@ -312,7 +312,9 @@ def test_calibrated_models_may_keep_a_linear_in_int8(tmp_path):
 def test_calibrated_models_may_keep_frequent_rows_in_int8(tmp_path):
     checkpoint = checkpoint_of("smollm2", tmp_path)
     stored = Quantization("int4", 32, (), 32)
-    folder = open_model_folder(write_model_folder(checkpoint, tmp_path / "model", stored, coding=Coding("gptq", TEXTS)))
+    folder = open_model_folder(
+        write_model_folder(checkpoint, tmp_path / "model", stored, algorithm="gptq", texts=TEXTS)
+    )
     rows = families.make_weights(families.BY_NAME["smollm2"])["model.embed_tokens.weight"].astype(np.float64)
     tensors = folder.tensors
     first = reference.dequantize_int8(
@@ -346,7 +348,7 @@ def test_inputs_that_overflow_are_told(tmp_path):
 
     change_weights(checkpoint, enlarge)
     with pytest.raises(ConversionError, match="inputs of qkv_proj are not finite"):
-        write_model_folder(checkpoint, tmp_path / "model", Quantization(), coding=Coding("gptq", TEXTS))
+        write_model_folder(checkpoint, tmp_path / "model", Quantization(), algorithm="gptq", texts=TEXTS)
     assert not (tmp_path / "model").exists()
 
 

@@ -6,7 +6,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from tinychat.checkpoint.checkpoint import open_checkpoint
-from tinychat.conversion.convert import Coding, write_model_folder
+from tinychat.conversion.convert import write_model_folder
 from tinychat.conversion.float_pass import FloatPass
 from tinychat.conversion.smoothing import smoothed
 from tinychat.conversion.source import Source
@@ -90,7 +90,7 @@ def test_int8_loses_less(uneven, tmp_path):
     exact = outputs(uneven)
     errors = []
     for name, texts in ("plain", []), ("smoothed", TEXTS):
-        folder = write_model_folder(uneven.path, tmp_path / name, Quantization("int8"), coding=Coding(texts=texts))
+        folder = write_model_folder(uneven.path, tmp_path / name, Quantization("int8"), texts=texts)
         found = logits_of_all(new_sequence(load_engine(folder, threads=1), 64), IDS)
         errors.append(np.square(found - exact).mean() ** 0.5)
     assert errors[1] < 0.9 * errors[0]

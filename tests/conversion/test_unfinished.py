@@ -16,7 +16,7 @@ import pytest
 import tinychat
 from tinychat.checkpoint.folder import folder_of
 from tinychat.conversion import convert
-from tinychat.conversion.convert import Coding, write_model_folder
+from tinychat.conversion.convert import write_model_folder
 from tinychat.conversion.float_pass import FloatPass
 from tinychat.conversion.pipeline import Recipe, quantization_of
 from tinychat.conversion.unfinished import JournaledWriter, key_of, work_for
@@ -47,7 +47,7 @@ texts = eval(sys.argv[5])
 method = "gptq" if texts else "plain"
 with folder_of(Path(sys.argv[1])) as folder:
     quantization = quantization_of(folder, Recipe(sys.argv[4], algorithm="plain"))
-    convert.write_model_folder(folder, sys.argv[2], quantization, coding=convert.Coding(method, texts))
+    convert.write_model_folder(folder, sys.argv[2], quantization, algorithm=method, texts=texts)
 """
 
 
@@ -65,7 +65,7 @@ def kill_after(steps, checkpoint, target, quant, texts):
 
 def make_int8(checkpoint, target):
     """Convert in the way that `kill_after` does without texts."""
-    return write_model_folder(checkpoint, target, Quantization("int8", 32), coding=Coding("plain", []))
+    return write_model_folder(checkpoint, target, Quantization("int8", 32), algorithm="plain", texts=[])
 
 
 def files_of(folder):
@@ -84,7 +84,7 @@ def test_a_killed_conversion_goes_on(quant, texts, steps, left_to_do, checkpoint
     def make(target, progress=None):
         with folder_of(checkpoint) as folder:
             quantization = quantization_of(folder, Recipe(quant, algorithm="plain"))
-            return write_model_folder(folder, target, quantization, progress, coding=Coding(method, texts))
+            return write_model_folder(folder, target, quantization, progress, algorithm=method, texts=texts)
 
     expected = make(tmp_path / "whole")
     target = tmp_path / "model"
@@ -123,7 +123,7 @@ def test_what_did_not_reach_the_disk_is_made_again(checkpoint, tmp_path):
 def test_a_damaged_byte_anywhere_is_found_and_costs_time_only(name, checkpoint, tmp_path):
     def make(target):
         quantization = quantization_of(checkpoint, Recipe("int4", algorithm="plain"))
-        return write_model_folder(checkpoint, target, quantization, coding=Coding("gptq", TEXTS))
+        return write_model_folder(checkpoint, target, quantization, algorithm="gptq", texts=TEXTS)
 
     expected = files_of(make(tmp_path / "whole"))
     left = kill_after(6, checkpoint, tmp_path / "killed", "int4", TEXTS)

@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,21 +37,6 @@ Progress = Callable[[int, int], None]
 WORST = 4
 
 
-class Coding(NamedTuple):
-    """How codes are chosen.
-
-    `algorithm` is that of four-bit codes: "plain", each weight by itself; "importance", weighted by the mean square of
-    each column's inputs; "gptq", with each column's error passed on to the columns after it. The inputs are those that
-    `texts`, token ids, give; with int8 weights, activations are smoothed by them (`conversion.smoothing`).
-    """
-
-    algorithm: str = "plain"
-    texts: Sequence[Sequence[int]] = ()
-
-
-PLAIN = Coding()
-
-
 def convert(
     src: str | Path,
     dst: str | Path,
@@ -72,37 +56,45 @@ def write_model_folder(
     progress: Progress | None = None,
     source: str | None = None,
     *,
-    coding: Coding = PLAIN,
+    algorithm: str = "plain",
+    texts: Sequence[Sequence[int]] = (),
     work: WorkFolder | None = None,
 ) -> Path:
     """Convert a checkpoint folder into the model folder `dst`, which must not exist yet.
 
     `progress` is called with (bytes done, bytes in all); `source` is recorded as the model's origin, by default the
     name of the checkpoint's folder; `work` is a work folder of `dst` that the caller has opened.
+
+    `algorithm` is that of four-bit codes: "plain", each weight by itself; "importance", weighted by the mean square of
+    each column's inputs; "gptq", with each column's error passed on to the columns after it. The inputs are those that
+    `texts`, token ids, give; with int8 weights, activations are smoothed by them (`conversion.smoothing`).
     """
-    calibrated = quantization.dtype == "int4" and coding.algorithm != "plain"
+    is_calibrated = quantization.dtype == "int4" and algorithm != "plain"
+    is_smoothed = quantization.dtype == "int8" and bool(texts)
     checkpoint = open_checkpoint(Path(src))
     check_tensors(checkpoint)
-    is_smoothed = quantization.dtype == "int8" and bool(coding.texts)
     if is_smoothed:
-        checkpoint = smoothed(checkpoint, coding.texts)
-    own = work_for(Path(dst), key_of(Path(src), quantization, *coding)) if work is None else nullcontext(work)
+        checkpoint = smoothed(checkpoint, texts)
+    own = work_for(Path(dst), key_of(Path(src), quantization, algorithm, texts)) if work is None else nullcontext(work)
     with own as opened:
         folder = opened.model
-        errors = write_weights(checkpoint, quantization, opened, progress, coding if calibrated else None)
+        quantizer: _Plain | Calibrated = _Plain(checkpoint, quantization)
+        if is_calibrated:
+            quantizer = Calibrated(checkpoint, quantization, algorithm == "gptq", texts, opened)
+        write_weights(checkpoint, quantization, quantizer, opened, progress)
         write_draft_head(checkpoint, quantization, opened)
         _write_text_files(checkpoint, folder)
         description: dict[str, object] = {
             **description_of(quantization),
             "source": source or checkpoint.path.resolve().name,
-            "relative_rms_error": errors,
+            "relative_rms_error": quantizer.errors(),
         }
         if quantization.passthrough:
             description["codes"] = count_tensors(checkpoint)
         if is_smoothed:
             description["smoothed"] = True
-        if calibrated:
-            description["coding"] = coding.algorithm
+        if is_calibrated:
+            description["coding"] = algorithm
         _write_description(folder, description)
     return Path(dst)
 
@@ -141,15 +133,11 @@ def read_text_file(file: Path) -> bytes:
 def write_weights(
     checkpoint: Checkpoint,
     quantization: Quantization,
+    quantizer: "_Plain | Calibrated",
     work: WorkFolder,
     progress: Progress | None,
-    calibrated: Coding | None = None,
-) -> dict[str, float]:
-    """Write the weight file; return the relative root-mean-square error of each quantized linear.
-
-    `work` may have shards of an earlier try. `calibrated` chooses four-bit codes by texts: the errors are then those of
-    the outputs, not of the weights.
-    """
+) -> None:
+    """Write the weight file; `work` may have shards of an earlier try."""
     specs = tensor_specs(checkpoint.config, quantization)
     with JournaledWriter(work.model / WEIGHTS, work.folder / "journal", specs) as writer:
 
@@ -161,9 +149,6 @@ def write_weights(
             for name, layer, parts in passthrough_layers(checkpoint, quantization):
                 if writer.finished(name, layer) is None:
                     writer.write_parts(name, layer, _followed(parts, show))
-        quantizer: _Plain | Calibrated = _Plain(checkpoint, quantization)
-        if calibrated is not None:
-            quantizer = Calibrated(checkpoint, quantization, calibrated.algorithm == "gptq", calibrated.texts, work)
         for linear, shard, arrays, note in quantizer.linears(writer.finished):
             writer.write(linear, shard, arrays, note)
             show()
@@ -173,7 +158,6 @@ def write_weights(
         for table in tables(checkpoint.config):
             writer.write_tensor(table.name, read_table(checkpoint, table, quantization))
         show()
-    return quantizer.errors()
 
 
 def write_draft_head(checkpoint: Checkpoint, quantization: Quantization, work: WorkFolder) -> None:
@@ -234,7 +218,7 @@ class _Plain:
             self._sums[linear.name][shard] = sums
 
     def errors(self) -> dict[str, float]:
-        """Return the errors of the weights, over all layers of a linear."""
+        """Return the relative root-mean-square error of each linear's weights, over all layers."""
         found = {name: relative_error([sums[shard] for shard in sorted(sums)]) for name, sums in self._sums.items()}
         return {name: error for name, error in found.items() if self._quantization.dtype_of(name) != "f32"}
 

@@ -72,7 +72,7 @@ class Calibrated:
         self._coder = Coder(quantization.group_size)
 
     def errors(self) -> dict[str, float]:
-        """Return the errors of the outputs, the largest first."""
+        """Return the relative root-mean-square error of each linear's outputs, by layer, the largest first."""
         worst = sorted(self.output_errors.items(), key=lambda item: -item[1])
         return {f"{name} {layer}": round(error, 5) for (name, layer), error in worst}
 

@@ -238,7 +238,8 @@ def _make(
         quantization,
         phases.part(0.4 if writes_texts else 0.85 if checks else 1.0, ends=not checks),
         source,
-        coding=conversion.Coding(recipe.algorithm, texts),
+        algorithm=recipe.algorithm,
+        texts=texts,
         work=work,
     )
     if checks:
