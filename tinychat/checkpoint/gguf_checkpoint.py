@@ -27,7 +27,7 @@ from tinychat.checkpoint.gguf_file import GgufFile, GgufTensor, open_gguf
 from tinychat.checkpoint.gguf_mamba import VECTORS as MAMBA_VECTORS
 from tinychat.checkpoint.gguf_mamba import restored as restored_scan
 from tinychat.checkpoint.gguf_tokenizer import tokenizer_files
-from tinychat.checkpoint.gguf_values import GgufValues, positive
+from tinychat.checkpoint.gguf_values import GgufValues, positive, present
 from tinychat.checkpoint.stacked import unstacked
 from tinychat.checkpoint.tensor_part import JoinedTensor, Numbers, TensorPart
 from tinychat.checkpoint.tensors import Tensor, Tensors
@@ -217,9 +217,8 @@ def _rope(files: Sequence[GgufFile], values: GgufValues, partial_rotary: bool) -
         return found | {"rope_parameters": {"rope_type": "default"}}
     section = {"rope_type": scaling["type"], "factor": scaling["factor"]}
     if scaling["type"] == "yarn":
-        betas = {"beta_fast": scaling["yarn_beta_fast"], "beta_slow": scaling["yarn_beta_slow"]}
         section |= {"original_max_position_embeddings": trained}
-        section |= {key: value for key, value in betas.items() if value is not None}
+        section |= present({"beta_fast": scaling["yarn_beta_fast"], "beta_slow": scaling["yarn_beta_slow"]})
     return found | {"rope_scaling": section}
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tinychat.checkpoint.gguf_mamba import hybrid_layers, read_bamba
-from tinychat.checkpoint.gguf_values import FULL, SLIDING, Config, GgufValues, experts_of, positive
+from tinychat.checkpoint.gguf_values import FULL, SLIDING, Config, GgufValues, experts_of, positive, present
 from tinychat.errors import UnsupportedModelError
 
 SIGMOID = 2  # of ``expert_gating_func``
@@ -119,8 +119,7 @@ def qwen_moe(values: GgufValues) -> Config:
         # No key has it: llama.cpp has it by the architecture.
         "norm_topk_prob": not values.has("ffn_gate_inp_shexp.weight"),
     }
-    known = {key: value for key, value in found.items() if value is not None}
-    return {**experts_of(values), **known, "qkv_bias": values.config["attention_bias"]}
+    return {**experts_of(values), **present(found), "qkv_bias": values.config["attention_bias"]}
 
 
 def qwen3_5(values: GgufValues) -> Config:
@@ -128,8 +127,7 @@ def qwen3_5(values: GgufValues) -> Config:
     heads = values.get("ssm.time_step_rank")
     inner = values.number("ssm.inner_size", 0)
     found = {
-        # Blocks of multi-token prediction are counted as layers.
-        "num_hidden_layers": values.number("block_count", 0) - values.number("nextn_predict_layers", 0),
+        "num_hidden_layers": values.layers(),
         "full_attention_interval": values.get("full_attention_interval", 4),
         "linear_conv_kernel_dim": values.get("ssm.conv_kernel"),
         "linear_key_head_dim": values.get("ssm.state_size"),
@@ -137,7 +135,7 @@ def qwen3_5(values: GgufValues) -> Config:
         "linear_num_value_heads": heads,
         "linear_value_head_dim": int(inner / positive(heads, 1)),
     }
-    return {key: value for key, value in found.items() if value is not None}
+    return present(found)
 
 
 def qwen3_5_moe(values: GgufValues) -> Config:
@@ -160,7 +158,7 @@ def sigmoid_experts(values: GgufValues) -> Config:
         "n_group": values.get("expert_group_count"),
         "topk_group": values.get("expert_group_used_count"),
     }
-    return {key: value for key, value in found.items() if value is not None}
+    return present(found)
 
 
 def ernie4_5_moe(values: GgufValues) -> Config:
@@ -171,17 +169,15 @@ def ernie4_5_moe(values: GgufValues) -> Config:
         "moe_layer_start_index": values.get("leading_dense_block_count"),
         "moe_layer_interval": values.get("interleave_moe_layer_step"),
     }
-    return {**experts_of(values), **{key: value for key, value in found.items() if value is not None}}
+    return {**experts_of(values), **present(found)}
 
 
 def glm4_moe(values: GgufValues) -> Config:
     """Return the keys of GLM-4.5."""
-    layers = int(values.number("block_count", 0) - values.number("nextn_predict_layers", 0))
     return {
         **sigmoid_experts(values),
         "use_qk_norm": values.has("attn_q_norm.weight"),
-        # Blocks of multi-token prediction are counted as layers.
-        "num_hidden_layers": layers,
+        "num_hidden_layers": values.layers(),
     }
 
 
@@ -199,7 +195,7 @@ def deepseek2(values: GgufValues) -> Config:
     rotated, scaling = values.get("rope.dimension_count"), values.config.get("rope_scaling")
     found = {
         **(sigmoid_experts(values) if values.get("expert_count") else {}),
-        "num_hidden_layers": int(values.number("block_count", 0) - values.number("nextn_predict_layers", 0)),
+        "num_hidden_layers": values.layers(),
         "num_key_value_heads": None,
         "head_dim": rotated,
         "partial_rotary_factor": None,

@@ -3,7 +3,7 @@
 from statistics import NormalDist
 from typing import Any
 
-from tinychat.checkpoint.gguf_values import Config, GgufValues, experts_of, positive
+from tinychat.checkpoint.gguf_values import Config, GgufValues, experts_of, positive, present
 
 ENDLESS = 1e29
 
@@ -81,7 +81,7 @@ def gemma3n(values: GgufValues) -> Config:
         "altup_active_idx": values.get("altup.active_idx"),
         "activation_sparsity_pattern": [*map(_closed, scales)] if isinstance(scales, list) else scales,
     }
-    return {key: value for key, value in found.items() if value is not None}
+    return present(found)
 
 
 def _closed(scale: object) -> object:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tinychat.checkpoint.adjusted import AdjustedTensor
 from tinychat.checkpoint.gguf_delta_net import Logarithms
-from tinychat.checkpoint.gguf_values import GgufValues, positive
+from tinychat.checkpoint.gguf_values import GgufValues, positive, present
 from tinychat.checkpoint.tensors import Tensor
 
 # Names of vectors that do not end in ".weight".
@@ -70,8 +70,7 @@ def falcon_h1(values: GgufValues) -> dict[str, Any]:
 
 
 def nemotron_h(values: GgufValues) -> dict[str, Any]:
-    """Return the keys of Nemotron-H, whose blocks of multi-token prediction are counted as layers."""
-    count = int(values.number("block_count", 0) - values.number("nextn_predict_layers", 0))
+    """Return the keys of Nemotron-H."""
     widths = values.listed("feed_forward_length")
 
     def kind(layer: int, heads: object) -> str:
@@ -84,7 +83,7 @@ def nemotron_h(values: GgufValues) -> dict[str, Any]:
     layers = hybrid_layers(values)
     found = {
         **read_scan(values, "n_groups", "mamba_num_heads", "ssm_state_size", "mamba_head_dim", "conv_kernel"),
-        "layer_types": [kind(*each) for each in enumerate(values.listed("attention.head_count_kv"))][:count],
+        "layer_types": [kind(*each) for each in enumerate(values.listed("attention.head_count_kv"))][: values.layers()],
         "num_key_value_heads": layers["num_key_value_heads"],
         "intermediate_size": max(widths, default=None),
         "mlp_bias": values.has_any("ffn_down.bias"),
@@ -99,4 +98,4 @@ def nemotron_h(values: GgufValues) -> dict[str, Any]:
         "norm_topk_prob": bool(values.get("expert_weights_norm", True)),
         "routed_scaling_factor": values.number("expert_weights_scale", 1.0),
     }
-    return {key: value for key, value in found.items() if value is not None}
+    return present(found)

@@ -88,7 +88,11 @@ class GgufValues:
         found["attention_bias"] = self.has("attn_q.bias") or self.has("attn_qkv.bias")
         found["mlp_bias"] = self.has("ffn_down.bias")
         found["tie_word_embeddings"] = "output.weight" not in self.tensors
-        return {key: value for key, value in found.items() if value is not None}
+        return present(found)
+
+    def layers(self) -> int:
+        """Return the number of layers, among which a file counts blocks of multi-token prediction."""
+        return int(self.number("block_count", 0) - self.number("nextn_predict_layers", 0))
 
     def layer_types(self, interval: int, full_first: bool = False) -> list[str]:
         """Return the type of each layer by the file's pattern, or with a full one at every `interval`.
@@ -110,6 +114,11 @@ def experts_of(values: GgufValues) -> Config:
     if not values.get("expert_count"):
         return {}
     return {"num_experts": values.get("expert_count"), "num_experts_per_tok": values.get("expert_used_count")}
+
+
+def present(config: Config) -> dict[str, Any]:
+    """Return the keys that have a value."""
+    return {key: value for key, value in config.items() if value is not None}
 
 
 def positive(value: object, default: float) -> float:
