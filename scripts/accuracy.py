@@ -24,8 +24,8 @@ from comparison.processes import clean_environment
 from safetensors.numpy import save_file
 
 import tinychat
-from tinychat.checkpoint.gguf_checkpoint import halves_order, rotated_heads, tensor_names
 from tinychat.checkpoint.gguf_families import FAMILIES
+from tinychat.checkpoint.gguf_tensors import halves_order, rotated_heads, tensor_names
 from tinychat.generate.perplexity import measure
 from tinychat.models.architectures import read_config
 

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from comparison import gguf_qwen3_5
 from tinychat.checkpoint.checkpoint import Checkpoint, open_checkpoint
-from tinychat.checkpoint.gguf_checkpoint import tensor_names
 from tinychat.checkpoint.gguf_families import FAMILIES
+from tinychat.checkpoint.gguf_tensors import tensor_names
 from tinychat.errors import TinychatError, UnsupportedModelError
 from tinychat.models.config import ModelConfig
 from tinychat.models.rope import inverse_frequencies

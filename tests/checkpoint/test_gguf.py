@@ -90,6 +90,19 @@ def test_plain_numbers_are_mapped(dtype, tmp_path, rng):
     assert file.tensors["weight"].read(0, 5).dtype == dtype
 
 
+def test_a_name_may_lack_its_ending(tmp_path, monkeypatch):
+    names = gguf_files.gguf_names
+
+    def without_ending(*arguments):
+        return {
+            key: name and name.replace("output_norm.weight", "output_norm") for key, name in names(*arguments).items()
+        }
+
+    monkeypatch.setattr(gguf_files, "gguf_names", without_ending)
+    with unpacked(gguf_files.write_variant(families.BY_NAME["smollm2"], tmp_path / "model.gguf")) as folder:
+        check_tensors(open_checkpoint(folder))
+
+
 def same(found, expected):
     """Say whether values of a configuration are the same, float32 in the file."""
     if isinstance(expected, float) or (isinstance(expected, tuple) and expected and isinstance(expected[0], float)):

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from tinychat.checkpoint.adjusted import adjusted
 from tinychat.checkpoint.gguf import is_gguf
-from tinychat.checkpoint.gguf_checkpoint import gguf_in, open_gguf_tensors
+from tinychat.checkpoint.gguf_checkpoint import gguf_in
+from tinychat.checkpoint.gguf_tensors import open_gguf_tensors
 from tinychat.checkpoint.packed import unpack_weights
 from tinychat.checkpoint.stacked import unstacked
 from tinychat.checkpoint.tensors import WEIGHT_FILES, Tensors, open_tensors
