@@ -4,7 +4,7 @@ Peak memory is one layer's largest linear, in and out, whatever the size of the 
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -17,9 +17,9 @@ from tinychat.checkpoint.stacked import unstacked
 from tinychat.checkpoint.tensors import Tensors
 from tinychat.conversion.gptq import Calibrated, Finished, Packed
 from tinychat.conversion.pack import check_finite, pack_linear, relative_error
-from tinychat.conversion.passthrough import TensorSlice, count_tensors, passthrough_layers
+from tinychat.conversion.passthrough import count_tensors, passthrough_layers
 from tinychat.conversion.smoothing import smoothed
-from tinychat.conversion.unfinished import JournaledWriter, WorkFolder, key_of, work_for
+from tinychat.conversion.unfinished import JournaledWriter, Progress, WorkFolder, key_of, work_for
 from tinychat.errors import ConversionError
 from tinychat.files import read_small
 from tinychat.models.architectures import family_of, linears, norms, tables
@@ -31,8 +31,6 @@ from tinychat.models.passthrough import NATIVE
 from tinychat.models.tensors import Linear, Norm, Table
 from tinychat.text.tiktoken_file import TIKTOKEN_FILE, tiktoken_in, tokenizer_json
 
-Progress = Callable[[int, int], None]
-"""Called with (bytes done, bytes in all) of the model's weights."""
 # Linears with the largest errors that a quality report names.
 WORST = 4
 
@@ -139,25 +137,18 @@ def write_weights(
 ) -> None:
     """Write the weight file; `work` may have shards of an earlier try."""
     specs = tensor_specs(checkpoint.config, quantization)
-    with JournaledWriter(work.model / WEIGHTS, work.folder / "journal", specs) as writer:
-
-        def show() -> None:
-            if progress:
-                progress(writer.done, writer.total)
-
+    with JournaledWriter(work.model / WEIGHTS, work.folder / "journal", specs, progress) as writer:
         if quantization.passthrough:
             for name, layer, parts in passthrough_layers(checkpoint, quantization):
                 if writer.finished(name, layer) is None:
-                    writer.write_parts(name, layer, _followed(parts, show))
+                    writer.write_parts(name, layer, parts)
         for linear, shard, arrays, note in quantizer.linears(writer.finished):
             writer.write(linear, shard, arrays, note)
-            show()
         for norm in norms(checkpoint.config):
             for name, data in read_norm(checkpoint.tensors, norm, quantization).items():
                 writer.write_tensor(name, data)
         for table in tables(checkpoint.config):
             writer.write_tensor(table.name, read_table(checkpoint, table, quantization))
-        show()
 
 
 def write_draft_head(checkpoint: Checkpoint, quantization: Quantization, work: WorkFolder) -> None:
@@ -184,13 +175,6 @@ def write_draft_head(checkpoint: Checkpoint, quantization: Quantization, work: W
         for norm in norms(config):
             for name, data in read_norm(tensors, norm, quantization).items():
                 writer.write_tensor(name, data)
-
-
-def _followed(parts: Iterable[TensorSlice], show: Callable[[], None]) -> Iterator[TensorSlice]:
-    """Yield parts that are written one by one, and show the progress after each."""
-    for part in parts:
-        yield part
-        show()
 
 
 class _Plain:

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
@@ -34,6 +34,8 @@ from tinychat.models.layout import TensorSpec
 _STALE_SECONDS = 24 * 3600.0
 _LARGEST_JOURNAL = 256 << 20
 Array = NDArray[np.generic]
+Progress = Callable[[int, int], None]
+"""Called with (bytes done, bytes in all) of the model's weights."""
 
 
 class _Entry(TypedDict):
@@ -206,22 +208,23 @@ def _touched(folder: Path) -> float:
 class JournaledWriter:
     """A weight file that is written shard by shard; a journal beside it lists the finished ones.
 
-    `specs` are the file's tensors; `total` is the size of all of them, in bytes, of which `done` are written, or found
-    to be finished. A file that has their header and size already is continued.
+    `specs` are the file's tensors. A file that has their header and size already is continued.
     """
 
-    def __init__(self, file: Path, journal: Path, specs: Mapping[str, TensorSpec]) -> None:
-        self.done, self.total = 0, sum(spec.bytes for spec in specs.values())
+    def __init__(
+        self, file: Path, journal: Path, specs: Mapping[str, TensorSpec], progress: Progress | None = None
+    ) -> None:
+        self._progress, self._done, self._total = progress, 0, sum(spec.bytes for spec in specs.values())
         header, self._offsets = header_of(specs)
         self._entries: dict[tuple[str, int], _Entry] = {}
-        is_continued = file.is_file() and file.stat().st_size == len(header) + self.total
+        is_continued = file.is_file() and file.stat().st_size == len(header) + self._total
         with ExitStack() as stack:
             self._stream = stack.enter_context(file.open("r+b" if is_continued else "w+b"))
             if is_continued and self._stream.read(len(header)) == header:
                 self._entries = _read_journal(journal)
             self._stream.seek(0)
             self._stream.write(header)
-            self._stream.truncate(len(header) + self.total)
+            self._stream.truncate(len(header) + self._total)
             self._stream.flush()
             self._journal = stack.enter_context(journal.open("ab" if self._entries else "wb"))
             # The last line may lack its end.
@@ -256,7 +259,7 @@ class JournaledWriter:
         """Write a part of a tensor without a line in the journal: it is soon made again."""
         self._stream.seek(self._offsets[tensor] + offset)
         self._stream.write(data.data)
-        self.done += data.nbytes
+        self._count(data.nbytes)
 
     def finished(self, linear: str, layer: int) -> list[float] | None:
         """Return the note of a layer of a linear that an earlier try has written; None if it has not.
@@ -272,8 +275,14 @@ class JournaledWriter:
             if zlib.crc32(self._stream.read(length)) != checksum:
                 return None
             size += length
-        self.done += size
+        self._count(size)
         return entry["note"]
+
+    def _count(self, size: int) -> None:
+        """Count bytes that are written, or found to be finished."""
+        self._done += size
+        if self._progress is not None:
+            self._progress(self._done, self._total)
 
 
 def _read_journal(file: Path) -> dict[tuple[str, int], _Entry]:
