@@ -16,7 +16,7 @@ from tinychat.file_lock import locked
 from tinychat.models.passthrough import NATIVE, STORED_NATIVE, dtype_named
 from tinychat.settings import LoadSettings
 from tinychat.store.catalog import CATALOG
-from tinychat.store.default_model import DEFAULT_MODEL, REPOSITORY, default_model, default_package, origin_of
+from tinychat.store.default_model import DEFAULT_MODEL, default_model, default_package, origin_of
 from tinychat.store.estimates import check_space
 from tinychat.store.local import MANIFEST, make_store
 from tinychat.store.names import ModelReference, catalogued, converted_or, find, repository
@@ -46,7 +46,7 @@ def pull(name: str, progress: Callable[[int, int], None] | None = None, quant: s
         reference = catalogued(name) if name in CATALOG else repository(name)
         return _converted(_in_format(reference, "repository", quant), progress, quant)
     try:
-        reference = converted_or("repository", REPOSITORY, DEFAULT_MODEL)
+        reference = converted_or("repository", CATALOG[DEFAULT_MODEL].repository, DEFAULT_MODEL)
         return _converted(_in_format(reference, "repository", quant), progress, quant)
     except HubError as error:
         with default_package(error) as file:

