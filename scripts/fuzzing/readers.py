@@ -344,13 +344,13 @@ def _read_all(file: SafetensorsFile | PytorchFile) -> None:
 
 def _read_checkpoint(folder: Path) -> None:
     checkpoint = open_checkpoint(folder)
-    for name in checkpoint.tensors.names():
+    for name in checkpoint.tensors.by_name:
         checkpoint.tensors.read(name)
 
 
 def _read_packed(folder: Path) -> None:
     tensors = unpack_weights(open_tensors(folder))
-    if "x.weight" in tensors.names():
+    if "x.weight" in tensors.by_name:
         tensors.read("x.weight")
         if tensors["x.weight"].form:
             tensors["x.weight"].read_codes(0, 16)

@@ -94,7 +94,7 @@ def test_transposed_weights_and_other_names(monkeypatch, rng):
     }
     tensors = adjusted(memory_tensors(stored), config)
     name = "model.layers.0.self_attn.o_proj.weight"
-    assert tensors.shape(name) == (96, 128)
+    assert tensors[name].shape == (96, 128)
     np.testing.assert_array_equal(tensors.read(name), values.T)
     np.testing.assert_array_equal(tensors.read(name, 5, 9), values.T[5:9])
     np.testing.assert_array_equal(tensors.read("model.layers.0.self_attn.q_proj.weight"), values[:64])
@@ -117,13 +117,13 @@ def test_products_of_two_matrices(monkeypatch, rng):
     # Of a checkpoint whose names are those inside the model.
     stored = {"embed.weight": embed, "into.weight": into, "model.out.weight": out}
     tensors = adjusted(memory_tensors(stored), config)
-    assert f"{names[3]}.weight" not in tensors.names()
+    assert f"{names[3]}.weight" not in tensors.by_name
     np.testing.assert_array_equal(tensors.read("embed.weight"), embed)
     for name, factor in zip(names[1:], (into.T, out)):
         expected = (embed.astype(np.float64) @ factor.astype(np.float64)).astype(np.float32)
-        assert tensors.shape(f"{name}.weight") == (9, 7) and tensors[f"{name}.weight"].form is None
+        assert tensors[f"{name}.weight"].shape == (9, 7) and tensors[f"{name}.weight"].form is None
         np.testing.assert_array_equal(tensors.read(f"{name}.weight"), expected)
         np.testing.assert_array_equal(tensors.read(f"{name}.weight", 3, 4), expected[3:4])
     wrong = adjusted(memory_tensors(stored | {"model.out.weight": into}), config)
     with pytest.raises(CheckpointError, match=r"the parts of model\.embed@model\.out\.weight do not fit"):
-        wrong.shape(f"{names[2]}.weight")
+        _ = wrong[f"{names[2]}.weight"].shape

@@ -31,7 +31,7 @@ def test_opens_a_folder(folder):
     checkpoint = open_checkpoint(folder)
     assert checkpoint.path == folder
     assert checkpoint.config.hidden_size == 8
-    assert checkpoint.tensors.names() == {"model.norm.weight"}
+    assert checkpoint.tensors.by_name.keys() == {"model.norm.weight"}
     names = [path.name for path in checkpoint.text_files()]
     assert names == ["config.json", "tokenizer.model", "chat_template.jinja"]
 
@@ -44,7 +44,7 @@ def test_missing_folder_and_file_in_its_place(folder):
 
 def test_gguf_is_read_where_there_is_nothing_else(folder):
     (folder / "model.gguf").write_bytes(b"GGUF")
-    assert open_checkpoint(folder).tensors.names()
+    assert open_checkpoint(folder).tensors.by_name
     (folder / "model.safetensors").unlink()
     with pytest.raises(CheckpointError, match=r"model\.gguf ends within its header"):
         open_checkpoint(folder)

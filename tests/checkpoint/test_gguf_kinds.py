@@ -54,7 +54,7 @@ def read(path):
         with unpacked(path) as folder:
             checkpoint = open_checkpoint(folder)
             check_tensors(checkpoint)
-            for name in checkpoint.tensors.names():
+            for name in checkpoint.tensors.by_name:
                 checkpoint.tensors.read(name)
             load_template(folder, load_tokenizer(folder))
     except TinychatError as error:

@@ -34,8 +34,8 @@ def write_index(folder, weight_map):
 def test_single_file(tmp_path):
     save_file(FIRST, tmp_path / "model.safetensors")
     tensors = open_tensors(tmp_path)
-    assert tensors.names() == {"a", "b"}
-    assert tensors.shape("a") == (4, 3)
+    assert tensors.by_name.keys() == {"a", "b"}
+    assert tensors["a"].shape == (4, 3)
     np.testing.assert_array_equal(tensors.read("a"), FIRST["a"])
     np.testing.assert_array_equal(tensors.read("a", 2), FIRST["a"][2:])
     np.testing.assert_array_equal(tensors.read("b", 1, 3), FIRST["b"][1:3])
@@ -43,7 +43,7 @@ def test_single_file(tmp_path):
 
 def test_shards(shards):
     tensors = open_tensors(shards)
-    assert tensors.names() == {"a", "b", "c"}
+    assert tensors.by_name.keys() == {"a", "b", "c"}
     np.testing.assert_array_equal(tensors.read("a"), FIRST["a"])
     np.testing.assert_array_equal(tensors.read("c"), SECOND["c"])
 
@@ -51,7 +51,7 @@ def test_shards(shards):
 def test_a_single_file_is_preferred_to_shards_and_safetensors_to_bin(shards):
     save_file(SECOND, shards / "model.safetensors")
     (shards / "pytorch_model.bin").write_bytes(b"never looked at")
-    assert open_tensors(shards).names() == {"c"}
+    assert open_tensors(shards).by_name.keys() == {"c"}
 
 
 def test_links_out_of_the_folder_are_followed(tmp_path):
@@ -60,7 +60,7 @@ def test_links_out_of_the_folder_are_followed(tmp_path):
     snapshot.mkdir()
     save_file(FIRST, blobs / "0123")
     (snapshot / "model.safetensors").symlink_to(blobs / "0123")
-    assert open_tensors(snapshot).names() == {"a", "b"}
+    assert open_tensors(snapshot).by_name.keys() == {"a", "b"}
 
 
 @pytest.mark.parametrize(("start", "stop"), [(-1, 2), (0, 5), (3, 2), (5, 5)])
@@ -72,7 +72,7 @@ def test_rows_that_are_not_there(tmp_path, start, stop):
 
 def test_unknown_tensor(shards):
     tensors = open_tensors(shards)
-    for ask in (tensors.read, tensors.shape):
+    for ask in (tensors.read, tensors.__getitem__):
         with pytest.raises(CheckpointError, match=r"has no tensor 'lm_head\.weight'"):
             ask("lm_head.weight")
 
@@ -139,7 +139,7 @@ def test_a_real_checkpoint():
     if not STORIES.exists():
         pytest.skip(f"{STORIES} is not there")
     tensors = open_tensors(STORIES)
-    assert tensors.shape("model.embed_tokens.weight") == (512, 64)
+    assert tensors["model.embed_tokens.weight"].shape == (512, 64)
     rows = tensors.read("model.embed_tokens.weight", 500)
     assert rows.shape == (12, 64)
     assert np.isfinite(rows).all() and rows.std() > 0

@@ -34,6 +34,6 @@ def test_lengthened_rows_are_shortened_again(tmp_path):
 
 def assert_same_weights(folder, weights):
     made = open_checkpoint(folder)
-    assert made.tensors.names() == weights.keys()
+    assert made.tensors.by_name.keys() == weights.keys()
     for name, expected in weights.items():
         np.testing.assert_array_equal(made.tensors.read(name), expected.astype(np.float32))

@@ -53,7 +53,7 @@ def written(tmp_path_factory):
 def test_all_weights_arrive_bit_for_bit(written):
     checkpoint, reader = written
     tensors = {tensor.name: tensor for tensor in reader.tensors}
-    assert len(tensors) == len(checkpoint.tensors.names())
+    assert len(tensors) == len(checkpoint.tensors.by_name)
     for theirs, ours in gguf_file.tensor_names(checkpoint.config, gguf_file.FAMILIES["llama"]).items():
         values, found = checkpoint.tensors.read(theirs), tensors[ours]
         assert [*reversed(found.shape)] == [*values.shape]

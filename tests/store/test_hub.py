@@ -148,7 +148,7 @@ def test_shards(hub):
     index = {"weight_map": {"model.norm.weight": shard}}
     files["model.safetensors.index.json"] = json.dumps(index).encode()
     checkpoint = open_checkpoint(fetch("owner/model"))
-    assert checkpoint.tensors.names() == {"model.norm.weight"}
+    assert checkpoint.tensors.by_name.keys() == {"model.norm.weight"}
 
 
 @pytest.fixture

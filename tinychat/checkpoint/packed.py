@@ -132,7 +132,7 @@ class PackedWeight(Tensor):
     @cached_property
     def shape(self) -> tuple[int, ...]:
         """Rows and columns, by the packed codes."""
-        found = self._tensors.shape(f"{self._stem}.{self._names.codes}")
+        found = self._tensors[f"{self._stem}.{self._names.codes}"].shape
         if len(found) != 2 or 0 in found:
             raise self._damaged(self._names.codes, f"has shape {list(found)}, not two axes")
         times = self._per_number
@@ -143,7 +143,7 @@ class PackedWeight(Tensor):
                 return found[1] * times, found[0]
             case "mlx":
                 # Layers may have other sizes of codes than most; groups are as everywhere.
-                scales = self._tensors.shape(f"{self._stem}.scales")
+                scales = self._tensors[f"{self._stem}.scales"].shape
                 columns = scales[-1] * self._packing.group if scales else 0
                 if columns != found[1] * times:
                     what = f"has {found[1] * times} columns of {self._packing.bits} bits, and scales for {columns}"
@@ -300,7 +300,7 @@ def unpack_weights(tensors: Tensors) -> Tensors:
     found = dict(tensors.by_name)
     # A weight of mlx may have the name of an unpacked one.
     marker = "scales" if packing.format == "mlx" else NAMES[packing.format].codes
-    for name in tensors.names():
+    for name in tensors.by_name:
         stem, _, last = name.rpartition(".")
         if last == marker:
             found[f"{stem}.weight"] = PackedWeight(tensors, stem, _own_packing(stem, config, source) or packing)

@@ -102,19 +102,11 @@ class Tensors:
     def __init__(self, folder: Path, by_name: dict[str, Tensor]) -> None:
         self.folder, self.by_name = folder, by_name
 
-    def names(self) -> frozenset[str]:
-        """Return the names of all tensors."""
-        return frozenset(self.by_name)
-
     def __getitem__(self, name: str) -> Tensor:
         try:
             return self.by_name[name]
         except KeyError:
             raise CheckpointError(f"{self.folder} has no tensor {one_line(name)!r}") from None
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Return a tensor's shape."""
-        return self[name].shape
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> FloatArray:
         """Return rows ``start..stop-1`` of a tensor, all by default: float32, float16 or bfloat16, C order."""
