@@ -25,9 +25,10 @@ SHORTEST = 1e-12
 
 
 class AdjustedTensor(Tensor):
-    """A tensor as ``scale * (offset + tensor[order])``; `unit_rows` are divided by their lengths, or rows cut.
+    """A tensor as ``scale * (offset + tensor[order])``.
 
-    softplus : ``log(1 + exp(v))`` stands for each number of the tensor.
+    Instead of reordered, it may be `transposed`, `flattened` to one axis, or each stored row `cut` into so many. With
+    `unit_rows` each row is divided by its length; with `softplus`, ``log(1 + exp(v))`` stands for each number v.
     """
 
     def __init__(
