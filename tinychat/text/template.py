@@ -46,7 +46,7 @@ _PLAIN_TEMPLATE = """\
 
 
 class ChatTemplate:
-    """A chat template, a Jinja program, and the tokenizer that encodes the result.
+    """A chat template, the Jinja program `source`, and the tokenizer that encodes the result.
 
     A helper process runs the program: see `tinychat.text.sandbox`. `origin` is its file, for error messages.
 
@@ -65,7 +65,7 @@ class ChatTemplate:
         self._origin = origin
         if len(source) > _LONGEST_SOURCE:
             raise TextError(f"{origin}: chat template is longer than {_LONGEST_SOURCE // 1024} KiB")
-        self._source, self._is_endless = source, False
+        self.source, self._is_endless = source, False
         self._run(None, "does not compile")
         special = [text for text, number in tokenizer.added_tokens.items() if number in tokenizer.special_ids]
         written = [text for text in tokenizer.added_tokens if text in source and not text.isspace()]
@@ -115,7 +115,7 @@ class ChatTemplate:
         texts: object = None
         if many and not self._is_endless:
             with suppress(LimitError, ValueError):
-                texts = _RENDERER.call({"source": self._source, "many": many})
+                texts = _RENDERER.call({"source": self.source, "many": many})
         # The helper is trusted no more than the program.
         if isinstance(texts, list) and len(texts) == len(many):
             return [text if isinstance(text, str) else None for text in texts]
@@ -128,11 +128,6 @@ class ChatTemplate:
     def guarded_reply(self, text: str) -> Guarded:
         """Return the model's own words as part of such a message."""
         return Guarded(guard(text, self._special_spellings))
-
-    @property
-    def source(self) -> str:
-        """The Jinja program."""
-        return self._source
 
     @property
     def added_tokens(self) -> Mapping[str, int]:
@@ -192,7 +187,7 @@ class ChatTemplate:
         if not isinstance(turn, dict) or not isinstance(turn.get("role"), str):
             raise TextError("a chat message must be a mapping with a role and a content")
         turn = {key: value for key, value in turn.items() if value is not None}
-        if turn["role"] == "developer" and "developer" not in self._source:
+        if turn["role"] == "developer" and "developer" not in self.source:
             turn["role"] = "system"
         if "reasoning" in turn:
             turn.setdefault("reasoning_content", turn.pop("reasoning"))
@@ -234,7 +229,7 @@ class ChatTemplate:
         if self._is_endless:
             raise TextError(f"{self._origin}: chat template {failure}: it takes too long even for a short one")
         try:
-            text: str = _RENDERER.call({"source": self._source, "variables": variables})
+            text: str = _RENDERER.call({"source": self.source, "variables": variables})
         except (LimitError, ValueError) as error:
             # No other conversation is tried with it: each would take as long.
             self._is_endless = isinstance(error, LimitExceeded) and len(str(variables)) < _SHORT
