@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
-
 import click
 
+from tinychat.commands.options import together
 from tinychat.rows.columns import RowColumns
 from tinychat.rows.sources import RowReader
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-_FLAGS = (
+column_flags = together(
     click.option("--prompt-column", metavar="NAME", help="Column of the prompt, a text or messages [default: prompt]"),
     click.option(
         "--template",
@@ -26,13 +23,6 @@ _FLAGS = (
         help="Column with a setting of its row, such as max_tokens or seed; repeatable",
     ),
 )
-
-
-def column_flags(command: _Function) -> _Function:
-    """Add --prompt-column, --template and --setting-column to a command."""
-    for flag in reversed(_FLAGS):
-        command = flag(command)
-    return command
 
 
 def columns_of(

@@ -2,39 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
-from tinychat.commands.options import PATH
+from tinychat.commands.options import PATH, together
 from tinychat.files import read_text
 
 if TYPE_CHECKING:
     from tinychat.generate.grammar import Grammar
 
 MAX_CONSTRAINT_BYTES = 1 << 20
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-
-_schema_flag = click.option(
-    "--schema",
-    type=PATH,
-    metavar="FILE",
-    help="Constrain replies to JSON that this JSON schema allows; needs the package llguidance",
+constraint_flags = together(
+    click.option(
+        "--schema",
+        type=PATH,
+        metavar="FILE",
+        help="Constrain replies to JSON that this JSON schema allows; needs the package llguidance",
+    ),
+    click.option(
+        "--grammar",
+        type=PATH,
+        metavar="FILE",
+        help="Constrain replies to this grammar, in Lark or GBNF; needs the package llguidance",
+    ),
 )
-_grammar_flag = click.option(
-    "--grammar",
-    type=PATH,
-    metavar="FILE",
-    help="Constrain replies to this grammar, in Lark or GBNF; needs the package llguidance",
-)
-
-
-def constraint_flags(command: _Function) -> _Function:
-    """Add the flags --schema and --grammar to `command`."""
-    return _schema_flag(_grammar_flag(command))
 
 
 def read_grammar(schema: Path | None, grammar: Path | None) -> Grammar | None:

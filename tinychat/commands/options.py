@@ -68,12 +68,10 @@ def model_argument(required: bool = False) -> Callable[[_Function], _Function]:
     return click.argument("model", required=required, shell_complete=complete_model)
 
 
-def model_option(command: _Function) -> _Function:
-    """Add the flag -m to a command, for a MODEL that could be taken for a prompt."""
-    flag = click.option(
-        "-m", "--model", "named_model", metavar="MODEL", shell_complete=complete_model, help="The model, as MODEL"
-    )
-    return flag(command)
+model_option = click.option(
+    "-m", "--model", "named_model", metavar="MODEL", shell_complete=complete_model, help="The model, as MODEL"
+)
+"""For a MODEL that could be taken for a prompt."""
 
 
 class SettingType(click.ParamType):  # type: ignore[type-arg]
@@ -115,6 +113,12 @@ class QuantType(click.Choice):  # type: ignore[type-arg]
         return super().convert(dtype_named(value), param, ctx)
 
 
+def together(*flags: Callable[[Any], Any]) -> Callable[[_Function], _Function]:
+    """Return a decorator that adds flags to a command, which its help lists in this order."""
+    # A decorator applied last is listed first in the help.
+    return lambda command: reduce(lambda decorated, flag: flag(decorated), reversed(flags), command)
+
+
 def add_spellings(spellings: Mapping[str, Sequence[str]]) -> Callable[[_Function], _Function]:
     """Add other spellings to flags that the decorators below have added, by the names of their settings."""
 
@@ -129,9 +133,7 @@ def add_spellings(spellings: Mapping[str, Sequence[str]]) -> Callable[[_Function
 
 def setting_flags(*names: str, **helps: str) -> Callable[[_Function], _Function]:
     """Add the flags of these settings to a command, without defaults; `helps` replaces the help of some."""
-    flags = [_flag(SETTINGS[name], helps.get(name, "")) for name in names]
-    # A decorator applied last is listed first in the help.
-    return lambda command: reduce(lambda decorated, flag: flag(decorated), reversed(flags), command)
+    return together(*(_flag(SETTINGS[name], helps.get(name, "")) for name in names))
 
 
 def _flag(setting: Setting, help_text: str) -> Callable[[Callable[..., Any]], Any]:
@@ -192,11 +194,8 @@ load_flags = setting_flags(*(name for name in setting_names("load", FLAG) if nam
 draft_flag = setting_flags("draft")
 """For commands that write replies."""
 tool_flags = setting_flags(*setting_names("tools", FLAG))
-
-
-def request_flags(command: _Function) -> _Function:
-    """Add the flags of sampling and of replies to `command`."""
-    return _role_flag(_reply_flags(command))
+request_flags = together(_role_flag, _reply_flags)
+"""Flags of sampling and of replies."""
 
 
 def long_spelling(flag: click.Parameter) -> str:

@@ -6,11 +6,12 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from tinychat.commands.constraint_flags import MAX_CONSTRAINT_BYTES
+from tinychat.commands.options import together
 from tinychat.errors import SettingError
 from tinychat.files import read_text
 from tinychat.settings import LINE, SETTINGS, names
@@ -22,16 +23,13 @@ if TYPE_CHECKING:
     from tinychat.generate.precedence import Preferences, Resolved
 
 _EFFORTS = {True: "medium", False: "none"}
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 
-
-def server_flags(command: _Function) -> _Function:
-    """Add the flags --server and --api-key to a command."""
-    url = click.option("--server", metavar="URL", help="Ask the model of this server, such as http://127.0.0.1:8080")
-    key = click.option(
+server_flags = together(
+    click.option("--server", metavar="URL", help="Ask the model of this server, such as http://127.0.0.1:8080"),
+    click.option(
         "--api-key", metavar="KEY", envvar="TINYCHAT_API_KEY", help="Key for --server  [default: $TINYCHAT_API_KEY]"
-    )
-    return url(key(command))
+    ),
+)
 
 
 def remote_model(url: str, key: str | None, named: str | None, preferences: Preferences) -> RemoteModel:

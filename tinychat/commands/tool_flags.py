@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
 
 import click
 
-from tinychat.commands.options import PATH
+from tinychat.commands.options import PATH, together
 from tinychat.errors import FieldError, SettingError
 from tinychat.files import read_text
 from tinychat.tools.definitions import ToolChoice
@@ -17,28 +15,21 @@ from tinychat.tools.definitions import ToolChoice
 _MAX_BYTES = 4 << 20
 _WORDS = ("auto", "none", "required")
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-
-_tools_flag = click.option(
-    "--tools",
-    "tool_file",
-    type=PATH,
-    metavar="FILE",
-    help="With --json: write the calls of these tools, a list in OpenAI's form; nothing is run",
+tool_flags = together(
+    click.option(
+        "--tools",
+        "tool_file",
+        type=PATH,
+        metavar="FILE",
+        help="With --json: write the calls of these tools, a list in OpenAI's form; nothing is run",
+    ),
+    click.option(
+        "--tool-choice",
+        metavar="auto|none|required|NAME",
+        help="Whether the reply may or must call a tool of --tools, or the one that it must call",
+    ),
+    click.option("--no-parallel-tool-calls", "is_single", is_flag=True, help="End the reply after its first call"),
 )
-_choice_flag = click.option(
-    "--tool-choice",
-    metavar="auto|none|required|NAME",
-    help="Whether the reply may or must call a tool of --tools, or the one that it must call",
-)
-_parallel_flag = click.option(
-    "--no-parallel-tool-calls", "is_single", is_flag=True, help="End the reply after its first call"
-)
-
-
-def tool_flags(command: _Function) -> _Function:
-    """Add the flags --tools, --tool-choice and --no-parallel-tool-calls to `command`."""
-    return _tools_flag(_choice_flag(_parallel_flag(command)))
 
 
 def read_tools(path: Path | None, wanted: str | None, is_single: bool) -> ToolChoice:
