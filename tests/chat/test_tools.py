@@ -261,7 +261,7 @@ def test_names_that_are_taken_are_refused(group):
     loop = FakeLoop()
     with pytest.raises(TinychatError, match="two tools are called 'weather'"):
         set_up_tools(loop, ToolSettings(tools=("fake",)), {})
-    assert len(loop.shelf) == 0
+    assert len(loop.shelf.tools) == 0
 
 
 def test_a_budget_chooses_by_the_list_of_allowed_tools(group):
@@ -269,7 +269,7 @@ def test_a_budget_chooses_by_the_list_of_allowed_tools(group):
     loop = FakeLoop()
     settings = ToolSettings(tools=("fake",), tools_budget=20, allow_tool=("tool_5,tool_2",))
     set_up_tools(loop, settings, {})
-    assert [tool.definition.name for tool in loop.shelf.on] == ["tool_0", "tool_2", "tool_5"]
+    assert loop.shelf.on == ["tool_0", "tool_2", "tool_5"]
     assert loop.shelf.tokens() == 20
     assert loop.notices[0] == "off, as more than --tools-budget 20: tool_1, tool_3, tool_4, tool_6, tool_7, tool_8"
 
@@ -361,7 +361,7 @@ def test_a_server_that_is_not_allowed_does_not_start(servers, answer):
     server = FakeServer("git", tools=[FakeTool("git_log")])
     err, loop = start_with(server, [answer])
     assert err[-1] == "error: the MCP server git is not started"
-    assert (server.started, len(loop.shelf)) == (0, 0)
+    assert (server.started, len(loop.shelf.tools)) == (0, 0)
 
 
 def test_a_server_is_allowed_for_good_until_its_command_line_changes(servers):

@@ -159,7 +159,7 @@ def show(loop: ChatLoop, _argument: str) -> None:
     lines |= {name: _with_origin(chat, name, value) for name, value in values.items() if in_use(name, chat.request)}
     lines["attached"] = ", ".join(attachment.name for attachment in chat.attachments) or "none"
     if loop.shelf.on:
-        lines["tools"] = f"{', '.join(tool.definition.name for tool in loop.shelf.on)} ({loop.shelf.tokens()} tokens)"
+        lines["tools"] = f"{', '.join(loop.shelf.on)} ({loop.shelf.tokens()} tokens)"
     lines["session"] = loop.workspace.name or "not saved yet"
     width = max(map(len, lines))
     loop.notice("\n".join(f"{name:<{width}}  {value}" for name, value in lines.items()))

@@ -47,7 +47,7 @@ def context(loop: ChatLoop, _argument: str) -> None:
         lines.append(str(chat.miss))
     tools = loop.shelf.tokens()
     if tools:
-        lines.append(f"{tools:>6}  tools      {', '.join(tool.definition.name for tool in loop.shelf.on)}")
+        lines.append(f"{tools:>6}  tools      {', '.join(loop.shelf.on)}")
     texts = [("system", chat.system)] if chat.system else []
     texts += [(message.role, message.shortened or message.text) for message in seen]
     if texts:

@@ -36,9 +36,8 @@ def complete_tools(loop: ChatLoop, argument: str) -> Iterable[str]:
     if not space:
         return ["on", "off", "last"]
     wanted = switch == "on"
-    shelf = loop.shelf.tools
-    names = [name for name, each in shelf.items() if each.is_on != wanted]
-    groups = [group for group in GROUPS if group not in {each.group for each in shelf.values()}] if wanted else []
+    names = [name for name, each in loop.shelf.tools.items() if each.is_on != wanted]
+    groups = [group for group in GROUPS if group not in loop.shelf.groups] if wanted else []
     return [f"{switch} {name}" for name in (*names, *groups)]
 
 
@@ -48,7 +47,7 @@ def tool_list(loop: ChatLoop) -> str:
     if not shelf.tools:
         return f"no tools: /tools on NAME adds one of the groups {', '.join(GROUPS)}"
     size, tokens = loop.chat.model.context_size, shelf.tokens()
-    lines = [f"{len(shelf.on)} of {len(shelf)} tools are on: {tokens} of {size} tokens of the context"]
+    lines = [f"{len(shelf.on)} of {len(shelf.tools)} tools are on: {tokens} of {size} tokens of the context"]
     width = max(map(len, shelf.tools))
     for name, each in shelf.tools.items():
         about = shorten(escaped_text(each.tool.definition.description), _LONGEST, placeholder="...")
@@ -64,11 +63,10 @@ def tool_list(loop: ChatLoop) -> str:
 def _switch(loop: ChatLoop, names: list[str], is_on: bool) -> None:
     shelf = loop.shelf
     for name in names:
-        if is_on and name in GROUPS and name not in {each.group for each in shelf.tools.values()}:
+        if is_on and name in GROUPS and name not in shelf.groups:
             add_group(loop, name)
     shelf.switch(names, is_on)
-    state = ", ".join(tool.definition.name for tool in shelf.on) or "none"
-    loop.notice(f"tools that are on: {state} ({shelf.tokens()} tokens)")
+    loop.notice(f"tools that are on: {', '.join(shelf.on) or 'none'} ({shelf.tokens()} tokens)")
     if is_on and (warning := shelf.warning()):
         loop.notice(warning)
 

@@ -75,7 +75,7 @@ def _add_own(loop: ChatLoop, settings: ToolSettings) -> None:
     loop.tool_settings = settings
     loop.chat.tools.max_rounds = settings.max_tool_rounds
     loop.chat.tools.consent = _consent(loop, loop.screen.ask, names_of(settings.allow_tool))
-    present = {each.group for each in loop.shelf.tools.values()}
+    present = loop.shelf.groups
     for group in names_of(settings.tools):
         if group not in present:
             _attempt(loop, add_group, group)
@@ -89,8 +89,7 @@ def _tell_of_tools(loop: ChatLoop, settings: ToolSettings) -> None:
     allowed = names_of(settings.allow_tool)
     off = [] if settings.tools_budget is None else loop.shelf.keep_to(settings.tools_budget, allowed)
     if loop.interactive and loop.shelf.on:
-        names = ", ".join(tool.definition.name for tool in loop.shelf.on)
-        loop.notice(f"tools: {names} ({loop.shelf.tokens()} tokens); calls ask you first")
+        loop.notice(f"tools: {', '.join(loop.shelf.on)} ({loop.shelf.tokens()} tokens); calls ask you first")
     if off:
         loop.notice(f"off, as more than --tools-budget {settings.tools_budget}: {', '.join(off)}")
     if warning := loop.shelf.warning():

@@ -28,29 +28,27 @@ class ToolShelf:
     """The tools that a conversation may be given; those that are on are in its toolbox.
 
     Their order never changes, so that the prompt begins with the same text in every turn, and its cache is used again.
+    `tools` has all of them by name.
     """
 
     def __init__(self, chat: Chat) -> None:
         self._chat = chat
-        self._shelf: dict[str, ShelvedTool] = {}
+        self.tools: dict[str, ShelvedTool] = {}
         self._counts: dict[tuple[object, ...], int] = {}
 
-    def __len__(self) -> int:
-        return len(self._shelf)
+    @property
+    def on(self) -> list[str]:
+        """The names of the tools that are on."""
+        return [name for name, each in self.tools.items() if each.is_on]
 
     @property
-    def tools(self) -> dict[str, ShelvedTool]:
-        """All tools by name."""
-        return self._shelf
-
-    @property
-    def on(self) -> list[RunnableTool]:
-        """The tools that are on."""
-        return [each.tool for each in self._shelf.values() if each.is_on]
+    def groups(self) -> set[str]:
+        """The groups of all tools."""
+        return {each.group for each in self.tools.values()}
 
     def add(self, group: str, tools: Iterable[RunnableTool]) -> None:
         """Add tools of a group and switch them on; `ToolError` if a name is taken."""
-        shelf = dict(self._shelf)
+        shelf = dict(self.tools)
         for tool in tools:
             name = tool.definition.name
             if name in shelf:
@@ -60,29 +58,29 @@ class ToolShelf:
 
     def replace(self, group: str, tools: Iterable[RunnableTool]) -> None:
         """Replace the tools of a group, such as a server's after it has changed its list."""
-        others = {name: each for name, each in self._shelf.items() if each.group != group}
-        off = {name for name, each in self._shelf.items() if not each.is_on}
+        others = {name: each for name, each in self.tools.items() if each.group != group}
+        off = {name for name, each in self.tools.items() if not each.is_on}
         given = {tool.definition.name: ShelvedTool(tool, group, tool.definition.name not in off) for tool in tools}
         self._fill(others | given)
 
     def switch(self, names: Sequence[str], is_on: bool) -> list[str]:
         """Switch tools, or all of a group, on or off; return the names of those that have changed."""
         found = [name for word in names for name in self._named(word)]
-        changed = [name for name in dict.fromkeys(found) if self._shelf[name].is_on != is_on]
+        changed = [name for name in dict.fromkeys(found) if self.tools[name].is_on != is_on]
         for name in changed:
-            self._shelf[name].is_on = is_on
-        self._fill(self._shelf)
+            self.tools[name].is_on = is_on
+        self._fill(self.tools)
         return changed
 
     def keep_to(self, budget: int, first: Sequence[str]) -> list[str]:
         """Switch off what takes more than `budget` tokens, the tools called `first` last; return what is off then."""
-        names = [name for name, each in self._shelf.items() if each.is_on]
+        names = self.on
         order = [*(name for name in first if name in names), *(name for name in names if name not in first)]
         staying: list[str] = []
         for name in order:
-            if self._count([self._shelf[each].tool.definition for each in (*staying, name)]) <= budget:
+            if self._count([self.tools[each].tool.definition for each in (*staying, name)]) <= budget:
                 staying.append(name)
-        return self.switch([name for name in names if name not in staying], is_on=False) if names else []
+        return self.switch([name for name in names if name not in staying], is_on=False)
 
     def tokens(self) -> int:
         """Return the tokens that the text of all tools that are on takes in a prompt."""
@@ -90,8 +88,8 @@ class ToolShelf:
 
     def tokens_of(self, name: str) -> int:
         """Return the tokens that a tool adds to those of the others that are on."""
-        others = [tool.definition for tool in self.on if tool.definition.name != name]
-        return self._count([*others, self._shelf[name].tool.definition]) - self._count(others)
+        others = [self.tools[each].tool.definition for each in self.on if each != name]
+        return self._count([*others, self.tools[name].tool.definition]) - self._count(others)
 
     def warning(self) -> str | None:
         """Return a line about tools that take much of the context, None if they do not."""
@@ -104,16 +102,16 @@ class ToolShelf:
         )
 
     def _named(self, word: str) -> list[str]:
-        found = [name for name, each in self._shelf.items() if word in (name, each.group)]
+        found = [name for name, each in self.tools.items() if word in (name, each.group)]
         if not found:
-            known = ", ".join([*self._shelf]) or "none"
+            known = ", ".join([*self.tools]) or "none"
             raise SettingError(f"there is no tool or group {word!r}: there are {known}")
         return found
 
     def _fill(self, shelf: dict[str, ShelvedTool]) -> None:
         """Give the conversation the tools that are on; `ToolError` leaves all as it was."""
         self._chat.tools.toolbox = Toolbox(each.tool for each in shelf.values() if each.is_on)
-        self._shelf = shelf
+        self.tools = shelf
 
     def _count(self, tools: Sequence[Tool]) -> int:
         model = self._chat.model
