@@ -92,7 +92,7 @@ class Talk:
         self.say()
         results = self.call(1)
         assert list(self.chat.extend(results, cancelled=lambda: True)) == []
-        assert open_calls(self.chat.messages) == [results[0].tool_call_id]
+        assert [call.id for call in open_calls(self.chat.messages)] == [results[0].tool_call_id]
         list(self.chat.stream(self.text("q"), replaced=1))
         self.changed()
 

@@ -110,8 +110,8 @@ def test_an_exchange_is_a_message_of_the_user_and_all_that_follows():
 
 def test_open_calls_are_those_without_a_result():
     talk = as_messages(TALK)
-    assert [open_calls(talk, end) for end in range(6)] == [[], [], ["a1", "b2"], ["b2"], [], []]
-    assert open_calls(talk[:3]) == ["b2"]
+    assert [[call.id for call in open_calls(talk, end)] for end in range(6)] == [[], [], ["a1", "b2"], ["b2"], [], []]
+    assert [call.id for call in open_calls(talk[:3])] == ["b2"]
 
 
 def test_a_conversation_begins_with_its_user():

@@ -12,7 +12,7 @@ from tinychat.chat.draft import Draft
 from tinychat.chat.settings import change_setting, settings_of
 from tinychat.conversation.conversation import Chat
 from tinychat.conversation.history import History
-from tinychat.conversation.messages import Message, exchanges, waiting_calls
+from tinychat.conversation.messages import Message, exchanges, open_calls
 from tinychat.conversation.one_shots import OneShots
 from tinychat.conversation.request_state import SAVED
 from tinychat.conversation.session_file import SavedSession
@@ -326,7 +326,7 @@ class Workspace:
 def resumed(saved: SavedSession) -> tuple[list[Message], History, Draft]:
     """Return the conversation up to its last reply, its history, and a message that had no reply yet."""
     # Of calls without a result nobody knows how far they came when the program ended.
-    cut = [result_message(call, "error: the program ended before the result") for call in waiting_calls(saved.messages)]
+    cut = [result_message(call, "error: the program ended before the result") for call in open_calls(saved.messages)]
     messages, history = [*saved.messages, *cut], saved.history
     if history is None or (messages and not history.past):
         # Written by a version without history.

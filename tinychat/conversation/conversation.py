@@ -280,7 +280,7 @@ class Chat(ChatState):
         if self.call_rules is None:
             return reply
         called = {call.name for message in rewritten for call in message.tool_calls}
-        rounds = ToolRounds(self, self.tools, hooks.get("cancelled"), called)
+        rounds = ToolRounds(self, hooks.get("cancelled"), called)
         return rounds.follow(reply, lambda: self._answer([*self.messages], History(self.history.past), hooks))
 
     def _reply_calls(self, number: int, begun: str) -> ReplyCalls | None:
@@ -366,4 +366,4 @@ class Chat(ChatState):
 
 def _check_answered(messages: Sequence[Message]) -> None:
     if calls := open_calls(messages):
-        raise SettingError(f"the call {calls[0]!r} of the last reply has no result yet: give it, or take it back")
+        raise SettingError(f"the call {calls[0].id!r} of the last reply has no result yet: give it, or take it back")

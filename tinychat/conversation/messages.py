@@ -188,19 +188,14 @@ def check_conversation(messages: Sequence[Message], first: int = 0) -> None:
 def check_calls(messages: Sequence[Message], first: int = 0) -> None:
     """Refuse results without a call, and calls that are not followed by their results; those at the end may be."""
     for index in range(first, len(messages)):
-        message, waiting = messages[index], open_calls(messages, index)
+        message, waiting = messages[index], [call.id for call in open_calls(messages, index)]
         if message.role == "tool" and message.tool_call_id not in waiting:
             raise FieldError(f"messages[{index}].tool_call_id", "must be that of a call before it without a result")
         if message.role != "tool" and waiting:
             raise FieldError(f"messages[{index}].role", f"must be tool: the call {waiting[0]!r} has no result yet")
 
 
-def open_calls(messages: Sequence[Message], end: int | None = None) -> list[str]:
-    """Return the ids of the calls without a result after the first `end` messages."""
-    return [call.id for call in waiting_calls(messages, end)]
-
-
-def waiting_calls(messages: Sequence[Message], end: int | None = None) -> list[ToolCall]:
+def open_calls(messages: Sequence[Message], end: int | None = None) -> list[ToolCall]:
     """Return the calls without a result after the first `end` messages."""
     answered = set()
     for index in reversed(range(len(messages) if end is None else end)):

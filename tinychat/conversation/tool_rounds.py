@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterator
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from tinychat.conversation.chat_tools import CallResult, ChatTools
-from tinychat.conversation.messages import Message, waiting_calls
+from tinychat.conversation.chat_tools import CallResult
+from tinychat.conversation.messages import Message, open_calls
 from tinychat.errors import ToolError
 from tinychat.tools.definitions import ToolCall
 from tinychat.tools.runnable import ToolResult
@@ -33,7 +33,6 @@ class ToolRounds:
     ----------
     chat : ChatState
         The last message is the reply that may have calls.
-    tools : ChatTools
     cancelled : callable, optional
         Asked while a tool runs: True stops the tool, and then the turn.
     asked_again : collection of str
@@ -43,11 +42,10 @@ class ToolRounds:
     def __init__(
         self,
         chat: ChatState,
-        tools: ChatTools,
-        cancelled: Callable[[], bool] | None = None,
-        asked_again: Collection[str] = (),
+        cancelled: Callable[[], bool] | None,
+        asked_again: Collection[str],
     ) -> None:
-        self._chat, self._tools, self._asked_again = chat, tools, asked_again
+        self._chat, self._tools, self._asked_again = chat, chat.tools, asked_again
         self._stop = _StopEvent(cancelled)
 
     def follow(self, reply: Iterator[Delta], go_on: Callable[[], Iterator[Delta]]) -> Iterator[Delta]:
@@ -72,7 +70,7 @@ class ToolRounds:
 
     def _open_calls(self) -> list[ToolCall]:
         """Return the calls of the last reply that have no result yet."""
-        return waiting_calls(self._chat.messages)
+        return open_calls(self._chat.messages)
 
     def _run_calls(self) -> None:
         calls = self._open_calls()
