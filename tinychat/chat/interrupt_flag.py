@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType, TracebackType
+from types import FrameType
 
 # The press that raises KeyboardInterrupt after all.
 _LAST_PRESS = 3
@@ -39,9 +39,7 @@ class InterruptFlag:
         self._previous = signal.signal(signal.SIGINT, self._press)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         signal.signal(signal.SIGINT, self._previous)
 
     def _press(self, _signal_number: int, _frame: FrameType | None) -> None:

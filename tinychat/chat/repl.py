@@ -12,7 +12,7 @@ from tinychat.chat.tool_setup import refresh_servers
 from tinychat.conversation.overflow import way_out
 from tinychat.errors import PromptTooLongError, TinychatError
 from tinychat.generate.prompt import NO_TEMPLATE
-from tinychat.terminal.line_input import Candidate, InputPrompt, LineDiscarded, unfence
+from tinychat.terminal.line_input import InputPrompt, LineDiscarded, unfence
 from tinychat.terminal.status_line import status_bar
 
 # The most time between two presses of Ctrl-C that leave the chat.
@@ -79,10 +79,7 @@ class Repl(ChatLoop):
         bar = partial(
             status_bar, chat.model.name, chat.tokens_in_use(), chat.model.context_size, attached, chat.summary
         )
-        return InputPrompt(self.draft.text, self.multiline, self._complete, bar)
-
-    def _complete(self, line: str) -> list[Candidate]:
-        return complete_command(self, line)
+        return InputPrompt(self.draft.text, self.multiline, partial(complete_command, self), bar)
 
     def _handle(self, line: str, replaced: int) -> None:
         try:

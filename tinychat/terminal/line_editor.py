@@ -73,7 +73,7 @@ class TerminalInput:
             history=UnfoldedHistory(history, self._pasted.unfold, lambda: not self._prompt.question),
             enable_history_search=True,
             search_ignore_case=True,
-            completer=_CommandCompleter(self),
+            completer=_CommandCompleter(lambda line: self._prompt.complete(line)),
             complete_while_typing=False,
             # Lines below the prompt while the list of candidates is shown.
             complete_style=CompleteStyle.COLUMN,
@@ -106,10 +106,6 @@ class TerminalInput:
     def _at_prompt(self, prompt: InputPrompt) -> AbstractContextManager[None]:
         return nullcontext() if self._keyboard is None else self._keyboard.at_prompt(bool(prompt.text), prompt.is_fresh)
 
-    def candidates(self, line: str) -> list[Candidate]:
-        """Return candidates for the last word of `line`."""
-        return self._prompt.complete(line)
-
     def _bar(self) -> str:
         columns = self._output.get_size().columns
         return safe_text(self._search_problem()[: columns - 1] or self._prompt.bar(columns))
@@ -137,8 +133,8 @@ def _open_terminal(stdin: TextIO, terminal: TextIO) -> tuple[Keyboard | None, In
 
 
 class _CommandCompleter(Completer):
-    def __init__(self, source: TerminalInput) -> None:
-        self._source = source
+    def __init__(self, candidates: Callable[[str], list[Candidate]]) -> None:
+        self._candidates = candidates
 
     def get_completions(self, document: Document, _event: CompleteEvent) -> Iterator[Completion]:
         """Yield completions for the last word of a command."""
@@ -146,7 +142,7 @@ class _CommandCompleter(Completer):
         if not line.startswith("/") or "\n" in line:
             return
         last_word = line.rpartition(" ")[2]
-        for candidate in self._source.candidates(line):
+        for candidate in self._candidates(line):
             description = safe_text(candidate.description)
             yield Completion(candidate.text, start_position=-len(last_word), display_meta=description)
 

@@ -14,14 +14,9 @@ PROMPT, QUESTION, CONTINUATION = "> ", "y/N> ", "  "
 FENCE = '"""'
 
 
-def is_command(line: str) -> bool:
-    """Return whether `line` begins as a command; a space before the slash makes it a message."""
-    return line.startswith("/")
-
-
 def as_message(text: str) -> str:
     """Return `text`, with a space before it if it begins as a command."""
-    return f" {text}" if is_command(text) else text
+    return f" {text}" if text.startswith("/") else text
 
 
 class Candidate(NamedTuple):

@@ -40,7 +40,10 @@ class MarkdownReply:
     ) -> None:
         self._out, self._size, self._clock, self._on_hidden = out, size, clock, on_hidden
         self._has_style = not environment.get("NO_COLOR")
-        self._renderer = BlockRenderer(_console(out, environment, self._has_style))
+        console = Console(
+            file=out, force_terminal=True, color_system="auto" if self._has_style else None, _environ=environment
+        )
+        self._renderer = BlockRenderer(console)
         self._live = LiveBlock(out.write, size)
         self._sections, self._blocks = ThinkSections(thinking), Blocks()
         self._thought = 0
@@ -107,14 +110,15 @@ class MarkdownReply:
             self._out.write(f"{_DIM}{text}{_RESET}" if self._has_style else text)
 
     def _end_thinking(self) -> None:
-        if self._thought and self._on_hidden is not None:
+        if not self._thought:
+            return
+        if self._on_hidden is not None:
             self._on_hidden(self._thought, True)
-        elif self._thought:
+        else:
             self._write_dim(self._thinking.finish())
             self._out.write("\n\n" if self._thinking.column else "\n")
-        had_thought, self._thought = self._thought, 0
-        if had_thought:
-            self._interject()
+        self._thought = 0
+        self._interject()
 
     def _draw(self) -> None:
         begun = self._clock()
@@ -125,9 +129,3 @@ class MarkdownReply:
 
     def _rendered(self, block: str) -> list[str]:
         return self._renderer.lines(block, self._size()[0])
-
-
-def _console(out: TextIO, environment: Mapping[str, str], has_style: bool) -> Console:
-    if has_style:
-        return Console(file=out, force_terminal=True, _environ=environment)
-    return Console(file=out, force_terminal=True, color_system=None, no_color=True, _environ=environment)

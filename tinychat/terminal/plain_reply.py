@@ -21,8 +21,7 @@ class PlainReply:
 
     def feed(self, text: str) -> None:
         """Write the next delta."""
-        ended = bool(self._blocks.feed(text)) if self._is_terminal else False
-        if ended and self._interjections:
+        if self._is_terminal and self._blocks.feed(text) and self._interjections:
             end = len(text) - len(self._blocks.open)
             self._write(text[:end])
             self._interject()
