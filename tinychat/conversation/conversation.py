@@ -325,15 +325,9 @@ class Chat(ChatState):
                 self.on_change()
                 yield delta if calls is None else replace(delta, text=calls.feed(delta.text))
             reply.partial = run.summary.is_cut or run.summary.finish_reason == "interrupted"
-            if calls is not None:
-                # What was held back of a reply that is cut is shown when it is continued, unless it is markup.
-                rest = "" if reply.partial else calls.finish()
-                if not reply.partial:
-                    reply.content, reply.reasoning, reply.tool_calls = calls.content, calls.reasoning, calls.calls
-                    for fault in calls.faults:
-                        self.on_notice(f"a call of the model is malformed: {fault}")
-                if rest:
-                    yield Delta(rest)
+            # What was held back of a reply that is cut is shown when it is continued, unless it is markup.
+            if calls is not None and not reply.partial and (rest := self._split(reply, calls)):
+                yield Delta(rest)
         except SystemExit:
             ending = True
             raise
@@ -354,6 +348,14 @@ class Chat(ChatState):
                 # Where the context ended the reply, its last token was chosen but has no position.
                 self._set_tokens_in_use(min(len(self._seen_ids), self.model.context_size))
             self.on_change()
+
+    def _split(self, reply: Message, calls: ReplyCalls) -> str:
+        """Split a whole reply into its text and its calls; return the text that was held back."""
+        rest = calls.finish()
+        reply.content, reply.reasoning, reply.tool_calls = calls.content, calls.reasoning, calls.calls
+        for fault in calls.faults:
+            self.on_notice(f"a call of the model is malformed: {fault}")
+        return rest
 
     def _fitting_prompt(self, messages: list[Message], begun: Ids, room: ReplyRoom) -> Prompt:
         """Return the prompt of a reply that has `begun`, shorter if it leaves the reply too little room."""

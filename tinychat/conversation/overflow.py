@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import abc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from textwrap import shorten
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -43,12 +42,12 @@ def fills(reply_length: int, context_size: int) -> bool:
     return reply_length > context_size - reply_length
 
 
-def end_of(reply: abc.Sequence[int], context_size: int) -> abc.Sequence[int]:
+def end_of(reply: Sequence[int], context_size: int) -> Sequence[int]:
     """Return the last ids of a reply that is too long for the model to continue all of it."""
     return reply[-(context_size // _LONG) :] if fills(len(reply), context_size) else reply
 
 
-def long_replies(model: Model, messages: abc.Sequence[Message]) -> Iterator[Message]:
+def long_replies(model: Model, messages: Sequence[Message]) -> Iterator[Message]:
     """Yield the replies that the model sees whole and that are long for its context, the longest first."""
     whole = [message for message in messages if message.role == "assistant" and message.shortened is None]
     lengths = [(len(model.encode(message.content, add_bos=False)), message) for message in whole]
@@ -64,7 +63,7 @@ def without_middle(model: Model, text: str) -> str:
 
 
 def drop_oldest(
-    render: Callable[[int], list[int]], first: int, messages: abc.Sequence[Message], context_size: int
+    render: Callable[[int], list[int]], first: int, messages: Sequence[Message], context_size: int
 ) -> tuple[int, list[int]]:
     """Leave out whole exchanges until a quarter of the context is free, or only the last one remains.
 
@@ -103,7 +102,7 @@ def shortening_notice(count: int, used: int, context_size: int) -> str:
 
 
 def dropped_notice(
-    dropped: abc.Sequence[Message], used: int, context_size: int, verb: str = "the model no longer sees"
+    dropped: Sequence[Message], used: int, context_size: int, verb: str = "the model no longer sees"
 ) -> str:
     """Return the notice that turns were dropped, or of another `verb`, with the room that there is now."""
     questions = [message.content for message in dropped if message.role == "user"]

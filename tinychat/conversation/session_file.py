@@ -1,6 +1,6 @@
 """The JSON file of a saved conversation: format 2, and format 1, which had texts of user and assistant only.
 
-The entry of a list is at its beginning, so that a list reads no more.
+It begins with the entry that a list shows, so that a list reads only the beginning.
 """
 
 from __future__ import annotations

@@ -86,29 +86,29 @@ class SessionStore:
 
     def read(self, name: str) -> SavedSession:
         """Read a conversation."""
-        return from_json(self._data(name, _MAX_BYTES), str(self._path(name)))
+        return from_json(self._data(name), str(self._path(name)))
 
     def messages(self, name: str) -> list[Message]:
         """Read the messages of a conversation without its history, which may be much more."""
-        return messages_from_json(self._data(name, _MAX_BYTES), str(self._path(name)))
+        return messages_from_json(self._data(name), str(self._path(name)))
 
     def about(self, name: str) -> About | None:
         """Return the entry of a conversation for a list, from the beginning of its file, however long that is.
 
         None for a long one that another version saved: all of it would have to be read.
         """
-        found = about_from_json(self._data(name))
+        found = about_from_json(self._data(name, only_beginning=True))
         if found is None and self.size(name) <= _SMALL_BYTES:
             return About.of(self.messages(name))
         return found
 
-    def _data(self, name: str, limit: int | None = None) -> bytes:
-        """Return a conversation's file, of at most `limit` bytes; its beginning without a limit."""
+    def _data(self, name: str, only_beginning: bool = False) -> bytes:
+        """Return the bytes of a conversation's file, or of its beginning."""
         if self._beside is not None and not self._path(name).exists() and self._beside.exists(name):
-            return self._beside._data(name, limit)
+            return self._beside._data(name, only_beginning)
         with self._file(name, "read") as path:
-            if limit is not None:
-                return read_small(path, limit)
+            if not only_beginning:
+                return read_small(path, _MAX_BYTES)
             with open_regular(path) as file:
                 return file.read(_BEGINNING_BYTES)
 
