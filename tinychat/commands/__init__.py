@@ -1,1 +1,1 @@
-"""The commands of the command line, one file per door."""
+"""The commands of the command line, one file for each subject."""

@@ -202,11 +202,13 @@ def _models(load: Loader, preferences: Preferences) -> Models:
     def settings_for(name: str | None, loaded: Model) -> Resolved:
         return current.resolve(name, current.model(name), loaded.name, advice=loaded.own_defaults)
 
+    def to_load(name: str) -> tuple[str | None, LoadSettings]:
+        model = current.model(name)
+        return model, current.resolve(name, model).loading
+
     return Models(
-        open=lambda name: load_writer(load, current.model(name), current.resolve(name, current.model(name)).loading),
-        open_draft=lambda name: load_draft(
-            load, current.model(name), current.resolve(name, current.model(name)).loading
-        ),
+        open=lambda name: load_writer(load, *to_load(name)),
+        open_draft=lambda name: load_draft(load, *to_load(name)),
         names=known_names,
         settings_for=settings_for,
         default=lambda: current.model(None) or default_model(),

@@ -57,22 +57,21 @@ def _list(store: OneShots, search: str | None) -> None:
 def _lines_of(store: OneShots, name: str, search: str | None) -> Iterator[str]:
     from tinychat.conversation.session_file import About, passage_with
 
-    found = ""
+    passage: str | None = ""
     try:
         if search is None:
             about = store.about(name)
         else:
             messages = store.messages(name)
             about, passage = About.of(messages), passage_with(messages, search)
-            if passage is None:
-                return
-            found = passage
     except SessionError:
         yield f"{name}  damaged"
         return
+    if passage is None:
+        return
     yield f"{name}  {one_safe_line(about.title) if about else ''}"
-    if found:
-        yield f"{'':<{len(name)}}  {one_safe_line(found)}"
+    if passage:
+        yield f"{'':<{len(name)}}  {one_safe_line(passage)}"
 
 
 def _show(messages: Sequence[Message]) -> None:

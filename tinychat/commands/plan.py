@@ -19,6 +19,7 @@ from tinychat.commands.loading import Loader
 from tinychat.commands.planned_rows import PlannedRows
 from tinychat.commands.progress import progress_bar
 from tinychat.errors import SettingError, TinychatError
+from tinychat.json_file import read_json_object
 from tinychat.rows.locations import Location
 from tinychat.rows.prompts import ROW_ERRORS, RowPrompts
 from tinychat.rows.sources import RowReader
@@ -107,21 +108,21 @@ def plan(
     rows = RowReader(source)
     columns = columns_of(rows, prompt_column, template, setting_columns)
     named, model = model, preferences.model(model)
-    saved = None if rates_file is None else _read_rates(rates_file)
+    saved = None if rates_file is None else read_json_object(rates_file)
     loaded = load(model, preferences.resolve(named, model).loading)
     loaded.check_writes()
     rates = None if saved is None else _checked_rates(saved, loaded.name, rates_file)
     # Imported here: it needs the compiler, which a wrong path is told without.
     from tinychat.bench.batch_rates import LEVELS, measure_batches
-    from tinychat.bench.row_plan import Machine, costs_of, estimate
+    from tinychat.bench.row_plan import Machine, costs_of, count_rows, estimate
     from tinychat.bench.row_sample import RowSample
 
     given = preferences.resolve(named, model, loaded.name, advice=loaded.own_defaults)
     request = replace(given.request, think_budget=given.thinking.budget)
     system = None if as_chat is False else given.chat.system
-    counter = _RowCounter(BatchAnswers(RowPrompts(loaded, system, as_chat, given.thinking.wanted), None))
+    maker = _PromptMaker(BatchAnswers(RowPrompts(loaded, system, as_chat, given.thinking.wanted), None))
     taken = RowSample(sample)
-    counts = counter.count(read_tasks(rows, request, columns), machines, taken)
+    counts = count_rows(maker.prompts(read_tasks(rows, request, columns), machines, taken), machines)
     total = sum(counts[1:], counts[0])
     if not total.rows:
         raise SettingError(f"{'stdin' if source.is_stream else source} has no rows that can be answered")
@@ -141,15 +142,8 @@ def plan(
     )
     costs = costs_of(loaded, round(total.prompt_tokens / total.rows + new_tokens))
     result = estimate(counts, new_tokens, rates, costs, machine)
-    found = PlannedRows(loaded.name, counts, counter.failed, new_tokens, how, rates, machine, costs, result, price)
+    found = PlannedRows(loaded.name, counts, maker.failed, new_tokens, how, rates, machine, costs, result, price)
     print(json.dumps(found.as_json()) if as_json else found.as_text())
-
-
-def _read_rates(path: Path) -> dict[str, object]:
-    # Imported here: only this needs it.
-    from tinychat.json_file import read_json_object
-
-    return read_json_object(path)
 
 
 def _checked_rates(saved: Mapping[str, object], name: str, path: Path | None) -> BatchRates:
@@ -166,21 +160,16 @@ def _checked_rates(saved: Mapping[str, object], name: str, path: Path | None) ->
 
 
 @dataclass
-class _RowCounter:
-    """Counts rows for one model; `failed` are those that cannot be answered."""
+class _PromptMaker:
+    """Makes the prompts of rows for one model; `failed` counts those that cannot be answered."""
 
     answers: BatchAnswers
     failed: int = 0
 
-    def count(self, tasks: Iterable[Task], machines: int, sample: RowSample) -> list[RowCount]:
-        """Count the rows of each machine, and let a sample have them."""
-        from tinychat.bench.row_plan import count_rows
-
-        return count_rows(self._prompts(tasks, machines, sample), machines)
-
-    def _prompts(
+    def prompts(
         self, tasks: Iterable[Task], machines: int, sample: RowSample
     ) -> Iterator[tuple[int, Sequence[int], int | None]]:
+        """Yield the machine, the prompt's ids and the token limit of each row, and let a sample have them."""
         from tinychat.generate.prompt import check_prompt
 
         model = self.answers.model

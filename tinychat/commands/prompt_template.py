@@ -51,7 +51,7 @@ class PromptTemplate:
             raise click.UsageError(f"template {self.name} needs a value for {name}: {remedy}")
         prompt = _filled(self.prompt, found)
         if INPUT not in known and text.strip():
-            prompt = f"{text}{'' if text.endswith(chr(10)) else chr(10)}{prompt}"
+            prompt = (text if text.endswith("\n") else f"{text}\n") + prompt
         return prompt, None if self.system is None else _filled(self.system, found)
 
 

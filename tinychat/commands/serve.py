@@ -13,6 +13,7 @@ import click
 from tinychat.commands.constraint_flags import constraint_flags, read_grammar
 from tinychat.commands.loading import Loader
 from tinychat.commands.options import (
+    PATH,
     add_spellings,
     draft_flag,
     load_flags,
@@ -51,11 +52,9 @@ _LOCAL = ("127.0.0.1", "localhost", "::1")
     metavar="KEY",
     help="Key that clients must send; repeatable; also $TINYCHAT_API_KEY",
 )
-@click.option("--api-key-file", type=click.Path(path_type=Path), metavar="PATH", help="File with a key on each line")
+@click.option("--api-key-file", type=PATH, metavar="PATH", help="File with a key on each line")
 @click.option("-a", "--alias", metavar="NAME", help="Name of the model in answers")
-@click.option(
-    "--models", "folder", type=click.Path(path_type=Path), metavar="DIR", help="Serve each model of this folder by name"
-)
+@click.option("--models", "folder", type=PATH, metavar="DIR", help="Serve each model of this folder by name")
 @click.option("--models-max", type=click.IntRange(1, 64), default=1, show_default=True, help="Models in memory at once")
 @click.option("--idle", metavar="TIME", help="Unload a model that is unused for so long, such as 10m; default: never")
 @click.option(
@@ -80,7 +79,7 @@ _LOCAL = ("127.0.0.1", "localhost", "::1")
 @click.option(
     "--slot-save-path",
     "slot_folder",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="DIR",
     help="Let clients save the caches of conversations in this folder, by /slots",
 )
@@ -142,9 +141,9 @@ def serve(
     from tinychat.serve.server import ServerOptions
 
     paths = {} if folder is None else {path.name: path for path in _models_in(folder)}
-    names: dict[str | None, str | None] = {name: str(path) for name, path in paths.items()}
-    names = names or {None: model}
-    loads = {name or _name(preferences, model): _loader(load, preferences, path, rules) for name, path in names.items()}
+    loads = {name: _loader(load, preferences, str(path), rules) for name, path in paths.items()}
+    if folder is None:
+        loads[_name(preferences, model)] = _loader(load, preferences, model, rules)
     options = ServerOptions(
         host=host,
         port=port,
