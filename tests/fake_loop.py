@@ -57,13 +57,6 @@ class FakeLoop(ChatLoop):
     def prefilled(self):
         return self.draft.text
 
-    def offer_to_terminal(self, text):
-        return self.terminal is not None and offer_to_terminal(text, self.terminal)
-
-    def toggle_multiline(self):
-        self.multiline = not self.multiline
-        return self.multiline
-
     def run(self, line):
         """Run a command and return its notices."""
         self.notices.clear()

@@ -54,9 +54,10 @@ class CallScreen:
         mark = f"{'/'.join([*filter(None, keys), _REASON])}> "
         while True:
             typed = self._read(mark)
-            key, _, reason = typed.strip().partition(" ")
-            if typed.strip().lower() in keys:
-                return ConsentAnswer(keys[typed.strip().lower()])
+            answer = typed.strip()
+            if answer.lower() in keys:
+                return ConsentAnswer(keys[answer.lower()])
+            key, _, reason = answer.partition(" ")
             if key.lower() == _REASON:
                 return ConsentAnswer(Decision.NO, reason.strip() or self._read("reason> ").strip())
             self._prefill(Draft(typed))

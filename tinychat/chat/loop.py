@@ -91,10 +91,11 @@ class ChatLoop:
             answer = self._lines.read(InputPrompt(question=QUESTION))
         except (KeyboardInterrupt, EOFError):
             return False
-        if answer.strip().lower() not in ("y", "yes", "n", "no", ""):
+        word = answer.strip().lower()
+        if word not in ("y", "yes", "n", "no", ""):
             # A message that was typed ahead.
             self.draft = Draft(answer)
-        return answer.strip().lower() in ("y", "yes")
+        return word in ("y", "yes")
 
     def show_loaded(self, lines: Iterable[str], pending: Draft) -> None:
         """Show the last exchange of a conversation just loaded and `lines` about it; prefill its pending message."""

@@ -39,7 +39,6 @@ def change_setting(
     The text "none" restores the default, if it is no value itself. `on_progress` is called with (done, total) while
     kernels compile.
     """
-    name = known_name(name)
     setting = SETTINGS[name]
     if value == "none" and setting.default not in (None, ()):
         value, origin = chat.standing.values.get(name, setting.default), chat.standing.origins.get(name)

@@ -160,9 +160,9 @@ class Workspace:
 
     def _automatic_name(self) -> str | None:
         """Return the name of our file, if it was made automatically."""
-        name = self.name
-        is_ours = name is not None and self.store.revision(name) == self._revision
-        return name if name is not None and is_ours and is_automatic(name) else None
+        if self.name is None or not is_automatic(self.name) or self.store.revision(self.name) != self._revision:
+            return None
+        return self.name
 
     def _own_name(self) -> str | None:
         """Return the name of our file: a new one if another process has written to it."""
@@ -347,8 +347,9 @@ def resumed(saved: SavedSession) -> tuple[list[Message], History, Draft]:
 
 def lasting_name(model: str | None) -> str | None:
     """Return a name that finds the model from any working folder: a path becomes absolute."""
-    is_path = model is not None and (os.path.isdir(model) or (model.endswith(".gguf") and os.path.isfile(model)))
-    return os.path.abspath(model) if model is not None and is_path else model
+    if model is not None and (os.path.isdir(model) or (model.endswith(".gguf") and os.path.isfile(model))):
+        return os.path.abspath(model)
+    return model
 
 
 def _restore_settings(chat: Chat, settings: Mapping[str, object]) -> None:
