@@ -8,7 +8,7 @@ from time import monotonic, sleep
 import pytest
 from fake_loop import FakeLoop
 
-from tinychat.chat.shell_output import Output, output_of
+from tinychat.chat.command_run import output_of
 from tinychat.errors import SettingError
 from tinychat.tools.own.bounded_command import Stopped
 
@@ -109,19 +109,20 @@ def test_what_is_no_text_is_refused(command):
 
 def test_a_command_has_neither_a_terminal_nor_input():
     assert output_of("cat; test -t 0 || test -t 1 || echo none; (: < /dev/tty) 2>/dev/null || echo no tty", never) == (
-        Output("none\nno tty\n", "")
+        "none\nno tty\n",
+        "",
     )
 
 
 def test_a_command_that_takes_too_long_is_ended():
     started = monotonic()
-    assert output_of("echo begun; sleep 60", never, max_seconds=0.5) == Output("begun\n", "ended after 0.5 s")
+    assert output_of("echo begun; sleep 60", never, max_seconds=0.5) == ("begun\n", "ended after 0.5 s")
     assert monotonic() - started < 10
 
 
 def test_a_command_without_output_that_takes_too_long_is_ended():
     started = monotonic()
-    assert output_of("exec >&- 2>&-; sleep 60", never, max_seconds=0.5) == Output("", "ended after 0.5 s")
+    assert output_of("exec >&- 2>&-; sleep 60", never, max_seconds=0.5) == ("", "ended after 0.5 s")
     assert monotonic() - started < 10
 
 

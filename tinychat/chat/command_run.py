@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import codecs
+import os
+from collections.abc import Callable, Iterable, Iterator
 
 from tinychat.chat.command_files import attach, complete_path
 from tinychat.chat.interrupt_flag import InterruptFlag
 from tinychat.chat.loop import ChatLoop
-from tinychat.chat.shell_output import output_of
 from tinychat.conversation.attachments import Attachment
-from tinychat.tools.own.bounded_command import Stopped
+from tinychat.errors import SettingError
+from tinychat.tools.own.bounded_command import MAX_BYTES, Stopped, run_bounded
 
+_MAX_SECONDS = 30.0
 _SHOWN_LINES, _SHOWN_COLUMNS = 40, 400
 
 
@@ -31,6 +34,29 @@ def run(loop: ChatLoop, argument: str) -> None:
         return
     loop.notice("\n".join(_shown(text)))
     attach(loop, Attachment(f"$ {' '.join(argument.split())}{ended}", text))
+
+
+def output_of(
+    command: str, stopped: Callable[[], bool], max_seconds: float = _MAX_SECONDS, max_bytes: int = MAX_BYTES
+) -> tuple[str, str]:
+    """Run a command as ``sh -c`` in the user's shell, within the bounds of `run_bounded`.
+
+    Returns its text, and its ending in words, empty for success.
+    """
+    shell = os.environ.get("SHELL") or "/bin/sh"
+    try:
+        data, limit, ending = run_bounded([shell, "-c", command], stopped, max_seconds, max_bytes=max_bytes)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise SettingError(f"{shell} cannot run the command: {reason}; $SHELL names another shell") from None
+    try:
+        # A limit may have cut the last character in two.
+        text = codecs.getincrementaldecoder("utf-8")().decode(data, final=not limit)
+    except UnicodeDecodeError:
+        text = None
+    if text is None or "\0" in text:
+        raise SettingError("the output is not UTF-8 text: nothing is attached")
+    return text.replace("\r\n", "\n"), ending
 
 
 def _shown(text: str) -> Iterator[str]:
