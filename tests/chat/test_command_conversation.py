@@ -77,7 +77,7 @@ def test_an_edited_turn_runs_only_what_is_new():
 
 def test_undo_and_redo_walk_through_all_that_was():
     loop = loop_after(*TWO_TURNS)
-    loop.regenerate()
+    loop.run("/regen")
     list(loop.chat.stream("three", replaced=2))
     states = [["three", "once more"], ["one", "1", "two", "again"], ["one", "1", "two", "2"], ["one", "1"], []]
     said = ["restored: again", "restored: 2", "undone: two", "undone: one"]

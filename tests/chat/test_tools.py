@@ -219,7 +219,7 @@ def test_a_program_that_was_killed_in_a_call_leaves_a_valid_conversation(group):
         "Bern: warm\nwind: none",
         "error: the program ended before the result",
     ]
-    again.regenerate()
+    again.run("/regen")
     assert again.chat.say("bye") == "Bye."
     assert len(tool.ran) == 1
 

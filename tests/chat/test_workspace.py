@@ -81,7 +81,7 @@ def test_a_reply_that_was_cut_off_is_kept_and_marked():
     lines, _ = again.workspace.load(loop.workspace.name)
     assert again.chat.messages == [Message("user", "hi"), Message("assistant", "Hell", partial=True)]
     assert any("the last reply is incomplete" in line for line in lines)
-    again.regenerate()
+    again.run("/regen")
     assert again.spoken == ["hi", "Hello again"]
 
 
@@ -118,7 +118,7 @@ def test_what_was_taken_back_can_be_brought_back_in_another_run():
     loop, _ = saved_loop("1", "2", "3")
     loop.chat.say("one")
     loop.chat.say("two")
-    loop.regenerate()
+    loop.run("/regen")
     loop.run("/undo 2")
     again = FakeLoop()
     again.workspace.load(loop.workspace.name)

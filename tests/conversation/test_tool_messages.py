@@ -189,7 +189,7 @@ def test_there_is_nothing_to_extend_at_first():
 def test_a_reply_to_results_can_be_written_again():
     loop = loop_with_tools()
     loop.chat.undo()
-    loop.regenerate()
+    loop.run("/regen")
     assert loop.chat.messages == [*WHOLE[:6], Message("assistant", "again")]
     assert loop.run("/undo") == "restored: It is warm."
     assert loop.chat.messages == WHOLE[:7]
@@ -218,7 +218,7 @@ def loop_after_a_kill(messages, *changes):
 def test_results_without_a_reply_are_still_there():
     loop = loop_after_a_kill(WHOLE[:6])
     assert (loop.chat.messages, loop.prefilled) == (WHOLE[:6], "")
-    loop.regenerate()
+    loop.run("/regen")
     assert loop.chat.messages == [*WHOLE[:6], Message("assistant", "Warm.")]
     loop.run("/undo")
     assert loop.chat.messages == WHOLE[:2]

@@ -32,12 +32,12 @@ def clear(loop: ChatLoop, _argument: str) -> None:
 
 def regenerate(loop: ChatLoop, _argument: str) -> None:
     """Write the last reply again."""
-    loop.regenerate()
+    loop.write_reply(loop.chat.regenerate)
 
 
 def go_on(loop: ChatLoop, _argument: str) -> None:
     """Continue a reply that was stopped or cut."""
-    loop.go_on()
+    loop.write_reply(loop.chat.go_on, loop.chat.stopped_in_thought)
 
 
 def undo(loop: ChatLoop, argument: str) -> None:
@@ -92,7 +92,7 @@ def retry(loop: ChatLoop, argument: str) -> None:
     if loop.chat.messages and not argument:
         loop.notice(f"writing the reply again with temperature={request.temperature:g}, this time only")
     with loop.chat.using(request):
-        loop.regenerate()
+        loop.write_reply(loop.chat.regenerate)
 
 
 def _hotter(request: Request) -> Request:

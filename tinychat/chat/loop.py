@@ -106,14 +106,6 @@ class ChatLoop:
             self.notice(line)
         self.prefill(pending)
 
-    def regenerate(self) -> None:
-        """Write the last reply again."""
-        self.write_reply(self.chat.regenerate)
-
-    def go_on(self) -> None:
-        """Continue a reply that was stopped or cut."""
-        self.write_reply(self.chat.go_on, self.chat.stopped_in_thought)
-
     def compact(self, turns: int) -> str:
         """Summarise all but the last turns, and return the summary; empty after Ctrl-C."""
         with InterruptFlag() as interrupted:

@@ -38,8 +38,7 @@ class Repl(ChatLoop):
                 line, replaced = self._read()
             except EOFError:
                 return
-            if line:
-                self._handle(line, replaced)
+            self._handle(line, replaced)
 
     def _read(self) -> tuple[str, int]:
         """Return the next line, empty after Ctrl-C, and the number of exchanges at the end that it replaces."""
