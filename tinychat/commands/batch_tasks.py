@@ -26,9 +26,6 @@ _KEYS = ("id", "prompt", "messages", "response_format", *openai.TOOL_FIELDS, *_S
 _OPENAI_KEYS = ("custom_id", "method", "url", "body")
 
 
-_NO_TOOLS = ToolChoice()
-
-
 @dataclass(frozen=True)
 class Task:
     """One row to answer.
@@ -59,7 +56,7 @@ class Task:
     row: Row
     url: str | None = None
     schema: str | None = None
-    tools: ToolChoice = _NO_TOOLS
+    tools: ToolChoice = openai.NO_TOOLS
     error: str | None = None
 
 

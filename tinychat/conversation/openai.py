@@ -27,7 +27,7 @@ _NAMES = {each: name for name in names(entry=LINE) for each in (name, *SETTINGS[
 # What changes nothing here: for accounts, for other models, or the only value that there is.
 _IGNORED = ("model", "user", "metadata", "store", "service_tier", "safety_identifier")
 _ONLY_VALUES = {"n": 1, "stream": False, "logprobs": False, "best_of": 1}
-_NO_TOOLS = ToolChoice()
+NO_TOOLS = ToolChoice()
 _FINISH_REASONS = {"stop": "stop", "stop_string": "stop", "length": "length", "context": "length", "loop": "length"}
 
 
@@ -45,7 +45,7 @@ def read_body(url: str, body: Mapping[str, Any]) -> Body:
     given = {key: value for key, value in body.items() if value is not None and key not in _IGNORED}
     prompt = read_messages(given.pop("messages", None)) if url == CHAT else _text(given.pop("prompt", None))
     schema = schema_of(given.pop("response_format", None))
-    tools = take_tools(given, schema) if url == CHAT else ToolChoice()
+    tools = take_tools(given, schema) if url == CHAT else NO_TOOLS
     return Body(prompt, _settings(given), schema, tools)
 
 
@@ -58,7 +58,7 @@ def take_tools(fields: dict[str, Any], schema: str | None) -> ToolChoice:
         If they are malformed, or there is a `schema` of the reply, too.
     """
     if not any(name in fields for name in TOOL_FIELDS):
-        return _NO_TOOLS
+        return NO_TOOLS
     choice = tool_choice(*(fields.pop(name, None) for name in TOOL_FIELDS))
     if choice.tools and schema is not None:
         raise FieldError("response_format", "cannot be given beside tools: leave one out")
