@@ -13,7 +13,6 @@ from tinychat.chat.workspace import Workspace
 from tinychat.conversation.conversation import Chat
 from tinychat.conversation.messages import exchanges
 from tinychat.conversation.overflow import way_out
-from tinychat.conversation.state import ReplyHooks
 from tinychat.errors import SettingError
 from tinychat.generate.reply import Delta
 from tinychat.settings import ToolSettings
@@ -84,7 +83,7 @@ class ChatLoop:
 
     def confirm(self, question: str) -> bool:
         """Ask a yes/no question; a SettingError without a terminal."""
-        if not self._lines.interactive:
+        if not self.interactive:
             raise SettingError("this needs a confirmation at a terminal: run it in the shell, and pipe its output in")
         self.notice(question)
         try:
@@ -100,7 +99,7 @@ class ChatLoop:
     def show_loaded(self, lines: Iterable[str], pending: Draft) -> None:
         """Show the last exchange of a conversation just loaded and `lines` about it; prefill its pending message."""
         messages = self.chat.messages
-        if self._lines.interactive and messages and messages[-1].role == "assistant":
+        if self.interactive and messages and messages[-1].role == "assistant":
             self.renderer.exchange(messages[exchanges(messages)[-1]].content, messages[-1].text)
         for line in lines:
             self.notice(line)
@@ -110,11 +109,10 @@ class ChatLoop:
         """Summarise all but the last turns, and return the summary; empty after Ctrl-C."""
         with InterruptFlag() as interrupted:
             try:
-                hooks: ReplyHooks = {"on_prefill": self.renderer.prefill_progress, "cancelled": interrupted}
-                summary = self.chat.compact(turns, **hooks)
+                summary = self.chat.compact(turns, on_prefill=self.renderer.prefill_progress, cancelled=interrupted)
             finally:
                 self.renderer.clear_status()
-        if interrupted() and not self._lines.interactive:
+        if interrupted() and not self.interactive:
             raise KeyboardInterrupt
         if not summary:
             self.notice("stopped: the conversation is unchanged")
@@ -130,7 +128,7 @@ class ChatLoop:
                     self.renderer.text(delta.text)
             finally:
                 self.renderer.end_reply()
-        if interrupted() and not self._lines.interactive:
+        if interrupted() and not self.interactive:
             raise KeyboardInterrupt
         if self.chat.messages is messages_before:
             self.notice("stopped before the reply began: the conversation is unchanged")
@@ -145,7 +143,7 @@ class ChatLoop:
         self.renderer.summary(summary)
         if self.chat.miss is not None and self.renderer.show_stats:
             self.notice(str(self.chat.miss))
-        if not self._lines.interactive:
+        if not self.interactive:
             return
         self.renderer.gap()
         if self.chat.messages[-1].role == "tool":

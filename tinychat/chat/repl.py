@@ -29,7 +29,7 @@ class Repl(ChatLoop):
 
     def run(self) -> None:
         """Read and answer until the input ends or a command leaves."""
-        if self._lines.interactive:
+        if self.interactive:
             self.renderer.banner(self.chat.model.name, "Ctrl-C stops a reply, Ctrl-D leaves, /help lists the commands")
         if self.chat.model.template.is_fallback:
             self.notice(NO_TEMPLATE)
@@ -49,7 +49,7 @@ class Repl(ChatLoop):
             line = self._lines.read(prompt)
             self._pressed_at = None
         except KeyboardInterrupt as press:
-            if not self._lines.interactive:
+            if not self.interactive:
                 raise
             line = ""
             self._leave_at_second(press)
@@ -70,7 +70,7 @@ class Repl(ChatLoop):
         self.notice("Ctrl-C again or Ctrl-D leaves, /help lists the commands")
 
     def _prompt(self) -> InputPrompt:
-        if not self._lines.interactive:
+        if not self.interactive:
             return InputPrompt()
         chat = self.chat
         attached = [attachment.name for attachment in chat.attachments]
@@ -87,14 +87,14 @@ class Repl(ChatLoop):
             elif unfence(line).strip():
                 self._send(line, replaced)
         except TinychatError as error:
-            if not self._lines.interactive:
+            if not self.interactive:
                 raise
             self.renderer.error(self._explained(error))
             if not is_command(line):
                 self._show_unsent()
         except KeyboardInterrupt:
             # The third press during a reply: back to the prompt.
-            if not self._lines.interactive:
+            if not self.interactive:
                 raise
 
     def _send(self, line: str, replaced: int) -> None:
