@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from textwrap import shorten
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from tinychat.conversation.history import Change, History
 from tinychat.conversation.messages import SUMMARY_REQUEST, Message, exchanges
@@ -15,10 +15,9 @@ from tinychat.errors import ContextError, SettingError, TextError
 from tinychat.text.think_sections import ThinkSections
 
 if TYPE_CHECKING:
-    from tinychat.conversation.state import ChatState
+    from tinychat.conversation.state import ChatState, ReplyHooks
     from tinychat.generate.prompt import Prompt
     from tinychat.generate.sequence import Ids
-    from tinychat.generate.stream import PrefillProgress
 
 # A summary that has not ended by then goes round in circles.
 _MOST_TOKENS = 1024
@@ -33,11 +32,8 @@ class Compaction:
     version of the program reads it in a saved conversation.
     """
 
-    def __init__(
-        self, chat: ChatState, on_prefill: PrefillProgress | None = None, cancelled: Callable[[], bool] | None = None
-    ) -> None:
-        self._chat = chat
-        self._on_prefill, self._cancelled = on_prefill, cancelled
+    def __init__(self, chat: ChatState, **hooks: Unpack[ReplyHooks]) -> None:
+        self._chat, self._hooks = chat, hooks
         self._room = min(_MOST_TOKENS, chat.model.context_size // 4)
 
     def compacted(self, messages: Sequence[Message], first: int) -> list[Message] | None:
@@ -87,7 +83,7 @@ class Compaction:
             ignore_eos=False,
             constraint=None,
         )
-        run = chat.aside(prompt, request, on_prefill=self._on_prefill, cancelled=self._cancelled)
+        run = chat.aside(prompt, request, **self._hooks)
         sections, written = ThinkSections(prompt.opens_thinking), ""
         for delta in run:
             written += "".join(part.text for part in sections.feed(delta.text) if not part.thinking)

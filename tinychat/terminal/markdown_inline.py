@@ -37,8 +37,8 @@ def adapt_inline(tokens: Sequence[Token]) -> None:
     """
     for before, token in zip(chain([None], tokens), tokens):
         if token.children:
-            children = _with_breaks(token.children) if before and before.type in _CELLS else iter(token.children)
-            token.children = [*_adapted(list(children))]
+            children = [*_with_breaks(token.children)] if before and before.type in _CELLS else token.children
+            token.children = [*_adapted(children)]
 
 
 def _operator(state: StateInline, silent: bool) -> bool:
