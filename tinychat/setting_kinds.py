@@ -11,12 +11,21 @@ from typing import Any
 
 _LONGEST_SHOWN = 80
 _LONGEST_WORD = 20
+_MOST_DIGITS = 18
 _MOST_BITS = 64
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _SCALED = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)([KMG])", re.IGNORECASE)
 # Nobody means so few bytes: a unit was forgotten.
 _FEWEST_BARE_BYTES = 1 << 16
 _ESCAPES = {"\\n": "\n", "\\t": "\t"}
+
+
+def whole_number(text: str) -> int | None:
+    """Return the number that a text is, in digits of any script; None for another text, and for more than 18 digits.
+
+    Python reads no number of thousands of digits.
+    """
+    return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else None
 
 
 class Kind:
@@ -268,7 +277,10 @@ class Biases(Kind):
     def has_type(self, value: Any) -> bool:
         pairs = value.items() if isinstance(value, Mapping) else value
         return isinstance(pairs, Iterable) and all(
-            isinstance(pair, Sequence) and len(pair) == 2 and str(pair[0]).isdecimal() and isinstance(pair[1], Real)
+            isinstance(pair, Sequence)
+            and len(pair) == 2
+            and whole_number(str(pair[0])) is not None
+            and isinstance(pair[1], Real)
             for pair in pairs
         )
 

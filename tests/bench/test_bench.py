@@ -297,6 +297,7 @@ def test_the_command_measures_processes(folder, numbers, capsys, monkeypatch):
     [
         (["--actors", "0"], "are not numbers from 1 to 256"),
         (["--actors", "two"], "are not numbers from 1 to 256"),
+        (["--actors", "1" * 5000], "are not numbers from 1 to 256"),
         (["--actors", "1", "--batches"], "--actors measures nothing else"),
     ],
 )

@@ -24,6 +24,8 @@ def test_undo_takes_back_several_turns():
     [
         ("0", "'0' is not a whole number of 1 or more"),
         ("x", "is not a whole number of 1 or more"),
+        # More digits than Python reads.
+        ("1" * 5000, "is not a whole number of 1 or more"),
         ("3", "give a number from 1 to 2"),
     ],
 )

@@ -83,6 +83,8 @@ def test_a_number_names_one_of_the_list():
     for number in ("0", "3"):
         with pytest.raises(SettingError, match=f"no model has the number {number}: type a number from 1 to 2"):
             loop.run(f"/model {number}")
+    with pytest.raises(SettingError, match="no model has the number 1111"):
+        loop.run(f"/model {'1' * 5000}")
     numbered, opened = loop_with("one", "1")
     numbered.run("/model 1")
     assert opened == ["1"], "a name comes before a number"

@@ -1,7 +1,9 @@
 """A batch reads and writes tables, compressed files, folders and addresses, and its answers are the same in each."""
 
 import json
+import os
 import signal
+from threading import Thread
 
 import pytest
 from batches import results_of
@@ -246,6 +248,20 @@ TEXTS = {
     "Bob": '{"name":"Bob","age":99999999999999999999}',
     "Cut": '{"name":"' + "c" * 300,
 }
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names")
+def test_a_schema_from_a_pipe_is_read_once(console, tmp_path):
+    pytest.importorskip("llguidance")
+    console.model = fake_model(Continuation({"Ada": '{"age":36}'}), has_template=False)
+    os.mkfifo(tmp_path / "schema")
+    schema = json.dumps({"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]})
+    writer = Thread(target=(tmp_path / "schema").write_text, args=(schema,))
+    writer.start()
+    source = write_rows(tmp_path / "in.csv", [{"text": "Ada"}])
+    run(console, source, "-o", tmp_path / "out.csv", "--prompt-column", "text", "--schema", tmp_path / "schema")
+    writer.join()
+    assert [row["age"] for row in rows_of(tmp_path / "out.csv")] == ["36"]
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from tinychat.chat.loop import ChatLoop
 from tinychat.errors import SettingError
+from tinychat.json_file import one_line
+from tinychat.setting_kinds import whole_number
 from tinychat.terminal.line_input import Candidate
 
 Completion = Callable[[ChatLoop, str], Iterable[str | Candidate]]
@@ -52,10 +54,10 @@ def as_count(text: str, usage: str, default: int = 1) -> int:
     """Parse the N of a command; `default` if it is empty."""
     if not text:
         return default
-    # isdecimal accepts digits of other scripts, which int parses too.
-    if not text.isdecimal() or int(text) < 1:
-        raise SettingError(f"{text!r} is not a whole number of 1 or more: type {usage}")
-    return int(text)
+    number = whole_number(text)
+    if number is None or number < 1:
+        raise SettingError(f"{one_line(repr(text), 80)} is not a whole number of 1 or more: type {usage}")
+    return number
 
 
 def as_assignments(text: str) -> Mapping[str, str]:

@@ -15,6 +15,7 @@ from tinychat.conversation.messages import Message
 from tinychat.conversation.overflow import begins_full, way_out
 from tinychat.errors import SettingError
 from tinychat.files import replacing
+from tinychat.setting_kinds import whole_number
 from tinychat.terminal.clipboard import read_clipboard, write_clipboard
 from tinychat.text.guard import well_formed
 
@@ -62,8 +63,8 @@ def detach(loop: ChatLoop, argument: str) -> None:
         index = 0
     elif argument in names:
         index = names.index(argument)
-    elif argument.isdecimal() and 1 <= int(argument) <= len(attached):
-        index = int(argument) - 1
+    elif 1 <= (number := whole_number(argument) or 0) <= len(attached):
+        index = number - 1
     else:
         raise SettingError(f"{argument} is not attached: /file lists the attachments")
     loop.chat.attachments = [*attached[:index], *attached[index + 1 :]]

@@ -12,6 +12,8 @@ from tinychat.chat.loop import ChatLoop
 from tinychat.chat.tool_setup import change_tools
 from tinychat.errors import SettingError
 from tinychat.generate.prompt import NO_TEMPLATE
+from tinychat.json_file import one_line
+from tinychat.setting_kinds import whole_number
 from tinychat.terminal.line_input import Candidate
 
 _NO_ROLE = "none"
@@ -42,9 +44,11 @@ def _chosen(loop: ChatLoop, argument: str) -> str:
     names = loop.workspace.models.ready() if argument.isdecimal() else []
     if not names or argument in names:
         return argument
-    if not 1 <= int(argument) <= len(names):
-        raise SettingError(f"no model has the number {argument}: type a number from 1 to {len(names)}, or a name")
-    return names[int(argument) - 1]
+    number = whole_number(argument)
+    if number is None or not 1 <= number <= len(names):
+        shown = one_line(argument, 80)
+        raise SettingError(f"no model has the number {shown}: type a number from 1 to {len(names)}, or a name")
+    return names[number - 1]
 
 
 def complete_model(loop: ChatLoop, argument: str) -> Iterable[str | Candidate]:

@@ -20,13 +20,12 @@ from tinychat.commands.batch_results import BatchResults, Results, converted_fol
 from tinychat.commands.batch_shards import Shard, merged, shard_of
 from tinychat.commands.batch_tasks import Task, read_tasks
 from tinychat.commands.column_flags import column_flags, columns_of
-from tinychat.commands.constraint_flags import MAX_CONSTRAINT_BYTES, constraint_flags, read_grammar
+from tinychat.commands.constraint_flags import constraint_flags, read_constraint
 from tinychat.commands.exit_codes import EXIT_CUT
 from tinychat.commands.loading import Loader
 from tinychat.commands.progress import progress_bar
 from tinychat.commands.prompt_text import warn_if_no_template
 from tinychat.errors import SettingError, TinychatError
-from tinychat.files import read_stream
 from tinychat.generate.generation_config import own_defaults
 from tinychat.generate.request import Request
 from tinychat.rows.locations import Location
@@ -140,9 +139,8 @@ def batch(
     preferences = options.take_preferences(flags)
     options.check_raw(preferences, as_chat)
     _check_locations(source, target, shard, parts)
-    rules = read_grammar(schema, grammar)
-    contents = [None if file is None else read_stream(file, MAX_CONSTRAINT_BYTES) for file in (schema, grammar)]
-    output = BatchOutput(source, target, None if contents[0] is None else contents[0].decode())
+    rules, rules_text = read_constraint(schema, grammar)
+    output = BatchOutput(source, target, None if schema is None else rules_text)
     rows = RowReader(source)
     columns = columns_of(rows, prompt_column, template, setting_columns)
     if parts:
@@ -165,6 +163,7 @@ def batch(
         tasks = read_tasks(rows, request, columns)
         return tasks if shard is None else (task for task in tasks if shard_of(task.id, shard[1]) == shard[0])
 
+    contents = [None if file is None else str(rules_text).encode() for file in (schema, grammar)]
     common = (model_fingerprint(folder), loading.context, loading.kv, system, as_chat, thinking.wanted, *contents)
     tasks = tasks_of(rows)
     output.check_new()

@@ -18,6 +18,7 @@ from tinychat.commands.options import load_flags, model_argument
 from tinychat.commands.progress import progress_bar
 from tinychat.configuration import resolve_alias
 from tinychat.models.shapes import SHAPES, config_of
+from tinychat.setting_kinds import whole_number
 from tinychat.settings import LoadSettings
 
 if TYPE_CHECKING:
@@ -52,9 +53,10 @@ class _Counts(click.ParamType):  # type: ignore[type-arg]
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Parse numbers with commas or spaces between them."""
         words = value.replace(",", " ").split()
-        if not words or not all(word.isdecimal() and 0 < int(word) <= _MOST_ACTORS for word in words):
+        numbers = {whole_number(word) or 0 for word in words}
+        if not numbers or not all(0 < number <= _MOST_ACTORS for number in numbers):
             self.fail(f"{value!r} are not numbers from 1 to {_MOST_ACTORS}, as in 1 2 4", param, ctx)
-        return sorted({int(word) for word in words})
+        return sorted(numbers)
 
 
 @click.command(cls=_BenchCommand)

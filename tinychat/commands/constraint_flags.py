@@ -32,12 +32,17 @@ constraint_flags = together(
 
 def read_grammar(schema: Path | None, grammar: Path | None) -> Grammar | None:
     """Return the grammar of one of the files, None without a file."""
+    return read_constraint(schema, grammar)[0]
+
+
+def read_constraint(schema: Path | None, grammar: Path | None) -> tuple[Grammar | None, str | None]:
+    """Return the grammar of one of the files, and its text: a pipe is read once; None twice without a file."""
     if schema is not None and grammar is not None:
         raise click.UsageError("--schema and --grammar exclude each other: leave out one")
     file = schema or grammar
     if file is None:
-        return None
+        return None, None
     from tinychat.generate.grammar import Grammar
 
-    read = Grammar.from_text if schema is None else Grammar.from_schema
-    return read(read_text(file, MAX_CONSTRAINT_BYTES), str(file))
+    read, text = Grammar.from_text if schema is None else Grammar.from_schema, read_text(file, MAX_CONSTRAINT_BYTES)
+    return read(text, str(file)), text

@@ -15,6 +15,7 @@ from tinychat.generate.grammar import Grammar
 from tinychat.generate.model import Model
 from tinychat.generate.request import Request
 from tinychat.serve.body_fields import NAMES, take_integer, take_request
+from tinychat.setting_kinds import whole_number
 
 MOST_PROMPTS = 256
 _MOST_PROBS = 100
@@ -139,7 +140,8 @@ def _ours(name: str, value: Any, context_size: int) -> Any:
 def _biases(value: object, model: Model) -> object:
     """Return biases by token id: llama-server takes texts for all of their tokens, and false for never."""
     if isinstance(value, dict):
-        value = [[int(key) if key.isdecimal() else key, bias] for key, bias in value.items()]
+        ids = ((whole_number(key), key, bias) for key, bias in value.items())
+        value = [[key if token_id is None else token_id, bias] for token_id, key, bias in ids]
     if not isinstance(value, list):
         return value
     found: dict[int, float] = {}
