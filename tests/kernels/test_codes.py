@@ -11,8 +11,8 @@ from tinychat import processor
 from tinychat.kernels import codes
 from tinychat.kernels.dot import DOT_ZERO
 from tinychat.kernels.intrinsics import ANY, I64, INDEX, U8X64, Emitter, operation
+from tinychat.kernels.memory import load_line
 from tinychat.kernels.setup import ISA
-from tinychat.kernels.tile import load_lines
 
 WAYS = [codes.shuffle_generic]
 if ISA in ("avx512vnni", "avxvnni", "avx2"):
@@ -53,14 +53,14 @@ def test_a_byte_is_looked_up_by_its_low_four_bits(shuffle, rng):
 def both_halves(table, line, out):
     """Write what the low halves of a line stand for, then what the high ones do."""
     entries = codes.load_table(table)
-    lines = load_lines(line, 0, 0, (0,))
-    write_line(out, 0, codes.look_up_low(entries, lines))
-    write_line(out, 64, codes.look_up_high(entries, lines))
+    loaded = load_line(line, 0)
+    write_line(out, 0, codes.look_up_low(entries, loaded))
+    write_line(out, 64, codes.look_up_high(entries, loaded))
 
 
 @operation(types.void, ANY, INDEX, ANY)
-def write_line(builder, out, index, lines):
-    out.store(index, lines[0], align=1)
+def write_line(builder, out, index, line):
+    out.store(index, line, align=1)
 
 
 def test_nibbles_of_a_line_become_entries(rng):

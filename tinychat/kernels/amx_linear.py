@@ -14,6 +14,7 @@ sums begin at 0, not at a correction for the codes' zero point: the sums are the
 from typing import NamedTuple
 
 import numpy as np
+from numba import types
 
 from tinychat.kernels.amx import configure_16, configure_32, configure_64, release_registers
 from tinychat.kernels.amx_buffer import (
@@ -29,12 +30,11 @@ from tinychat.kernels.amx_buffer import (
 from tinychat.kernels.amx_slice import AHEAD, Slice, add_fine_slice, add_slice, begin_stream, take_turn
 from tinychat.kernels.codes import high_codes, load_table, look_up_high, look_up_low, low_codes
 from tinychat.kernels.compile_queue import deferred
-from tinychat.kernels.intrinsics import I8, SAME, constant, operation
+from tinychat.kernels.intrinsics import ANY, I8, INDEX, SAME, constant, operation, u8x64
 from tinychat.kernels.jit import always_inline, always_inline_by_type, by_type, inline, is_kind
-from tinychat.kernels.memory import address_of, load_f32, prefetch_far, store_f32
+from tinychat.kernels.memory import address_of, load_f32, load_line, prefetch_far, store_f32
 from tinychat.kernels.simd import ROUNDER
-from tinychat.kernels.sizes import FAR_BYTES, LANES, ONE_ROW
-from tinychat.kernels.tile import load_lines, load_rows, scale_by_row, scaled, store_tile
+from tinychat.kernels.sizes import FAR_BYTES, LANES
 from tinychat.kernels.weight_access import columns, input_group
 from tinychat.kernels.weights import (
     FINE_KINDS,
@@ -61,6 +61,12 @@ def less_128(builder, bytes_):
     return builder.xor(bytes_, constant(128, I8, 64))
 
 
+@operation(types.void, ANY, INDEX, u8x64)
+def store_line(builder, buffer, index, line):
+    """Store a line of bytes, from float `index` of the buffer."""
+    buffer.store(index, line, align=4)
+
+
 @always_inline_by_type
 def unpack_codes(weight, block, first, count, buffer, place):
     """Write lines ``first..first + count`` of a row block as signed bytes, a line for each four columns.
@@ -71,22 +77,21 @@ def unpack_codes(weight, block, first, count, buffer, place):
     def looked_up(weight, block, first, count, buffer, place):
         table, line = less_128(load_table(weight.table)), (block * weight.packed.shape[1] + first) * 64
         for j in range(count):
-            codes = load_lines(weight.packed, line + j * 64, 0, ONE_ROW)
-            store_tile(buffer, place + j * 32, look_up_low(table, codes))
-            store_tile(buffer, place + j * 32 + 16, look_up_high(table, codes))
+            codes = load_line(weight.packed, line + j * 64)
+            store_line(buffer, place + j * 32, look_up_low(table, codes))
+            store_line(buffer, place + j * 32 + 16, look_up_high(table, codes))
 
     def four_bits(weight, block, first, count, buffer, place):
         line = (block * weight.packed.shape[1] + first) * 64
         for j in range(count):
-            codes = load_lines(weight.packed, line + j * 64, 0, ONE_ROW)
-            store_tile(buffer, place + j * 32, low_codes(codes))
-            store_tile(buffer, place + j * 32 + 16, high_codes(codes))
+            codes = load_line(weight.packed, line + j * 64)
+            store_line(buffer, place + j * 32, low_codes(codes))
+            store_line(buffer, place + j * 32 + 16, high_codes(codes))
 
     def eight_bits(weight, block, first, count, buffer, place):
         line = (block * weight.packed.shape[1] + first) * 64
         for j in range(count):
-            (codes,) = load_lines(weight.packed, line + j * 64, 0, ONE_ROW)
-            store_tile(buffer, place + j * 16, (less_128(codes),))
+            store_line(buffer, place + j * 16, less_128(load_line(weight.packed, line + j * 64)))
 
     if is_kind(weight, Affine4Weight):
         return four_bits
@@ -97,8 +102,8 @@ def unpack_codes(weight, block, first, count, buffer, place):
 def write_scales(buffer, g, scales):
     """Write the scales of a group of a slice, and what takes `ROUNDER` off their products."""
     place = FACTORS + g * FACTORS_OF_GROUP
-    store_tile(buffer, place, scales)
-    store_tile(buffer, place + LANES, scaled(scales, MINUS_ROUNDER))
+    store_f32(buffer, place, scales)
+    store_f32(buffer, place + LANES, scales * MINUS_ROUNDER)
 
 
 @always_inline_by_type
@@ -111,7 +116,7 @@ def unpack_factors(weight, block, first, count, parts, buffer):
         for line in range(0, count * LANES, 64):
             prefetch_far(weight.scales, start + groups * LANES + line)
         for g in range(count):
-            write_scales(buffer, g, load_rows(weight.scales, start + g * LANES, 0, ONE_ROW))
+            write_scales(buffer, g, load_f32(weight.scales, start + g * LANES))
 
     def affine(weight, block, first, count, parts, buffer):
         groups, spans = weight.scales.shape[1], weight.factors.shape[1]
@@ -120,12 +125,10 @@ def unpack_factors(weight, block, first, count, parts, buffer):
         span, in_span = group // per_span, group % per_span
         for g in range(count):
             start, factor = (block * groups + group) * LANES, (block * spans + span) * 2 * LANES
-            scales = load_rows(weight.scales, start, 0, ONE_ROW)
-            write_scales(buffer, g, scale_by_row(scales, load_rows(weight.factors, factor, 0, ONE_ROW)))
+            write_scales(buffer, g, load_f32(weight.scales, start) * load_f32(weight.factors, factor))
             if has_offsets:
-                offsets = load_rows(weight.offsets, start, 0, ONE_ROW)
-                factors = load_rows(weight.factors, factor + LANES, 0, ONE_ROW)
-                store_tile(buffer, FACTORS + g * FACTORS_OF_GROUP + 2 * LANES, scale_by_row(offsets, factors))
+                offsets = load_f32(weight.offsets, start) * load_f32(weight.factors, factor + LANES)
+                store_f32(buffer, FACTORS + g * FACTORS_OF_GROUP + 2 * LANES, offsets)
             part += 1
             if part == per_group:
                 part, group, in_span = 0, group + 1, in_span + 1
@@ -191,7 +194,7 @@ def unpack_next(weight, s, at, buffer):
         prefetch_far(weight.packed, (at.block * lines + first + line) * 64 + FAR_BYTES)
     unpack_codes(weight, at.block, first, of_group, buffer, CODES + at.slot * s.size // 4)
     prefetch_far(weight.scales, start + FAR_BYTES // 16)
-    write_scales(buffer, at.slot, load_rows(weight.scales, start, 0, ONE_ROW))
+    write_scales(buffer, at.slot, load_f32(weight.scales, start))
     block, group = (at.block, at.group + 1) if at.group + 1 < groups else (at.block + 1, 0)
     return Unpacking(block, group, at.slot + 1 if at.slot + 1 < s.count else 0)
 

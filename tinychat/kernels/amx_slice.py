@@ -11,9 +11,9 @@ from typing import NamedTuple
 from tinychat.kernels.amx import load_of, product_of, store_of, zero_of
 from tinychat.kernels.amx_buffer import CODES, FACTORS, FACTORS_OF_GROUP, RING, SPARE, TILE, TOTALS
 from tinychat.kernels.compile_queue import deferred
-from tinychat.kernels.intrinsics import ANY, F32, F32X16, I32, I32X16, I64, INDEX, SAME, constant, operation
+from tinychat.kernels.intrinsics import ANY, F32, F32X16, I32, I32X16, I64, INDEX, SAME, constant, f32x16, operation
 from tinychat.kernels.jit import always_inline
-from tinychat.kernels.memory import prefetch_address
+from tinychat.kernels.memory import load_f32, prefetch_address
 from tinychat.kernels.sizes import LANES, ONE_ROW
 from tinychat.kernels.sums import ROUNDER_BITS
 from tinychat.kernels.tile import add_outer, load_rows, load_tokens, store_tile, zero_tile
@@ -106,7 +106,7 @@ def next_step(s, x, buffer, total, place):
 def added_floats(start):
     """Make the operation that adds the sums of a group, of four tokens from `start` on."""
 
-    @operation(SAME, ANY, ANY, INDEX, ANY, ANY, ANY, INDEX)
+    @operation(SAME, ANY, ANY, INDEX, f32x16, f32x16, ANY, INDEX)
     def add_floats(builder, total, buffer, sums, scales, offsets, x_scales, index):
         """Return ``total + round(sums * scale) * x_scale``, as `add_scaled` does."""
         result = list(total)
@@ -114,7 +114,7 @@ def added_floats(start):
             n = buffer.load(builder.add(sums, I64(t * LANES)), I32X16, align=4)
             n = builder.bitcast(builder.add(n, constant(int(ROUNDER_BITS), I32)), F32X16)
             by_token = x_scales.splat(builder.add(index, I64(t)), F32)
-            result[t] = builder.fused(builder.fused(n, scales[0], offsets[0]), by_token, result[t])
+            result[t] = builder.fused(builder.fused(n, scales, offsets), by_token, result[t])
         return result
 
     return add_floats
@@ -123,7 +123,7 @@ def added_floats(start):
 def added_fine_floats(start):
     """Make the operation for activations of two parts; the sums of the finer ones are a tile behind the others'."""
 
-    @operation(SAME, ANY, ANY, INDEX, ANY, ANY, INDEX)
+    @operation(SAME, ANY, ANY, INDEX, f32x16, ANY, INDEX)
     def add_fine_floats(builder, total, buffer, sums, scales, x_scales, index):
         """Return the same, rounded as `add_scaled_integers` does."""
         result = list(total)
@@ -131,7 +131,7 @@ def added_fine_floats(start):
             coarse, fine = (buffer.load(builder.add(sums, I64(at + t * LANES)), I32X16, align=4) for at in (0, TILE))
             n = builder.add(builder.shl(coarse, constant(FINE_BITS, I32)), fine)
             by_token = x_scales.splat(builder.add(index, I64(t)), F32)
-            result[t] = builder.fused(builder.fmul(builder.sitofp(n, F32X16), scales[0]), by_token, result[t])
+            result[t] = builder.fused(builder.fmul(builder.sitofp(n, F32X16), scales), by_token, result[t])
         return result
 
     return add_fine_floats
@@ -175,7 +175,7 @@ def step(c):
     def function(s, x, buffer, total, place):
         a, b, scale = place.a, 4 * CODES + place.group * s.size, place.scale
         factors = FACTORS + place.added * FACTORS_OF_GROUP
-        scales, offsets = load_rows(buffer, factors, 0, ONE_ROW), load_rows(buffer, factors + LANES, 0, ONE_ROW)
+        scales, offsets = load_f32(buffer, factors), load_f32(buffer, factors + LANES)
         load_x(buffer, x.codes, a, s.width)
         total = floats_0(total, buffer, sums, scales, offsets, x.scales, scale)
         load_w(buffer, buffer, b, 64)
@@ -224,7 +224,7 @@ def fine_step(c):
     @always_inline
     def function(s, x, buffer, total, place):
         a, scale = place.a, place.scale
-        scales = load_rows(buffer, FACTORS + place.added * FACTORS_OF_GROUP, 0, ONE_ROW)
+        scales = load_f32(buffer, FACTORS + place.added * FACTORS_OF_GROUP)
         load_coarse(buffer, x.codes, a, s.width)
         load_w(buffer, buffer, 4 * CODES + place.group * s.size, 64)
         total = fine_floats_0(total, buffer, sums, scales, x.scales, scale)

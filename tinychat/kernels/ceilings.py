@@ -9,11 +9,11 @@ from tinychat.kernels.amx import configure_64, load_of, product_of, release_regi
 from tinychat.kernels.amx_buffer import BUFFER_FLOATS, RING, TILE
 from tinychat.kernels.dot import dot
 from tinychat.kernels.jit import allocating_kernel
-from tinychat.kernels.memory import prefetch_far
+from tinychat.kernels.memory import load_f32, load_line, prefetch_far
 from tinychat.kernels.sizes import FAR_BYTES, LANES, ONE_ROW, TILE_FLOATS, TOKENS
 from tinychat.kernels.sums import ROUNDER_BITS, add_scaled, start_tile
 from tinychat.kernels.team import share
-from tinychat.kernels.tile import add_outer, load_lines, load_rows, store_tile, zero_tile
+from tinychat.kernels.tile import add_outer, load_rows, store_tile, zero_tile
 
 # Neighbouring lines read at once, each into a sum of its own. On a Zen 4 core 4 read 35 GB/s, like 1 and 8, prefetched
 # or not; lines that are far apart, as several streams, read 15 to 25.
@@ -56,10 +56,10 @@ def multiply_share(thread, rounds, codes, x, out):
     # Beyond 2**22, which only ``rounds`` of a test stay below, the floats mean nothing.
     starts, ones = np.full(len(TOKENS), ROUNDER_BITS), np.ones(LANES, np.float32)
     sums = start_tile(starts, 0, TOKENS)
-    lines = load_lines(codes, 0, 64, ONE_ROW)
+    line = load_line(codes, 0)
     for i in range(rounds):
-        sums = dot(sums, lines, x, i % TILES_OF_X * 4 * len(TOKENS))
-    tile = add_scaled(zero_tile(ONE_ROW, TOKENS), sums, load_rows(ones, 0, LANES, ONE_ROW), ones, 0)
+        sums = dot(sums, line, x, i % TILES_OF_X * 4 * len(TOKENS))
+    tile = add_scaled(zero_tile(ONE_ROW, TOKENS), sums, load_f32(ones, 0), ones, 0)
     store_tile(out, thread * TILE_FLOATS, tile)
 
 

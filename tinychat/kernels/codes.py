@@ -84,31 +84,31 @@ def load_table(builder, table):
     return builder.lanes(entries, [i % 16 for i in range(64)])
 
 
-@operation(lambda table, lines: lines, u8x64, ANY)
-def look_up_low(builder, table, lines):
+@operation(lambda table, line: line, u8x64, ANY)
+def look_up_low(builder, table, line):
     """Return the table's entries for the low four bits of each byte."""
-    return [shuffle(builder, table, line) for line in lines]
+    return shuffle(builder, table, line)
 
 
-@operation(lambda table, lines: lines, u8x64, ANY)
-def look_up_high(builder, table, lines):
+@operation(lambda table, line: line, u8x64, ANY)
+def look_up_high(builder, table, line):
     """Return the table's entries for the high four bits of each byte."""
-    return [shuffle(builder, table, shifted(builder, line)) for line in lines]
+    return shuffle(builder, table, shifted(builder, line))
 
 
 @operation(SAME, ANY)
-def whole_codes(builder, lines):
+def whole_codes(builder, line):
     """Return each byte, a code plus 128, as `dot` takes codes."""
-    return [builder.xor(line, constant(128, I8, line.type.count)) if SIGNED else line for line in lines]
+    return builder.xor(line, constant(128, I8, line.type.count)) if SIGNED else line
 
 
 @operation(SAME, ANY)
-def low_codes(builder, lines):
+def low_codes(builder, line):
     """Return the low four bits of each byte."""
-    return [low_bits(builder, line) for line in lines]
+    return low_bits(builder, line)
 
 
 @operation(SAME, ANY)
-def high_codes(builder, lines):
+def high_codes(builder, line):
     """Return the high four bits of each byte."""
-    return [low_bits(builder, shifted(builder, line)) for line in lines]
+    return low_bits(builder, shifted(builder, line))

@@ -127,13 +127,10 @@ def dot_small(builder, tile, codes, activations, index):
     return dots(builder, tile, codes, activations, index, dot4_small)
 
 
-def dots(builder, sums, lines, activations: Elements, index: ir.Value, dot4) -> list[ir.Value]:
+def dots(builder, sums, line, activations: Elements, index: ir.Value, dot4) -> list[ir.Value]:
     """Emit a tile plus the dot products that `dot4` emits."""
-    tokens, result = len(sums) // len(lines), list(sums)
-    for t, x in enumerate(activations.splats(index, tokens, I32, unit=4, lanes=sums[0].type.count)):
-        for r, line in enumerate(lines):
-            result[r * tokens + t] = dot4(builder, sums[r * tokens + t], line, x)
-    return result
+    splats = activations.splats(index, len(sums), I32, unit=4, lanes=sums[0].type.count)
+    return [dot4(builder, total, line, x) for total, x in zip(sums, splats)]
 
 
 @operation(SAME, ANY, ANY, ANY, ANY, INDEX)
@@ -142,7 +139,7 @@ def dot_pairs(builder, tile, first, second, activations, index):
 
     Token t's 8 activations are at ``index + 8 * t``. ``usmmla``: the products of two rows and two tokens at once.
     """
-    codes = [builder.parts(builder.bitcast(lines[0], tile[0].type), 4) for lines in (first, second)]
+    codes = [builder.parts(builder.bitcast(line, tile[0].type), 4) for line in (first, second)]
     # Two rows of eight codes in a register: first those that the tile's even vectors have.
     rows = [[builder.chosen(low, high, order) for low, high in zip(*codes)] for order in ((0, 4, 1, 5), (2, 6, 3, 7))]
     u8x16, result = ir.VectorType(I8, 16), []

@@ -24,7 +24,7 @@ from tinychat.kernels.codes import high_codes, load_table, look_up_high, look_up
 from tinychat.kernels.compile_queue import deferred, deferred_by_type
 from tinychat.kernels.dot import dot, dot_pairs, dot_small
 from tinychat.kernels.jit import always_inline, always_inline_by_type, inline, is_kind
-from tinychat.kernels.memory import load_f32, prefetch, prefetch_far, store_f32
+from tinychat.kernels.memory import load_f32, load_line, prefetch, prefetch_far, store_f32
 from tinychat.kernels.one_token import tile_of_token
 from tinychat.kernels.ranges import end_ranges, take
 from tinychat.kernels.sizes import (
@@ -61,14 +61,7 @@ from tinychat.kernels.sums import (
 )
 from tinychat.kernels.team import barrier, stage
 from tinychat.kernels.team_queue import THREADS
-from tinychat.kernels.tile import (
-    add_outer,
-    load_lines,
-    load_rows,
-    scale_by_row,
-    store_tile,
-    zero_tile,
-)
+from tinychat.kernels.tile import add_outer, load_rows, store_tile, zero_tile
 from tinychat.kernels.weight_access import columns, input_group, load_again_for, load_for, out_blocks
 from tinychat.kernels.weights import (
     FINE_BITS,
@@ -241,7 +234,7 @@ def add_group(weight, total, scales, first, lines, x, position, index, tokens):
         # Integers, so in any order: the codes are loaded and taken apart once for both halves of the activations.
         coarse = sums = start_all(ZERO_SUM, tokens)
         for j in range(lines):
-            line, at = load_lines(weight.packed, first + j * 64, 0, ONE_ROW), index + j * 8
+            line, at = load_line(weight.packed, first + j * 64), index + j * 8
             prefetch_next(weight.packed, first + j * 64)
             low, high = low_codes(line), high_codes(line)
             coarse = dot_small(dot_small(coarse, low, x.codes, at), high, x.codes, at + 4)
@@ -267,17 +260,17 @@ def affine_tile(weight, size, x, tile, block, tokens):
     total = zero_tile(ONE_ROW, tokens)
     for span in range(spans):
         factor = (block * spans + span) * 2 * LANES
-        scale_factors = load_rows(weight.factors, factor, 0, ONE_ROW)
-        offset_factors = load_rows(weight.factors, factor + LANES, 0, ONE_ROW)
+        scale_factors = load_f32(weight.factors, factor)
+        offset_factors = load_f32(weight.factors, factor + LANES)
         for group in range(span * per_span, (span + 1) * per_span):
             start = (block * groups + group) * LANES
-            scales = scale_by_row(load_rows(weight.scales, start, 0, ONE_ROW), scale_factors)
+            scales = load_f32(weight.scales, start) * scale_factors
             for g in range(group * per_group, (group + 1) * per_group):
                 position = (tile * parts + g) * T
                 first = (block * row_lines + g * lines) * 64
                 total = add_group(weight, total, scales, first, lines, x, position, position * size, tokens)
                 if has_offsets:
-                    offsets = scale_by_row(load_rows(weight.offsets, start, 0, ONE_ROW), offset_factors)
+                    offsets = load_f32(weight.offsets, start) * offset_factors
                     total = add_offsets(total, offsets, x.sums, position)
     return tokens_apart(total)
 
@@ -295,9 +288,9 @@ def linear_tile(weight, x, tile, block, tokens):
             sums = start_tile(x.corrections, position * T, tokens)
             first = (block * row_lines + g * lines) * 64
             sums = dot_group(weight, sums, first, lines, x.codes, position * group_bytes, tokens)
-            scales = load_rows(weight.scales, (block * groups + g) * LANES, 0, ONE_ROW)
+            scales = load_f32(weight.scales, (block * groups + g) * LANES)
             total = add_scaled(total, sums, scales, x.scales, position * T)
-        return tokens_apart(scale_rows(total, load_rows(weight.row_scales, block * LANES, 0, ONE_ROW)))
+        return tokens_apart(scale_rows(total, load_f32(weight.row_scales, block * LANES)))
 
     def float32(weight, x, tile, block, tokens):
         T, K = len(tokens), columns(weight)

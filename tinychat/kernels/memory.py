@@ -24,12 +24,16 @@ from tinychat.kernels.intrinsics import (
     I32X16,
     I64,
     INDEX,
+    U8X32,
+    U8X64,
     Elements,
     Emitter,
     constant,
     f32x16,
     f32x64,
     operation,
+    u8x32,
+    u8x64,
 )
 from tinychat.kernels.setup import ISA
 from tinychat.kernels.sizes import LANES
@@ -123,12 +127,19 @@ def array_from(context, builder, kind: types.Array, address: ir.Value, shape: li
     return array._getvalue()
 
 
-@operation(f32x16, ANY, INDEX)
-def load_f32(builder, array, index):
-    """Load 16 consecutive floats, from flat element `index`."""
+def load_floats(builder: Emitter, array: Elements, index: ir.Value) -> ir.Value:
+    """Emit the load of 16 consecutive numbers as floats: of float32, float16 (uint16) or int8."""
     if array.dtype == types.uint16:
         return extend_half(builder, array.load(index, ir.VectorType(I16, LANES), align=2))
+    if array.dtype == types.int8:
+        return builder.sitofp(array.load(index, ir.VectorType(I8, LANES), align=1), F32X16)
     return array.load(index, F32X16, align=4)
+
+
+@operation(f32x16, ANY, INDEX)
+def load_f32(builder, array, index):
+    """Load 16 consecutive numbers as floats, from flat element `index`."""
+    return load_floats(builder, array, index)
 
 
 @operation(f32x64, ANY, INDEX)
@@ -181,6 +192,24 @@ def store_code(builder, codes, index, value):
 def load_code(builder, codes, index):
     """Return flat element `index` of an array of int8."""
     return codes.load(index, I8, align=1)
+
+
+@operation(u8x64, ANY, INDEX)
+def load_line(builder, array, index):
+    """Load a line of 64 bytes, from byte `index`."""
+    return array.load(index, U8X64, align=1)
+
+
+@operation(u8x64, ANY, INDEX)
+def load_line_again(builder, array, index):
+    """Load a line that was loaded before, and whose register has another use meanwhile."""
+    return array.load_again(index, U8X64, align=1)
+
+
+@operation(u8x32, ANY, INDEX)
+def load_half_line(builder, array, index):
+    """Load the 32 bytes that half a row block has of a line."""
+    return array.load(index, U8X32, align=1)
 
 
 @operation(types.void, ANY, INDEX)

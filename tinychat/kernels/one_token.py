@@ -8,16 +8,16 @@ the speed on a Xeon. None go into the first-level cache: those cost 2 % there, 2
 from tinychat.kernels.codes import load_table, look_up_high, look_up_low
 from tinychat.kernels.dot import dot
 from tinychat.kernels.jit import always_inline
-from tinychat.kernels.memory import prefetch_far
+from tinychat.kernels.memory import load_f32, load_line, prefetch_far
 from tinychat.kernels.sizes import FAR_BYTES, LANES, LONG_STREAM, ONE_ROW, ONE_TOKEN, READS_AHEAD
 from tinychat.kernels.sums import add_scaled, scale_rows, start_tile
-from tinychat.kernels.tile import load_lines, load_rows, zero_tile
+from tinychat.kernels.tile import zero_tile
 
 
 @always_inline
 def dot_line(table, sums, packed, first, codes, index, far):
     """Add the products of one token and a line of codes of four bits; prefetch the line `far` bytes after it."""
-    line = load_lines(packed, first, 0, ONE_ROW)
+    line = load_line(packed, first)
     prefetch_far(packed, first + far)
     sums = dot(sums, look_up_low(table, line), codes, index)
     return dot(sums, look_up_high(table, line), codes, index + 4)
@@ -40,9 +40,9 @@ def int4_of_token(weight, x, tile, block, lines):
             sums = dot_line(table, sums, weight.packed, first + j * 64 + 64, x.codes, index + j * 8 + 8, far)
             sums = dot_line(table, sums, weight.packed, first + j * 64 + 128, x.codes, index + j * 8 + 16, far)
             sums = dot_line(table, sums, weight.packed, first + j * 64 + 192, x.codes, index + j * 8 + 24, far)
-        scales = load_rows(weight.scales, (block * groups + g) * LANES, 0, ONE_ROW)
+        scales = load_f32(weight.scales, (block * groups + g) * LANES)
         total = add_scaled(total, sums, scales, x.scales, position)
-    return scale_rows(total, load_rows(weight.row_scales, block * LANES, 0, ONE_ROW))
+    return scale_rows(total, load_f32(weight.row_scales, block * LANES))
 
 
 @always_inline

@@ -21,6 +21,7 @@ from tinychat.kernels.intrinsics import (
     Elements,
     Emitter,
     constant,
+    f32x16,
     i32x8,
     i32x16,
     operation,
@@ -109,16 +110,16 @@ def add_starts(builder, tile, starts, index):
     return [builder.add(n, start) for n, start in zip(tile, by_token(builder, starts, index, len(tile), I32))]
 
 
-@operation(SAME, ANY, ANY, ANY, ANY, INDEX)
+@operation(SAME, ANY, ANY, f32x16, ANY, INDEX)
 def add_scaled_integers(builder, tile, sums, row_scales, scales, index):
     """Return ``tile + sums * row_scale * scales[index + t]`` for sums of any size; the first product is rounded."""
-    rows = by_row(builder, row_scales[0], len(tile))
+    rows = by_row(builder, row_scales, len(tile))
     tokens = by_token(builder, scales, index, len(tile), F32)
     scaled = [builder.fmul(builder.sitofp(n, F32X16), row) for n, row in zip(sums, rows)]
     return [builder.fused(n, factor, value) for n, factor, value in zip(scaled, tokens, tile)]
 
 
-@operation(SAME, ANY, ANY, ANY, ANY, INDEX)
+@operation(SAME, ANY, ANY, f32x16, ANY, INDEX)
 def add_scaled(builder, tile, sums, row_scales, scales, index):
     """Return ``tile + (sums - ROUNDER) * row_scale * scales[index + t]``, whose first product is rounded once.
 
@@ -126,25 +127,25 @@ def add_scaled(builder, tile, sums, row_scales, scales, index):
     ``ROUNDER * row_scale`` is exact. Two operations where converting the sums would take a third.
     """
     count, result = len(tile), []
-    rows, tokens = by_row(builder, row_scales[0], count), by_token(builder, scales, index, count, F32)
-    offsets = by_row(builder, builder.fmul(row_scales[0], constant(-ROUNDER)), count)
+    rows, tokens = by_row(builder, row_scales, count), by_token(builder, scales, index, count, F32)
+    offsets = by_row(builder, builder.fmul(row_scales, constant(-ROUNDER)), count)
     for value, n, row, offset, token in zip(tile, sums, rows, offsets, tokens):
         scaled = builder.fused(builder.bitcast(n, F32X16), row, offset)
         result.append(builder.fused(scaled, token, value))
     return result
 
 
-@operation(SAME, ANY, ANY, ANY, INDEX)
+@operation(SAME, ANY, f32x16, ANY, INDEX)
 def add_offsets(builder, tile, offsets, sums, index):
     """Return ``tile + offsets * sums[index + t]``."""
-    rows, tokens = by_row(builder, offsets[0], len(tile)), by_token(builder, sums, index, len(tile), F32)
+    rows, tokens = by_row(builder, offsets, len(tile)), by_token(builder, sums, index, len(tile), F32)
     return [builder.fused(row, token, value) for value, row, token in zip(tile, rows, tokens)]
 
 
-@operation(SAME, ANY, ANY)
+@operation(SAME, ANY, f32x16)
 def scale_rows(builder, tile, scales):
     """Return ``tile * scale`` with a scale of each row."""
-    return [builder.fmul(value, row) for value, row in zip(tile, by_row(builder, scales[0], len(tile)))]
+    return [builder.fmul(value, row) for value, row in zip(tile, by_row(builder, scales, len(tile)))]
 
 
 @operation(SAME, ANY)

@@ -14,22 +14,19 @@ from tinychat.kernels.intrinsics import (
     ANY,
     F32,
     F32X16,
-    I16,
     I32,
     I32X16,
     I64,
     INDEX,
     SAME,
-    U8X32,
-    U8X64,
+    Elements,
+    Emitter,
     constant,
     f32x16,
     i32x16,
     operation,
-    u8x32,
-    u8x64,
 )
-from tinychat.kernels.memory import extend_half
+from tinychat.kernels.memory import load_floats
 from tinychat.kernels.sizes import LANES, LOADS_AGAIN
 
 
@@ -47,24 +44,6 @@ def zero_tile(builder, rows, tokens):
     return [constant(0.0)] * (len(rows) * len(tokens))
 
 
-@operation(lambda array, index, stride, rows: tile_type(u8x64, rows), ANY, INDEX, INDEX, ANY)
-def load_lines(builder, array, index, stride, rows):
-    """Load one 64-byte line of each row block, `stride` elements apart."""
-    return [array.load(builder.apart(index, stride, r), U8X64, align=1) for r in range(len(rows))]
-
-
-@operation(lambda array, index, stride, rows: tile_type(u8x64, rows), ANY, INDEX, INDEX, ANY)
-def load_lines_again(builder, array, index, stride, rows):
-    """Load lines that were loaded before, and whose registers have another use meanwhile."""
-    return [array.load_again(builder.apart(index, stride, r), U8X64, align=1) for r in range(len(rows))]
-
-
-@operation(lambda array, index, stride, rows: tile_type(u8x32, rows), ANY, INDEX, INDEX, ANY)
-def load_half_lines(builder, array, index, stride, rows):
-    """Load the 32 bytes that half a row block has of a line."""
-    return [array.load(builder.apart(index, stride, r), U8X32, align=1) for r in range(len(rows))]
-
-
 def rows_type(array, index, stride, rows):
     """Return the type of what `load_rows` loads."""
     return tile_type(i32x16 if array.dtype == types.uint32 else f32x16, rows)
@@ -76,21 +55,13 @@ def load_rows(builder, array, index, stride, rows):
 
     Of float32, float16 (uint16) and int8 as floats; pairs of bfloat16 (uint32) as they are, for `add_outer`.
     """
-    element, widen = {
-        types.uint32: (I32, lambda pairs: pairs),
-        types.uint16: (I16, lambda halves: extend_half(builder, halves)),
-        types.int8: (ir.IntType(8), lambda codes: builder.sitofp(codes, F32X16)),
-        types.float32: (F32, lambda floats: floats),
-    }[array.dtype]
-    stored, align = ir.VectorType(element, LANES), array.dtype.bitwidth // 8
-    return [widen(array.load(builder.apart(index, stride, r), stored, align)) for r in range(len(rows))]
+    load = load_pairs if array.dtype == types.uint32 else load_floats
+    return [load(builder, array, builder.apart(index, stride, r)) for r in range(len(rows))]
 
 
-@operation(SAME, ANY, ANY)
-def scale_by_row(builder, tile, scales):
-    """Return ``tile * scale`` with one scale vector for each row block."""
-    tokens = len(tile) // len(scales)
-    return [builder.fmul(value, scales[i // tokens]) for i, value in enumerate(tile)]
+def load_pairs(builder: Emitter, array: Elements, index: ir.Value) -> ir.Value:
+    """Emit the load of 16 pairs of bfloat16."""
+    return array.load(index, I32X16, align=4)
 
 
 @operation(SAME, ANY, ANY, ANY, INDEX, INDEX)
@@ -112,7 +83,7 @@ def add_outer_of_pairs(builder, tile, pairs, first, apart, rows, scalars, index,
     scalars from ``index + distance`` on, the second the even ones by those from `index` on.
     """
     at = [builder.apart(first, apart, r) for r in range(len(rows))]
-    odd = [odd_elements(builder, pairs.load(each, I32X16, align=4)) for each in at]
+    odd = [odd_elements(builder, load_pairs(builder, pairs, each)) for each in at]
     tile = added(builder, tile, odd, scalars, builder.add(index, distance), stride, F32, multiply_add_floats)
     load = pairs.load_again if LOADS_AGAIN else pairs.load
     even = [even_elements(builder, load(each, I32X16, align=4)) for each in at]

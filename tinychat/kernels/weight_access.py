@@ -4,8 +4,8 @@ from numba import types
 
 from tinychat.kernels.intrinsics import i32x8
 from tinychat.kernels.jit import always_inline_by_type, by_type, is_kind
-from tinychat.kernels.sizes import LOADS_AGAIN, ONE_ROW
-from tinychat.kernels.tile import load_half_lines, load_lines, load_lines_again
+from tinychat.kernels.memory import load_half_line, load_line, load_line_again
+from tinychat.kernels.sizes import LOADS_AGAIN
 from tinychat.kernels.weights import (
     ACTIVATION_GROUP,
     Affine4Weight,
@@ -76,13 +76,13 @@ def out_blocks(weight):
 @always_inline_by_type
 def load_for(sums, packed, first):
     """Load what the rows of some sums have of a line, from byte `first` on."""
-    load = load_half_lines if sums.dtype == i32x8 else load_lines
-    return lambda sums, packed, first: load(packed, first, 0, ONE_ROW)
+    load = load_half_line if sums.dtype == i32x8 else load_line
+    return lambda sums, packed, first: load(packed, first)
 
 
 @always_inline_by_type
 def load_again_for(sums, line, packed, first):
     """Return `line`, which `load_for` has loaded; load it again where sums take the registers."""
     if LOADS_AGAIN and sums.dtype != i32x8:
-        return lambda sums, line, packed, first: load_lines_again(packed, first, 0, ONE_ROW)
+        return lambda sums, line, packed, first: load_line_again(packed, first)
     return lambda sums, line, packed, first: line
