@@ -27,7 +27,7 @@ from tinychat.kernels.memory import load_f32, load_one, store_f32, store_one
 from tinychat.kernels.norms import moments_of, normed
 from tinychat.kernels.simd import exp2, fma, splat_f32, sum_lanes, zero_outside
 from tinychat.kernels.sizes import LANES
-from tinychat.kernels.team import finish_stage, next_tile, share_of, stage
+from tinychat.kernels.team import finish_stage, next_tile, share_columns, share_of, stage
 from tinychat.kernels.team_queue import THREADS
 from tinychat.kernels.variants import BiasedRouter
 from tinychat.kernels.weight_access import columns, layer_of, out_blocks
@@ -309,12 +309,8 @@ def clear_rows(team, T, hidden, out):
 @stage
 def add_routed(team, T, shared, branch, hidden, e):
     """Add to each hidden state the outputs of its experts, each times its weight; branch : of the shared expert."""
-    first, last, used = 0, T, e.chosen.shape[1]
-    first_vector, last_vector = 0, hidden.shape[1] // LANES
-    if T == 1:
-        first_vector, last_vector = share_of(team, last_vector)
-    else:
-        first, last = share_of(team, T)
+    used = e.chosen.shape[1]
+    first, last, first_vector, last_vector = share_columns(team, T, hidden.shape[1] // LANES)
     for t in range(first, last):
         for k in range(first_vector * LANES, last_vector * LANES, LANES):
             total = splat_f32(0.0)

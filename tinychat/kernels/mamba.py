@@ -13,16 +13,16 @@ import numpy as np
 
 from tinychat.kernels.delta_net import (
     AFTER,
-    BEFORE,
     BETWEEN,
     FLOAT,
     LOG2_E,
     NARROW,
     WIDE,
+    begin_columns,
     channels_of,
     copy_vectors,
     is_snapshot,
-    layer_offset,
+    matrix_offset,
     share_state_columns,
     sigmoid,
     softplus,
@@ -58,16 +58,10 @@ def step_factors(team, T, steps, log_decay, bias, limits, sizes, factors):
 def scan_columns(batch, x, factors, skip, layer, sizes, out, i, h, column, vectors):
     """Scan the rows of sequence `i` with some columns of the state of head `h`; write what these give."""
     heads, size, d, C = sizes.value_heads, sizes.value_dim, sizes.key_dim, channels_of(sizes)
-    stride, inner = d * LANES, heads * size
-    first_key = inner + h // (heads // sizes.key_heads) * d
-    offset = layer_offset(layer, sizes) + (sizes.taps - 1) * C + (h * size + column) * d
+    stride, offset = d * LANES, matrix_offset(layer, sizes, h, column)
+    first_key = heads * size + h // (heads // sizes.key_heads) * d
     after = floats_at(batch.states[AFTER, i] + FLOAT * offset)
-    before = after
-    if batch.states[BEFORE, i] != 0:
-        before = floats_at(batch.states[BEFORE, i] + FLOAT * offset)
-    else:
-        for j in range(len(vectors) * d):
-            store_f32(after, j * LANES, splat_f32(0.0))
+    before = floats_at(begin_columns(batch, i, offset, len(vectors) * d))
     for t in range(batch.firsts[i], batch.firsts[i + 1]):
         row, scales = t * x.shape[1], t * factors.shape[1]
         key, query = row + first_key, row + first_key + sizes.key_heads * d
