@@ -15,10 +15,8 @@ and ``-limit <= u <= limit`` (OpenAI, 2025, gpt-oss).
 import numpy as np
 
 from tinychat.kernels.jit import always_inline_by_type, is_kind
-from tinychat.kernels.simd import exp2, fma, maximum, minimum
+from tinychat.kernels.simd import LOG2_E, exp2, fma, maximum, minimum
 from tinychat.kernels.variants import ClampedSwiglu, Gelu, GeluTanh, Relu, Relu2, Xielu
-
-LOG2_E = 1.4426950408889634
 
 
 @always_inline_by_type

@@ -1,8 +1,7 @@
 """Gates of attention: numbers above 0 that multiply what it gives, for each channel or for each head."""
 
-from tinychat.kernels.delta_net import sigmoid, softplus
 from tinychat.kernels.memory import load_f32, load_one, store_f32, store_one
-from tinychat.kernels.simd import max_lanes, splat_f32
+from tinychat.kernels.simd import max_lanes, sigmoid, softplus, splat_f32
 from tinychat.kernels.sizes import LANES
 from tinychat.kernels.team import share_of, stage
 

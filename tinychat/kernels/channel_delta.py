@@ -18,7 +18,6 @@ from tinychat.kernels.delta_net import (
     AFTER,
     BETWEEN,
     FLOAT,
-    LOG2_E,
     NARROW,
     WIDE,
     begin_columns,
@@ -27,13 +26,11 @@ from tinychat.kernels.delta_net import (
     is_snapshot,
     matrix_offset,
     share_state_columns,
-    sigmoid,
-    softplus,
 )
 from tinychat.kernels.jit import noinline
 from tinychat.kernels.memory import floats_at, load_f32, load_one, store_f32, store_one
 from tinychat.kernels.norms import inverse_rms
-from tinychat.kernels.simd import exp2, max_lanes, splat_f32
+from tinychat.kernels.simd import LOG2_E, exp2, max_lanes, sigmoid, softplus, splat_f32
 from tinychat.kernels.sizes import LANES, ONE_TOKEN
 from tinychat.kernels.team import share_of, stage
 from tinychat.kernels.tile import add_outer, corrected, load_rows, scaled, store_tokens, zero_tile

@@ -20,12 +20,11 @@ import numpy as np
 from tinychat.kernels.jit import always_inline, noinline
 from tinychat.kernels.memory import floats_at, load_f32, load_one, store_f32, store_one
 from tinychat.kernels.norms import inverse_rms
-from tinychat.kernels.simd import exp2, fma, max_lanes, maximum, splat_f32, sum_lanes
+from tinychat.kernels.simd import LOG2_E, exp2, fma, max_lanes, sigmoid, softplus, splat_f32, sum_lanes
 from tinychat.kernels.sizes import LANES, ONE_TOKEN
 from tinychat.kernels.team import share_of, stage
 from tinychat.kernels.tile import add_outer, corrected, load_rows, scaled, store_tokens, zero_tile
 
-LOG2_E = 1.4426950408889634
 TINY = np.float32(1e-6)  # added to the squared length of queries and keys
 FLOAT = 4  # bytes
 # Rows of `Batch.states`: addresses, and the number of positions after which the one between is wanted.
@@ -73,31 +72,6 @@ def begin_columns(batch, i, offset, count):
 def is_snapshot(batch, i, t):
     """Return whether the state of sequence `i` after row `t` is wanted."""
     return batch.states[WANTED, i] == batch.positions[t] + 1
-
-
-@always_inline
-def sigmoid(v):
-    """Return ``1 / (1 + exp(-v))`` of 16 numbers."""
-    return 1.0 / (exp2(v * -LOG2_E) + 1.0)
-
-
-@always_inline
-def softplus(v):
-    """Return ``ln(1 + exp(v))`` of 16 numbers: the larger of v and 0, and ``ln(1 + u)`` with ``u = exp(-|v|)``.
-
-    The latter is ``2 artanh(u / (2 + u))``, whose series ends at the 15th power: u / (2 + u) is 1/3 at most.
-    """
-    u = exp2(maximum(v, 0.0 - v) * -LOG2_E)
-    s = u / (u + 2.0)
-    square = s * s
-    p = fma(square, 1.0 / 15.0, 1.0 / 13.0)
-    p = fma(p, square, 1.0 / 11.0)
-    p = fma(p, square, 1.0 / 9.0)
-    p = fma(p, square, 1.0 / 7.0)
-    p = fma(p, square, 1.0 / 5.0)
-    p = fma(p, square, 1.0 / 3.0)
-    p = fma(p, square, 1.0)
-    return maximum(v, 0.0) + s * 2.0 * p
 
 
 @always_inline

@@ -25,7 +25,7 @@ from tinychat.kernels.jit import always_inline, always_inline_by_type, inline, i
 from tinychat.kernels.linear import FIRST, PANEL_BYTES, linear_tiles, tokens_per_tile
 from tinychat.kernels.memory import load_f32, load_one, store_f32, store_one
 from tinychat.kernels.norms import moments_of, normed
-from tinychat.kernels.simd import exp2, fma, splat_f32, sum_lanes, zero_outside
+from tinychat.kernels.simd import LOG2_E, exp2, fma, sigmoid, splat_f32, sum_lanes, zero_outside
 from tinychat.kernels.sizes import LANES
 from tinychat.kernels.team import finish_stage, next_tile, share_columns, share_of, stage
 from tinychat.kernels.team_queue import THREADS
@@ -33,7 +33,6 @@ from tinychat.kernels.variants import BiasedRouter
 from tinychat.kernels.weight_access import columns, layer_of, out_blocks
 from tinychat.kernels.weights import STORE
 
-LOG2_E = np.float32(1.4426950408889634)
 # Work tiles of each thread, at least, if experts have rows enough: the last ones end together.
 TILES_PER_THREAD = 8
 
@@ -122,7 +121,7 @@ def write_scores(routing, logits, start, count, behind):
 
     def sigmoids(routing, logits, start, count, behind):
         for k in range(start, start + behind, LANES):
-            store_f32(logits, k + behind, splat_f32(1.0) / (exp2(load_f32(logits, k) * -LOG2_E) + 1.0))
+            store_f32(logits, k + behind, sigmoid(load_f32(logits, k)))
 
     def shares(routing, logits, start, count, behind):
         largest, total = load_one(logits, start), np.float32(0)

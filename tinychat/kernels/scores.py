@@ -9,7 +9,7 @@ import numpy as np
 
 from tinychat.kernels.jit import always_inline, always_inline_by_type, is_kind
 from tinychat.kernels.memory import load_f32, store_f32
-from tinychat.kernels.simd import exp2, fma, lane_numbers, minimum, splat_f32
+from tinychat.kernels.simd import LOG2_E, exp2, fma, lane_numbers, minimum, splat_f32
 from tinychat.kernels.sizes import LANES
 from tinychat.kernels.team import share_of, stage
 from tinychat.kernels.variants import Alibi, AttentionSink, SoftCap
@@ -19,7 +19,7 @@ from tinychat.kernels.variants import Alibi, AttentionSink, SoftCap
 def soft_cap(v, cap):
     """Return ``cap * tanh(v / cap)`` of a vector of any width, off by 1e-7 of the cap at most."""
     # tanh(u) is 1 - 2 / (exp(2 u) + 1); beyond 2**60 nothing changes.
-    power = exp2(minimum(v * (np.float32(2 * 1.4426950408889634) / cap), 60.0))
+    power = exp2(minimum(v * (np.float32(2 * LOG2_E) / cap), 60.0))
     return cap * (1.0 - 2.0 / (power + 1.0))
 
 

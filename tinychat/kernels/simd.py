@@ -175,6 +175,7 @@ def max_lanes(builder, a):
     return halve(builder, a, lambda x, y: builder.select(builder.fcmp_ordered(">", x, y), x, y))
 
 
+LOG2_E = 1.4426950408889634
 # Added to a float below 2**22 it rounds that to a whole number, which is in the sum's lowest bits.
 ROUNDER = 1.5 * 2.0**23
 
@@ -202,3 +203,28 @@ def exp2_up_to_127(x):
     p = fma(p, r, 0.6931472028663254)
     p = fma(p, r, 1.0)
     return shift_exponent(p, n)
+
+
+@always_inline
+def sigmoid(v):
+    """Return ``1 / (1 + exp(-v))`` of 16 numbers."""
+    return 1.0 / (exp2(v * -LOG2_E) + 1.0)
+
+
+@always_inline
+def softplus(v):
+    """Return ``ln(1 + exp(v))`` of 16 numbers: the larger of v and 0, and ``ln(1 + u)`` with ``u = exp(-|v|)``.
+
+    The latter is ``2 artanh(u / (2 + u))``, whose series ends at the 15th power: u / (2 + u) is 1/3 at most.
+    """
+    u = exp2(maximum(v, 0.0 - v) * -LOG2_E)
+    s = u / (u + 2.0)
+    square = s * s
+    p = fma(square, 1.0 / 15.0, 1.0 / 13.0)
+    p = fma(p, square, 1.0 / 11.0)
+    p = fma(p, square, 1.0 / 9.0)
+    p = fma(p, square, 1.0 / 7.0)
+    p = fma(p, square, 1.0 / 5.0)
+    p = fma(p, square, 1.0 / 3.0)
+    p = fma(p, square, 1.0)
+    return maximum(v, 0.0) + s * 2.0 * p
