@@ -27,8 +27,8 @@ TILES_OF_X = 8
 # Of four products of full tile registers.
 REGISTER_MULTIPLY_ADDS = 4 * 16 * 16 * 64
 load_x, load_w, store_sums = load_of(4), load_of(6), store_of(0)
-zeros, products = [zero_of(c) for c in range(4)], [product_of(c, 4, 6) for c in range(4)]
-(zero_0, zero_1, zero_2, zero_3), (product_0, product_1, product_2, product_3) = zeros, products
+zero_0, zero_1, zero_2, zero_3 = (zero_of(c) for c in range(4))
+product_0, product_1, product_2, product_3 = (product_of(c, 4, 6) for c in range(4))
 
 
 @allocating_kernel

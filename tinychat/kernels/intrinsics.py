@@ -143,9 +143,9 @@ class Elements:
         self.builder._insert(instruction)
         return instruction
 
-    def splat(self, index: ir.Value, element: ir.Type, align: int = 4) -> ir.Value:
-        """Emit the load of one element into all 16 lanes."""
-        return self.builder.splat(self.load(index, element, align))
+    def splat(self, index: ir.Value, element: ir.Type) -> ir.Value:
+        """Emit the load of one 4-byte element into all 16 lanes."""
+        return self.builder.splat(self.load(index, element, align=4))
 
     def splats(
         self, first: ir.Value, count: int, element: ir.Type, unit: int = 1, lanes: int = LANES

@@ -93,26 +93,21 @@ def from_pointers(typingctx, like, pointers):
     return like_kind(like, pointers), codegen
 
 
-@intrinsic
-def numbers_at(typingctx, address):
-    """Return int64 numbers from an address on, as an array of unknown length."""
-    numbers = types.Array(types.int64, 1, "C")
+def elements_at(element: types.Number):
+    """Make the function that returns numbers of a type from an address on, as an array of unknown length."""
+    elements = types.Array(element, 1, "C")
 
-    def codegen(context, builder, signature, arguments):
-        return array_from(context, builder, numbers, arguments[0], [I64(0)])
+    @intrinsic
+    def array_at(typingctx, address):
+        def codegen(context, builder, signature, arguments):
+            return array_from(context, builder, elements, arguments[0], [I64(0)])
 
-    return numbers(address), codegen
+        return elements(address), codegen
+
+    return array_at
 
 
-@intrinsic
-def floats_at(typingctx, address):
-    """Return float32 numbers from an address on, as an array of unknown length."""
-    floats = types.Array(types.float32, 1, "C")
-
-    def codegen(context, builder, signature, arguments):
-        return array_from(context, builder, floats, arguments[0], [I64(0)])
-
-    return floats(address), codegen
+numbers_at, floats_at = elements_at(types.int64), elements_at(types.float32)
 
 
 def array_from(context, builder, kind: types.Array, address: ir.Value, shape: list[ir.Value]) -> ir.Value:
@@ -215,13 +210,13 @@ def load_half_line(builder, array, index):
 @operation(types.void, ANY, INDEX)
 def prefetch(builder, array, index):
     """Prefetch the cache line of flat element `index`; an address past the end is harmless."""
-    emit_prefetch(builder, array, index, 3)
+    emit_prefetch(builder, array.pointer(index, I8), 3)
 
 
 @operation(types.void, ANY, INDEX)
 def prefetch_far(builder, array, index):
     """Prefetch a cache line into the second-level cache."""
-    emit_prefetch(builder, array, index, 2)
+    emit_prefetch(builder, array.pointer(index, I8), 2)
 
 
 @operation(types.int64, ANY, INDEX)
@@ -233,16 +228,11 @@ def address_of(builder, array, index):
 @operation(types.void, types.int64)
 def prefetch_address(builder, address):
     """Prefetch a cache line into the second-level cache by its address; any address is harmless."""
-    emit_prefetch_of(builder, builder.inttoptr(address, I8.as_pointer()), 2)
+    emit_prefetch(builder, builder.inttoptr(address, I8.as_pointer()), 2)
 
 
-def emit_prefetch(builder: Emitter, array: Elements, index: ir.Value, locality: int) -> None:
+def emit_prefetch(builder: Emitter, pointer: ir.Value, locality: int) -> None:
     """Emit a prefetch to be read; locality : 3 for all levels, 2 for all but the first."""
-    emit_prefetch_of(builder, array.pointer(index, I8), locality)
-
-
-def emit_prefetch_of(builder: Emitter, pointer: ir.Value, locality: int) -> None:
-    """Emit a prefetch of what a pointer points to."""
     read, data = I32(0), I32(1)
     builder.intrinsic("llvm.prefetch.p0", ir.VoidType(), pointer, read, I32(locality), data)
 

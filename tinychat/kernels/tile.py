@@ -6,6 +6,8 @@ a register. A row block is 16 output rows in a linear, 16 keys or 16 channels in
 query row.
 """
 
+import math
+
 from llvmlite import ir
 from numba import types
 
@@ -32,10 +34,7 @@ from tinychat.kernels.sizes import LANES, LOADS_AGAIN
 
 def tile_type(vector: types.Type, *shape: types.BaseTuple) -> types.UniTuple:
     """Return the type of a tile of such vectors; shape : the types of its rows, or of its rows and tokens."""
-    count = 1
-    for lengths in shape:
-        count *= len(lengths)
-    return types.UniTuple(vector, count)
+    return types.UniTuple(vector, math.prod(map(len, shape)))
 
 
 @operation(lambda rows, tokens: tile_type(f32x16, rows, tokens), ANY, ANY)
