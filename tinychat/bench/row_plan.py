@@ -120,28 +120,26 @@ def costs_of(model: Model, positions: int) -> Costs:
 
 def count_rows(prompts: Iterable[tuple[int, Sequence[int], int | None]], machines: int) -> list[RowCount]:
     """Count rows by machine: each is the number of its machine, the ids of its prompt, and the limit of its reply."""
-    counts, seen = [RowCount() for _ in range(machines)], _Prefixes()
+    counts = [RowCount() for _ in range(machines)]
+    seen: dict[int, None] = {}
     for machine, ids, limit in prompts:
         # The last token is never cached: its logits are needed.
-        cached = min(seen.add(machine, ids), max(0, len(ids) - 1))
+        cached = min(_add_prefixes(seen, machine, ids), max(0, len(ids) - 1))
         counts[machine] += RowCount(1, len(ids), cached, limit, len(ids))
     return counts
 
 
-class _Prefixes:
-    """Prefixes of the prompts so far, each by its hash; the oldest are dropped, as a cache does."""
+def _add_prefixes(seen: dict[int, None], machine: int, ids: Sequence[int]) -> int:
+    """Add the hash of each prefix of a machine's prompt; return the length of the longest that it has seen.
 
-    def __init__(self) -> None:
-        self._seen: dict[int, None] = {}
-
-    def add(self, machine: int, ids: Sequence[int]) -> int:
-        """Add a prompt of a machine; return the length of its longest prefix that this machine has seen."""
-        hashes = [*accumulate(ids, lambda before, token: hash((before, token)), initial=machine)][1:]
-        known = next((length for length, one in enumerate(hashes) if one not in self._seen), len(hashes))
-        self._seen.update(dict.fromkeys(hashes))
-        while len(self._seen) > _MOST_PREFIXES:
-            del self._seen[next(iter(self._seen))]
-        return known
+    The oldest are dropped, as a cache does.
+    """
+    hashes = [*accumulate(ids, lambda before, token: hash((before, token)), initial=machine)][1:]
+    known = next((length for length, one in enumerate(hashes) if one not in seen), len(hashes))
+    seen.update(dict.fromkeys(hashes))
+    while len(seen) > _MOST_PREFIXES:
+        del seen[next(iter(seen))]
+    return known
 
 
 def estimate(
@@ -174,10 +172,8 @@ def estimate(
             " give more with --memory, or choose a smaller model"
         )
     most = max(each.rows for each in counts)
-    wanted, chosen = (
-        _best(seconds, [*seconds]),
-        _best(seconds, [each for each in fitting if each <= most] or fitting[:1]),
-    )
+    wanted = _best(seconds, [*seconds])
+    chosen = _best(seconds, [each for each in fitting if each <= most] or fitting[:1])
     of_prompt = rates.cores / machine.cores / rates.prompt_tok_s[chosen]
     of_new = max(seconds[chosen])
     times = [each.read_tokens * of_prompt + each.rows * new_tokens * of_new for each in counts]
