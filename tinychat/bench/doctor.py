@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -208,14 +208,7 @@ def _add_sizes(
 
 
 def _folder_bytes(folders: list[Path]) -> int:
-    return sum(size for folder in folders for size in _file_sizes(folder))
-
-
-def _file_sizes(folder: Path) -> Iterator[int]:
-    for path in folder.rglob("*"):
-        # Another process may delete its files meanwhile.
-        if path.is_file():
-            yield path.stat().st_size
+    return sum(path.stat().st_size for folder in folders for path in folder.rglob("*") if path.is_file())
 
 
 def _size(count: int | None) -> str:
