@@ -14,14 +14,11 @@ Weights are transposed here, [K, N]: a lane is a row, as in the linears.
 """
 
 import numpy as np
-from llvmlite import ir
-from numba import types
 
-from tinychat.kernels.intrinsics import ANY, I8, I32X16, INDEX, f32x16, operation
 from tinychat.kernels.jit import allocating_kernel, always_inline
-from tinychat.kernels.memory import load_f32, store_f32
+from tinychat.kernels.memory import load_f32, store_codes, store_f32
 from tinychat.kernels.quantize import better_scale, extreme_of, inverse, where_greater
-from tinychat.kernels.simd import absolute, fma, maximum, minimum, nearest, splat_f32
+from tinychat.kernels.simd import absolute, fma, maximum, minimum, nearest, splat_f32, to_i32
 from tinychat.kernels.sizes import LANES
 from tinychat.kernels.team import share
 
@@ -30,12 +27,6 @@ TABLE = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 6
 LARGEST_SCALE = 127
 # Values on which the largest weight of a group is tried, as shares of the table's lowest and of its highest value.
 END_FRACTIONS = np.array([1.0, 0.94, 0.88, 0.82, 0.76, 1.06, 1.13, 1.22], np.float32)
-
-
-@operation(types.void, ANY, INDEX, f32x16)
-def store_bytes(builder, array, index, vector):
-    """Store 16 whole floats, as bytes, from flat element `index` of an array of uint8 or int8."""
-    array.store(index, builder.trunc(builder.fptosi(vector, I32X16), ir.VectorType(I8, LANES)), align=1)
 
 
 @always_inline
@@ -126,12 +117,12 @@ def code_columns(
         for start in range(0, B, group_size):
             found = best_scale(x, start, group_size, importance, table, borders, ends)
             whole = minimum(maximum(nearest(found * to_whole), -LARGEST_SCALE), LARGEST_SCALE)
-            store_bytes(scales, start // group_size * N + lane, whole)
+            store_codes(scales, start // group_size * N + lane, to_i32(whole))
             scale = whole * row_scale
             to_value = inverse(scale)
             for k in range(start, start + group_size):
                 v = load_f32(x, k * LANES) * to_value
-                store_bytes(codes, k * N + lane, nearest_of(v, numbers, borders))
+                store_codes(codes, k * N + lane, to_i32(nearest_of(v, numbers, borders)))
                 value = nearest_of(v, table, borders) * scale
                 error = load_f32(weights, k * N + lane) - value
                 store_f32(errors, k * N + lane, error)

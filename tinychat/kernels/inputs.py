@@ -16,7 +16,7 @@ from tinychat.kernels.dot import DOT_ZERO
 from tinychat.kernels.intrinsics import ANY, I8, I32, INDEX, i32x16, operation
 from tinychat.kernels.jit import always_inline, always_inline_by_type, by_type, is_kind
 from tinychat.kernels.linear import tokens_per_tile
-from tinychat.kernels.memory import load_f32, load_one, store_f32, store_one
+from tinychat.kernels.memory import load_f32, load_one, store_codes, store_f32, store_one
 from tinychat.kernels.norms import mean_of, mean_square, moments_of, normed
 from tinychat.kernels.simd import (
     absolute,
@@ -51,7 +51,7 @@ HALF_FINE = np.int32(1 << (FINE_BITS - 1))
 
 
 @operation(types.void, ANY, INDEX, INDEX, i32x16)
-def store_codes(builder, codes, index, stride, vector):
+def store_runs(builder, codes, index, stride, vector):
     """Store 16 int8 codes in runs of `RUN`, `stride` bytes apart."""
     runs = ir.VectorType(ir.IntType(8 * RUN), LANES // RUN)
     found = builder.bitcast(builder.trunc(vector, ir.VectorType(I8, LANES)), runs)
@@ -59,26 +59,20 @@ def store_codes(builder, codes, index, stride, vector):
         codes.store(builder.apart(index, stride, i), builder.extract_element(found, I32(i)), align=1)
 
 
-@operation(types.void, ANY, INDEX, i32x16)
-def store_code_row(builder, codes, index, vector):
-    """Store 16 int8 codes, one after another."""
-    codes.store(index, builder.trunc(vector, ir.VectorType(I8, LANES)), align=1)
-
-
 @always_inline_by_type
 def write_codes(x, codes, groups, tile, k, t, tokens, vector):
     """Write the codes of columns k..k+16 of token `t` of a tile of `tokens` into one of the arrays of `x`."""
 
     def runs(x, codes, groups, tile, k, t, tokens, vector):
-        store_codes(codes, (tile * groups.columns + k) * tokens + RUN * t, RUN * tokens, vector)
+        store_runs(codes, (tile * groups.columns + k) * tokens + RUN * t, RUN * tokens, vector)
 
     def rows(x, codes, groups, tile, k, t, tokens, vector):
         if tokens == LANES:
             width = min(groups.size, PRODUCT_COLUMNS)
             first = k // width * width
-            store_code_row(codes, (tile * groups.columns + first) * tokens + width * t + k - first, vector)
+            store_codes(codes, (tile * groups.columns + first) * tokens + width * t + k - first, vector)
         else:
-            store_codes(codes, (tile * groups.columns + k) * tokens + RUN * t, RUN * tokens, vector)
+            store_runs(codes, (tile * groups.columns + k) * tokens + RUN * t, RUN * tokens, vector)
 
     return rows if is_kind(x, *ROW_KINDS) else runs
 

@@ -31,6 +31,7 @@ from tinychat.kernels.intrinsics import (
     constant,
     f32x16,
     f32x64,
+    i32x16,
     operation,
     u8x32,
     u8x64,
@@ -181,6 +182,12 @@ def load_one(builder, array, index):
 def store_code(builder, codes, index, value):
     """Store one int8 as flat element `index`."""
     codes.store(index, value, align=1)
+
+
+@operation(types.void, ANY, INDEX, i32x16)
+def store_codes(builder, codes, index, vector):
+    """Store 16 integers as consecutive bytes, from flat element `index` of an array of int8 or uint8."""
+    codes.store(index, builder.trunc(vector, ir.VectorType(I8, LANES)), align=1)
 
 
 @operation(types.int8, ANY, INDEX)
