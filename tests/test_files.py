@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import stat
 from pathlib import Path
 
 import families
@@ -10,7 +11,7 @@ import pytest
 from tinychat.checkpoint.checkpoint import open_checkpoint
 from tinychat.conversion.convert import convert
 from tinychat.errors import TextError, TinychatError
-from tinychat.files import open_regular, read_small, read_stream, read_text
+from tinychat.files import open_regular, read_small, read_stream, read_text, replacing, write_new
 from tinychat.models.folder import open_model_folder
 
 KINDS = {
@@ -95,3 +96,28 @@ def test_what_a_person_names_may_be_a_pipe_but_has_an_end(tmp_path):
     os.close(reader)
     with pytest.raises(TextError, match="larger than 1 MiB"):
         read_text(Path("/dev/zero"), 1 << 20)
+
+
+@pytest.mark.skipif(not hasattr(os, "fchmod"), reason="files have no modes")
+def test_files_that_replace_others_have_their_rights(tmp_path):
+    def mode_of(name, **how):
+        with replacing(tmp_path / name, **how) as file:
+            file.write(b"new")
+        return stat.S_IMODE((tmp_path / name).stat().st_mode)
+
+    (tmp_path / "plain").touch()
+    own = stat.S_IMODE((tmp_path / "plain").stat().st_mode)
+    (tmp_path / "shared").touch()
+    (tmp_path / "shared").chmod(0o664)
+    assert (mode_of("a", is_private=False), mode_of("shared", is_private=False)) == (own, 0o664)
+    assert (mode_of("b"), mode_of("shared")) == (0o600, 0o600)
+
+
+def test_a_new_file_is_whole_or_not_there(tmp_path):
+    write_new(tmp_path / "a", "text\n")
+    with pytest.raises(FileExistsError):
+        write_new(tmp_path / "a", "other")
+    assert (tmp_path / "a").read_bytes() == b"text\n"
+    with pytest.raises(UnicodeEncodeError):
+        write_new(tmp_path / "b", "half a character: \ud800")
+    assert not (tmp_path / "b").exists()

@@ -29,16 +29,21 @@ _PAUSE_SECONDS = 0.02
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
+def replacing(path: Path, is_private: bool = True) -> Iterator[BinaryIO]:
     """Yield a file to write that replaces `path` in one step at the end, and is gone if anything goes wrong.
 
-    Only its owner may read it. `OSError` if it cannot be written.
+    Only its owner may read a private one; another one has the rights of the file that it replaces, or those that the
+    user's new files have. `OSError` if it cannot be written.
     """
     # One name for each process: two must not write into each other's file.
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         # No link that somebody has put there is followed.
-        with open(aside, "wb", opener=lambda name, flags: os.open(name, flags | _NO_LINK, 0o600)) as file:
+        mode = 0o600 if is_private else 0o666
+        with open(aside, "wb", opener=lambda name, flags: os.open(name, flags | _NO_LINK, mode)) as file:
+            if not is_private and hasattr(os, "fchmod"):
+                with suppress(FileNotFoundError):
+                    os.fchmod(file.fileno(), path.stat().st_mode & 0o777)
             # It ends with the process: see `unfinished_bytes`.
             try_lock(file.fileno())
             yield file
@@ -47,6 +52,18 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         # Still there only if something went wrong, Ctrl-C included.
         with suppress(OSError):
             aside.unlink()
+
+
+def write_new(path: Path, text: str) -> None:
+    """Write a new file, whole or not at all; `OSError` if there is one, or it cannot be written."""
+    with path.open("x", encoding="utf-8", newline="\n") as file:
+        try:
+            file.write(text)
+            file.flush()
+        except BaseException:
+            with suppress(OSError):
+                path.unlink()
+            raise
 
 
 def replace(source: Path, target: Path) -> None:

@@ -6,6 +6,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from text.tokenizer_folders import DATA, STYLES, TEMPLATES, write_style, write_tokenizer
 
 from tinychat.errors import TextError
+from tinychat.text import template as template_module
 from tinychat.text.guard import unguard
 from tinychat.text.loading import load_tokenizer
 from tinychat.text.template import ChatTemplate, load_template
@@ -295,3 +296,12 @@ def test_many_conversations_are_written_as_each_alone(style):
             assert ids == template.render_ids(messages)
         except TextError:
             assert ids is None
+
+
+@pytest.mark.parametrize("answer", [1, None, ["text"], {"text": "text"}])
+def test_a_helper_that_answers_no_text_is_an_error(chatml, answer, monkeypatch):
+    """A program that got out of the sandbox could answer so."""
+    template = ChatTemplate("{{ messages[0].content }}", chatml, "a")
+    monkeypatch.setattr(template_module._RENDERER, "call", lambda request: answer)
+    with pytest.raises(TextError, match="it gives no text"):
+        template.render(TURNS[:1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -208,7 +209,14 @@ def _add_sizes(
 
 
 def _folder_bytes(folders: list[Path]) -> int:
-    return sum(path.stat().st_size for folder in folders for path in folder.rglob("*") if path.is_file())
+    return sum(_file_bytes(path) for folder in folders for path in folder.rglob("*"))
+
+
+def _file_bytes(path: Path) -> int:
+    """Return the size of a file; 0 for a folder, and for a file that another process has just removed."""
+    with suppress(OSError):
+        return path.stat().st_size if path.is_file() else 0
+    return 0
 
 
 def _size(count: int | None) -> str:

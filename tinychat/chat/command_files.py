@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from tinychat.chat.loop import ChatLoop
@@ -14,7 +13,7 @@ from tinychat.conversation.conversation import Chat
 from tinychat.conversation.messages import Message
 from tinychat.conversation.overflow import begins_full, way_out
 from tinychat.errors import SettingError
-from tinychat.files import replacing
+from tinychat.files import replacing, write_new
 from tinychat.setting_kinds import whole_number
 from tinychat.terminal.clipboard import read_clipboard, write_clipboard
 from tinychat.text.guard import well_formed
@@ -173,26 +172,14 @@ def export_conversation(chat: Chat, path: Path, overwrites: bool = False) -> Non
     text = well_formed(write(chat))
     try:
         if overwrites and path.is_file():
-            with replacing(path) as file:
+            with replacing(path, is_private=False) as file:
                 file.write(text.encode("utf-8"))
         else:
-            _write_new(path, text)
+            write_new(path, text)
     except FileExistsError:
         raise SettingError(f"{path} exists already: choose another name, or add -f to overwrite it") from None
     except (OSError, ValueError) as error:
         raise SettingError(f"{path} cannot be written: {getattr(error, 'strerror', None) or error}") from None
-
-
-def _write_new(path: Path, text: str) -> None:
-    """Write a new file, whole or not at all."""
-    with path.open("x", encoding="utf-8", newline="\n") as file:
-        try:
-            file.write(text)
-            file.flush()
-        except BaseException:
-            with suppress(OSError):
-                path.unlink()
-            raise
 
 
 def as_markdown(chat: Chat) -> str:

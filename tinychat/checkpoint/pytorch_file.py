@@ -16,6 +16,7 @@ from tinychat.json_file import one_line
 
 # The pickle of a 70-billion-parameter model has about 100 kB; each byte can cost one object.
 _MAX_PICKLE_BYTES = 4 << 20
+_LITTLE = b"little"
 _ZIP_BEGINNING = b"PK\x03\x04"
 _LOCAL_HEADER_BYTES = 30
 _REMEDY = "load it with torch and save it as safetensors"
@@ -96,7 +97,7 @@ def _read_archive(path: Path, file: IO[bytes]) -> tuple[dict[str, tuple[int, int
             raise CheckpointError(f"{path}: its index is larger than {_MAX_PICKLE_BYTES >> 20} MiB; refused")
         pickle = archive.read(f"{root}/data.pkl")
         order = f"{root}/byteorder"
-        if order in archive.namelist() and archive.read(order) != b"little":
+        if order in archive.namelist() and not _is_little(archive, order):
             raise CheckpointError(f"{path} was saved on a big-endian machine; {_REMEDY}")
         prefix = f"{root}/data/"
         entries = {
@@ -105,6 +106,11 @@ def _read_archive(path: Path, file: IO[bytes]) -> tuple[dict[str, tuple[int, int
             if info.filename.startswith(prefix)
         }
     return entries, pickle
+
+
+def _is_little(archive: zipfile.ZipFile, order: str) -> bool:
+    """Return whether the archive's word for the order of bytes is "little"; one of any length is not read."""
+    return archive.getinfo(order).file_size == len(_LITTLE) and archive.read(order) == _LITTLE
 
 
 def _stored_bytes(file: IO[bytes], info: zipfile.ZipInfo, file_size: int) -> tuple[int, int]:

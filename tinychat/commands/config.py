@@ -10,6 +10,7 @@ import click
 
 from tinychat.configuration import STARTER, Configuration, configuration_path, read_configuration
 from tinychat.errors import ConfigurationError
+from tinychat.files import write_new
 from tinychat.user_folders import make_folder
 
 
@@ -32,8 +33,7 @@ def config(writes_starter: bool, only_path: bool) -> None:
     elif writes_starter:
         try:
             make_folder(path.parent)
-            with path.open("x", encoding="utf-8") as file:
-                file.write(STARTER)
+            write_new(path, STARTER)
         except FileExistsError:
             raise ConfigurationError(f"{path} exists already: edit it") from None
         print(path)

@@ -103,7 +103,7 @@ def embed(
 
 
 def _opened(target: Path) -> AbstractContextManager[BinaryIO]:
-    return nullcontext(sys.stdout.buffer) if target == _STREAM else replacing(target)
+    return nullcontext(sys.stdout.buffer) if target == _STREAM else replacing(target, is_private=False)
 
 
 def _read_texts(source: Path, field: str | None) -> Iterator[Text]:

@@ -149,7 +149,7 @@ class Location:
         For an address it is a temporary file of the working folder, which is uploaded.
         """
         if not self.is_remote:
-            with replacing(self.path) as file:
+            with replacing(self.path, is_private=False) as file:
                 yield file
             return
         with tempfile.TemporaryDirectory(prefix=".upload-", dir=".") as folder:

@@ -229,11 +229,14 @@ class ChatTemplate:
         if self._is_endless:
             raise TextError(f"{self._origin}: chat template {failure}: it takes too long even for a short one")
         try:
-            text: str = _RENDERER.call({"source": self.source, "variables": variables})
+            text = _RENDERER.call({"source": self.source, "variables": variables})
         except (LimitError, ValueError) as error:
             # No other conversation is tried with it: each would take as long.
             self._is_endless = isinstance(error, LimitExceeded) and len(str(variables)) < _SHORT
             raise TextError(f"{self._origin}: chat template {failure}: {error}") from None
+        # The helper is trusted no more than the program.
+        if not isinstance(text, str):
+            raise TextError(f"{self._origin}: chat template {failure}: it gives no text")
         return text
 
 

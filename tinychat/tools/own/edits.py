@@ -16,8 +16,6 @@ from tinychat.tools.own.files import PATH, schema_of
 from tinychat.tools.own.root import MAX_FILE_BYTES, Root
 from tinychat.tools.runnable import RunnableTool, ToolResult
 
-_MODE_OF_NEW_FILES = 0o644
-
 
 class _Writer(RunnableTool):
     """A tool that replaces the text of one file."""
@@ -44,11 +42,8 @@ class _Writer(RunnableTool):
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.parent != Path(os.path.realpath(path.parent)):
             raise ToolError(f"the folder of {self._root.shown(path)} has become a link: nothing is written")
-        mode = _MODE_OF_NEW_FILES if before is None else path.stat().st_mode & 0o777
-        with replacing(path) as file:
+        with replacing(path, is_private=False) as file:
             file.write(after.encode())
-            if hasattr(os, "fchmod"):
-                os.fchmod(file.fileno(), mode)
         self._shown = None
         verb = "made" if before is None else "changed"
         return ToolResult(f"{verb} {self._root.shown(path)}: it has {after.count(chr(10))} lines now")
