@@ -66,6 +66,7 @@ def kind_of(variant):
         bool(experts.shared_intermediate_size),
         bool(config.dense_layers),
         experts.biased,
+        experts.biased_logits,
         experts.sigmoid,
         bool(experts.latent_size),
         bool(experts.router_size),
@@ -309,6 +310,9 @@ def stored(variant, weights):
             name.removesuffix(".weight") if name.endswith(("scalar.weight", "scale.weight")) else name: v
             for name, v in weights.items()
         }
+    if variant.config["model_type"] in ("flint", "kolibri1"):
+        ends = (".softmax_offset.weight", ".expert_bias.weight")
+        return {name.removesuffix(".weight") if name.endswith(ends) else name: v for name, v in weights.items()}
     if variant.config["model_type"] == "zaya":
         return _with_convolutions(_with_stacked_experts(weights))
     if variant.config["model_type"] == "nemotron_h":

@@ -46,6 +46,7 @@ from tinychat.kernels.variants import (
     GeluTanh,
     HeadsNorm,
     LayerNorm,
+    LogitRouter,
     RmsNorm,
     RotatedGains,
     SigmoidRouter,
@@ -108,7 +109,7 @@ def routed():
         on_threads(choose_experts, 1, T, test_experts.dims_of(norm_topk, shared_gate=True), e)
         yield f"choices, normed: {norm_topk}", e.weights.copy()
     logits = np.tile(rng.standard_normal((T, 16)).astype(np.float32), 2)
-    for router in (SigmoidRouter, BiasedRouter):
+    for router in (SigmoidRouter, LogitRouter, BiasedRouter):
         scored, routing = e._replace(logits=logits.copy()), router(np.linspace(0, 1, count, dtype=np.float32))
         on_threads(choose_scored, 1, T, routing, test_experts.dims_of(True), scored)
         yield f"choices of {router.__name__}", scored.weights.copy()

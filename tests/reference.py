@@ -1008,8 +1008,18 @@ def choose_scored(logits, bias, used, norm_topk, groups=1, used_groups=1, sigmoi
 
     Experts are chosen from the groups whose two largest numbers have the largest sums.
     """
-    scores, chosen = 1 / (1 + np.exp(-logits)) if sigmoid else softmax(logits), []
-    for row in scores + bias:
+    scores = 1 / (1 + np.exp(-logits)) if sigmoid else softmax(logits)
+    return _chosen(scores + bias, scores, used, norm_topk, groups, used_groups)
+
+
+def choose_by_logits(logits, bias, used, norm_topk, groups=1, used_groups=1):
+    """Return the same where biases are added to logits; weights are sigmoids."""
+    return _chosen(logits + bias, 1 / (1 + np.exp(-logits)), used, norm_topk, groups, used_groups)
+
+
+def _chosen(wanted, scores, used, norm_topk, groups, used_groups):
+    chosen = []
+    for row in wanted:
         members = np.arange(len(row)).reshape(groups, -1)
         sums = [sum(sorted(row[group])[-2:]) for group in members]
         best = sorted(range(groups), key=lambda g: (-sums[g], g))[:used_groups]
@@ -1024,9 +1034,10 @@ def _mixture(config, parts, layer, x):
     scores = parts.apply("router", layer, _router_mlp(config, parts, layer, x) if experts.router_size else x)
     logits, shared_gate = np.split(scores, [experts.choices], axis=1)
     attributes = experts.num_experts_per_tok, experts.norm_topk_prob
-    if experts.biased:
-        bias = parts.vector("router_bias", layer)
-        groups = experts.n_group, experts.topk_group
+    bias, groups = parts.vector("router_bias", layer) if experts.biased else 0.0, (experts.n_group, experts.topk_group)
+    if experts.biased_logits:
+        chosen, weights = choose_by_logits(logits, bias, *attributes, *groups)
+    elif experts.biased or experts.sigmoid:
         chosen, weights = choose_scored(logits, bias, *attributes, *groups, experts.sigmoid)
     else:
         chosen, weights = choose_experts(logits, *attributes)

@@ -21,7 +21,7 @@ from tinychat.kernels.experts import (
     scale_choices,
 )
 from tinychat.kernels.linear import tokens_per_tile
-from tinychat.kernels.variants import BiasedRouter, NoNorm, SigmoidRouter, Silu
+from tinychat.kernels.variants import BiasedRouter, LogitRouter, NoNorm, SigmoidRouter, Silu
 from tinychat.kernels.weights import Float32Weight, FloatActivations, Int4Weight
 
 LANES = 16
@@ -76,7 +76,7 @@ def test_choices(T, used, count, norm_topk, rng):
     assert_within(e.weights[:, used], gate, 16 * EPS * gate)
 
 
-@pytest.mark.parametrize("router", [SigmoidRouter, BiasedRouter])
+@pytest.mark.parametrize("router", [SigmoidRouter, BiasedRouter, LogitRouter])
 @pytest.mark.parametrize("norm_topk", [True, False])
 @pytest.mark.parametrize(
     ("T", "used", "count", "groups"),
@@ -94,6 +94,8 @@ def test_choices_by_probabilities_and_biases(T, used, count, groups, norm_topk, 
     logits, bias = (rng.standard_normal(shape).astype(np.float32) for shape in ((T, count), count))
     attributes = norm_topk, *groups, router is SigmoidRouter
     chosen, weights = reference.choose_scored(logits.astype(np.float64), bias, used, *attributes)
+    if router is LogitRouter:
+        chosen, weights = reference.choose_by_logits(logits.astype(np.float64), bias, used, *attributes[:-1])
     results = []
     for threads in (1, 2, 5):
         e = scratch_for(T, used, count)

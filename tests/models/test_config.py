@@ -60,6 +60,7 @@ NEEDED = {
     "Gemma3nForCausalLM": {"num_kv_shared_layers": 0},
     "Lfm3ForCausalLM": {"head_dim": 16},
     "ZayaForCausalLM": {"moe_intermediate_size": 96},
+    "Kolibri1ForCausalLM": {"moe_intermediate_size": 96},
     "DeepseekV2ForCausalLM": {"num_experts_per_tok": 2},
     "DeepseekV3ForCausalLM": {"first_k_dense_replace": 1},
     "Dots1ForCausalLM": {"n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1},
@@ -239,6 +240,8 @@ def test_biases_and_norms_of_each_family():
         "Lfm3ForCausalLM": (True, True, False, "head"),
         "LagunaForCausalLM": (True, True, False, "head"),
         "ZayaForCausalLM": (False, False, False, None),
+        "FlintForCausalLM": (True, True, False, "head"),
+        "Kolibri1ForCausalLM": (False, False, False, "head"),
         "Qwen3NextForCausalLM": (True, True, False, "head"),
         "Qwen3_5ForCausalLM": (True, True, False, "head"),
         "Qwen3_5MoeForCausalLM": (True, True, False, "head"),
@@ -712,6 +715,19 @@ def test_layers_of_zaya():
     assert (experts.choices, experts.router_size, experts.layers) == (17, 256, (0, 1, 2))
     # Of queries and keys twice, and a half of the values, in all layers.
     assert config.recurrence.state_bytes == 4 * 3 * (2 * 6 * 32 + 32)
+
+
+def test_layers_of_flint_and_kolibri():
+    config = parse("FlintForCausalLM", num_hidden_layers=9)
+    assert config.sliding_windows == (0, 0, 513, 513, 513, 0, 513, 513, 0)
+    assert [dim > 0 for dim in config.rotary_dims] == [window > 0 for window in config.sliding_windows]
+    assert (config.experts.layers, config.sinks, config.experts.sigmoid) == ((*range(2, 9),), True, True)
+    config = parse("Kolibri1ForCausalLM", num_hidden_layers=6)
+    assert config.sliding_windows == (513, 513, 513, 513, 0, 513)
+    assert [dim > 0 for dim in config.rotary_dims] == [window > 0 for window in config.sliding_windows]
+    full = ["full_attention"] * 6
+    config = parse("Kolibri1ForCausalLM", num_hidden_layers=6, sliding_window=None, layer_types=full)
+    assert (config.sliding_windows, min(config.rotary_dims) > 0) == ((0,) * 6, True)
 
 
 def test_layers_of_lfm3():

@@ -268,6 +268,23 @@ ZAYA = COMMON | {
     },
     "pad_token_id": 0,
 }
+FLINT = QWEN3_MOE | {
+    "architectures": ["FlintForCausalLM"],
+    "model_type": "flint",
+    "num_hidden_layers": 5,
+    "num_experts": 12,
+    "shared_expert_intermediate_size": 76,
+    "sliding_window": 25,
+    "pad_token_id": 0,
+}
+KOLIBRI1 = {key: value for key, value in QWEN3_MOE.items() if key != "intermediate_size"} | {
+    "architectures": ["Kolibri1ForCausalLM"],
+    "model_type": "kolibri1",
+    "num_hidden_layers": 5,
+    "shared_expert_intermediate_size": 76,
+    "sliding_window": 25,
+    "pad_token_id": 0,
+}
 FLEX_OLMO = OLMOE | {"architectures": ["FlexOlmoForCausalLM"], "model_type": "flex_olmo", "pad_token_id": 0}
 
 VARIANTS = [
@@ -333,6 +350,14 @@ VARIANTS = [
     ),
     # Groups of experts behind an MLP; layers without a window do not rotate.
     Variant("exaone-moe", EXAONE_MOE, "bfloat16"),
+    # Sigmoids without biases; sinks; layers without a window do not rotate.
+    Variant("flint", FLINT, "bfloat16"),
+    Variant("flint-small", FLINT | {"mlp_only_layers": [2], "attention_bias": True, "norm_topk_prob": False}),
+    # Biases of logits; norms before and after.
+    Variant("kolibri1", KOLIBRI1, "bfloat16"),
+    Variant(
+        "kolibri1-plain", KOLIBRI1 | {"norm_topk_prob": False, "num_hidden_layers": 2, "tie_word_embeddings": True}
+    ),
     # Convolved queries and keys; one expert for a token, or none.
     Variant("zaya", ZAYA, "bfloat16"),
     Variant(

@@ -215,7 +215,9 @@ class FloatStages(StateStages, StreamStages):
     def choose_scored(self, T, routing, sizes, e):
         experts, logits = self._config.experts, e.logits.value
         scores = sigmoid(logits) if experts.sigmoid else _shares(logits)
-        wanted = scores + self._source.vector(routing.bias)
+        wanted = (logits if experts.biased_logits else scores) + 0
+        if experts.biased:
+            wanted += self._source.vector(routing.bias)
         if experts.n_group > 1:
             groups = np.sort(wanted.reshape(T, experts.n_group, -1), axis=2)[:, :, -2:].sum(axis=2)
             ranks = np.argsort(np.argsort(-groups, axis=1, kind="stable"), axis=1)

@@ -25,6 +25,7 @@ from tinychat.kernels.variants import (
     ClampedSwiglu,
     Gelu,
     GeluTanh,
+    LogitRouter,
     NoLatent,
     NoMlp,
     NoNorm,
@@ -186,10 +187,13 @@ def _router_mlp(config: ModelConfig, tensors: Tensors, experts: Experts) -> Rout
     )
 
 
-def _routing(tensors: Tensors, experts: Experts) -> SigmoidRouter | BiasedRouter | SoftmaxRouter:
-    if not experts.biased:
-        return SoftmaxRouter()
-    return (SigmoidRouter if experts.sigmoid else BiasedRouter)(tensors.vectors("router_bias"))
+def _routing(tensors: Tensors, experts: Experts) -> SigmoidRouter | LogitRouter | BiasedRouter | SoftmaxRouter:
+    if experts.biased_logits:
+        return LogitRouter(tensors.vectors("router_bias"))
+    if experts.sigmoid:
+        no_biases = np.zeros((len(experts.layers), experts.choices), np.float32)
+        return SigmoidRouter(tensors.vectors("router_bias") if experts.biased else no_biases)
+    return BiasedRouter(tensors.vectors("router_bias")) if experts.biased else SoftmaxRouter()
 
 
 def norm_behind(config: ModelConfig, tensors: Tensors, name: str, layers: Sequence[int]) -> Any:

@@ -6,9 +6,9 @@ For router logits ``z`` of a token, the k largest, ties to the lower number,
     out  = sum over the chosen e of p[e] * down[e] @ gated(gate_up[e] @ x)
 
 A sigmoid router has ``p[e] = 1 / (1 + exp(-z[e]))``, over the sum of the chosen ones or not; it chooses by ``p[e] +
-b[e]``. A biased one chooses so with the first p. Where experts are in groups, it chooses from those groups whose two
-largest of these have the largest sums, ties to the lower number. A shared expert has a gate, the sigmoid of one logit
-more, or the weight 1. Another kind has a factor of each expert, which multiplies p.
+b[e]``, or by ``z[e] + b[e]``. A biased one chooses so with the first p. Where experts are in groups, it chooses from
+those groups whose two largest of these have the largest sums, ties to the lower number. A shared expert has a gate, the
+sigmoid of one logit more, or the weight 1. Another kind has a factor of each expert, which multiplies p.
 
 The sum goes from the most likely expert to the least likely, so it does not depend on other rows of the step. Each
 choice of a token has a *slot*: a row of the arrays between the linears. Slots of one expert are consecutive, in the
@@ -29,7 +29,7 @@ from tinychat.kernels.simd import LOG2_E, exp2, fma, sigmoid, splat_f32, sum_lan
 from tinychat.kernels.sizes import LANES
 from tinychat.kernels.team import finish_stage, next_tile, share_columns, share_of, stage
 from tinychat.kernels.team_queue import THREADS
-from tinychat.kernels.variants import BiasedRouter
+from tinychat.kernels.variants import BiasedRouter, LogitRouter
 from tinychat.kernels.weight_access import columns, layer_of, out_blocks
 from tinychat.kernels.weights import STORE
 
@@ -137,22 +137,36 @@ def write_scores(routing, logits, start, count, behind):
     return shares if is_kind(routing, BiasedRouter) else sigmoids
 
 
+@always_inline_by_type
+def add_biases(routing, logits, t, count, behind):
+    """Write by what a token's experts are chosen, in the place of the logits: with biases of these, or of scores."""
+
+    def to_scores(routing, logits, t, count, behind):
+        for j in range(count):
+            logits[t, j] = logits[t, behind + j] + routing.bias[j]
+
+    def to_logits(routing, logits, t, count, behind):
+        for j in range(count):
+            logits[t, j] += routing.bias[j]
+
+    return to_logits if is_kind(routing, LogitRouter) else to_scores
+
+
 @stage
 def choose_scored(team, T, routing, sizes, e):
     """Choose the experts of each token by their probabilities and biases; write their weights.
 
-    routing : SigmoidRouter or BiasedRouter.
+    routing : SigmoidRouter, LogitRouter or BiasedRouter.
 
     Columns of `e.logits` from the next multiple of 16 behind the experts on take the probabilities, those behind these
     sums of groups.
     """
-    logits, bias, count, used = e.logits, routing.bias, e.counts.shape[0], e.chosen.shape[1]
+    logits, count, used = e.logits, e.counts.shape[0], e.chosen.shape[1]
     behind = (count + LANES - 1) // LANES * LANES
     first, last = share_of(team, T)
     for t in range(first, last):
         write_scores(routing, logits, t * logits.shape[1], count, behind)
-        for j in range(count):
-            logits[t, j] = logits[t, behind + j] + bias[j]
+        add_biases(routing, logits, t, count, behind)
         if sizes.n_group > 1:
             limit_groups(logits, t, count, 2 * behind, sizes.n_group, sizes.topk_group)
         before, after, total = np.float32(0), -1, np.float32(0)

@@ -104,6 +104,12 @@ class SigmoidRouter(NamedTuple):
     bias: np.ndarray  # float32 [E]
 
 
+class LogitRouter(NamedTuple):
+    """A router whose probabilities are sigmoids; biases are added to logits, for the choice alone."""
+
+    bias: np.ndarray  # float32 [E]
+
+
 class BiasedRouter(NamedTuple):
     """A router whose probabilities sum up to 1; biases are added for the choice alone."""
 

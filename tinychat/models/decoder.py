@@ -75,6 +75,7 @@ class TensorNames:
     qkv: tuple[str, ...] = (f"{ATTENTION}q_proj", f"{ATTENTION}k_proj", f"{ATTENTION}v_proj")
     o: str = f"{ATTENTION}o_proj"
     head_gates: str = f"{ATTENTION}gate_proj"
+    sinks: str = f"{ATTENTION}sinks"
     gate_up: tuple[str, ...] = (f"{MLP}gate_proj", f"{MLP}up_proj")
     down: str = f"{MLP}down_proj"
     lm_head: str = "lm_head"
@@ -187,7 +188,7 @@ def decoder_norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
         found += _router_norms(config.experts, names.experts)
     if config.sinks:
         size = config.num_attention_heads
-        found.append(Norm("sinks", f"{ATTENTION}sinks", size, config.num_hidden_layers, padded=False))
+        found.append(Norm("sinks", names.sinks, size, config.num_hidden_layers, padded=False))
     return found
 
 

@@ -28,6 +28,7 @@ class Experts:
     shared_gate: bool = False  # that expert has a gate, the last row of the router
     bias: bool = False  # biases of router and experts
     biased: bool = False  # each expert has a bias that counts for the choice alone
+    biased_logits: bool = False  # biases are added to the router's logits, not to probabilities
     sigmoid: bool = False  # each expert has a probability of its own; they do not sum up to 1
     scale: float = 1.0  # of what the chosen experts give
     n_group: int = 1  # groups of experts, of equal size
