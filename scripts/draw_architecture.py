@@ -67,7 +67,7 @@ ROOMS = {
 WEIGHT = """
 floats     0   0    data   safetensors, PyTorch .bin | float32, float16, bfloat16 | checkpoint/tensors.py
 packed     1   0    data   packed safetensors | AWQ, GPTQ and others | checkpoint/packed.py
-gguf       2   0    data   GGUF file | Q4_K, Q8_0 and others | checkpoint/gguf_checkpoint.py
+gguf       2   0    data   GGUF file | Q4_K, Q8_0 and others | checkpoint/gguf_tensors.py
 checkpoint 0   1    code*3 Checkpoint | one interface; the family names the tensors | checkpoint/checkpoint.py
 texts      0   2    code   calibration | texts in float32 show the inputs | of each linear | conversion/source.py
 quantize   1   2    code   quantize | int4, int8 or f32: each by itself, | or by its inputs | conversion/convert.py

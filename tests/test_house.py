@@ -66,6 +66,7 @@ ARROWS = {
         "engine.arguments",
         "engine.dims",
         "engine.forward",
+        "engine.mlp_parameters",
         "engine.named_tensors",
         "engine.parameters",
         "engine.precompile",

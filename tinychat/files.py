@@ -39,10 +39,11 @@ def replacing(path: Path, is_private: bool = True) -> Iterator[BinaryIO]:
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         # No link that somebody has put there is followed.
-        mode = 0o600 if is_private else 0o666
+        # Nobody else may open the new text of a private file before it has that file's rights.
+        mode = 0o600 if is_private or path.exists() else 0o666
         with open(aside, "wb", opener=lambda name, flags: os.open(name, flags | _NO_LINK, mode)) as file:
             if not is_private and hasattr(os, "fchmod"):
-                with suppress(FileNotFoundError):
+                with suppress(OSError):
                     os.fchmod(file.fileno(), path.stat().st_mode & 0o777)
             # It ends with the process: see `unfinished_bytes`.
             try_lock(file.fileno())
@@ -56,14 +57,14 @@ def replacing(path: Path, is_private: bool = True) -> Iterator[BinaryIO]:
 
 def write_new(path: Path, text: str) -> None:
     """Write a new file, whole or not at all; `OSError` if there is one, or it cannot be written."""
-    with path.open("x", encoding="utf-8", newline="\n") as file:
-        try:
+    file = path.open("x", encoding="utf-8", newline="\n")
+    try:
+        with file:
             file.write(text)
-            file.flush()
-        except BaseException:
-            with suppress(OSError):
-                path.unlink()
-            raise
+    except BaseException:
+        with suppress(OSError):
+            path.unlink()
+        raise
 
 
 def replace(source: Path, target: Path) -> None:

@@ -277,15 +277,13 @@ class Biases(Kind):
     def has_type(self, value: Any) -> bool:
         pairs = value.items() if isinstance(value, Mapping) else value
         return isinstance(pairs, Iterable) and all(
-            isinstance(pair, Sequence)
-            and len(pair) == 2
-            and whole_number(str(pair[0])) is not None
-            and isinstance(pair[1], Real)
+            isinstance(pair, Sequence) and len(pair) == 2 and _is_id(pair[0]) and isinstance(pair[1], Real)
             for pair in pairs
         )
 
     def refusal(self, value: Any) -> str:
-        is_wrong = any(not abs(bias) <= self._most or token_id >= 1 << 32 for token_id, bias in self.plain(value))
+        pairs = value.items() if isinstance(value, Mapping) else value
+        is_wrong = any(not abs(bias) <= self._most or int(token_id) >= 1 << 32 for token_id, bias in pairs)
         return f"must be biases between {-self._most:g} and {self._most:g}" if is_wrong else ""
 
     def plain(self, value: Any) -> Any:
@@ -300,6 +298,12 @@ class Biases(Kind):
 
     def write(self, value: Any) -> str:
         return json.dumps({str(token_id): bias for token_id, bias in value})
+
+
+def _is_id(value: object) -> bool:
+    if isinstance(value, Integral):
+        return not isinstance(value, bool) and int(value) >= 0
+    return whole_number(str(value)) is not None
 
 
 def _scaled(text: str) -> int | str:

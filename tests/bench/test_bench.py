@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from statistics import harmonic_mean
 
+import engines
 import numpy as np
 import pytest
 
@@ -21,6 +22,7 @@ from tinychat.bench.report import bench
 from tinychat.bench.row_sample import ReplyLength, RowSample, reply_length
 from tinychat.bench.work import work_of
 from tinychat.cli import main
+from tinychat.engine.sequence import new_sequence
 from tinychat.errors import SettingError, TinychatError
 from tinychat.generate.request import as_request
 from tinychat.machine import available_cores
@@ -69,6 +71,16 @@ def test_a_random_model_has_sane_activations(model):
     assert 0.1 < logits.std() < 10
     # Different tokens, different predictions: attention and residual stream are alive.
     assert len({row.tobytes() for row in logits}) == 60
+
+
+def test_tokens_of_a_random_mixture_choose_several_experts(tmp_path):
+    sizes = {"hidden_size": 256, "num_hidden_layers": 2, "moe_intermediate_size": 64, "vocab_size": 500}
+    (tmp_path / "model").mkdir()
+    folder = write_random_model(config_of("zaya1-8b") | sizes, tmp_path / "model")
+    engine = engines.open_engine(folder)
+    sequence = new_sequence(engine, 256)
+    sequence.step(np.random.default_rng(1).integers(3, 500, 100).tolist())
+    assert len({*engine._scratch.experts.chosen[:100, 0].tolist()}) >= 4
 
 
 def test_a_random_model_encodes_any_text(model):

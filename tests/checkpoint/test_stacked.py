@@ -110,3 +110,14 @@ def test_packed_experts_equal_transformers(rng):
     blocks, scales, values = draw_blocks(rng, 48, 64)
     theirs = mxfp4.convert_moe_packed_tensors(torch.from_numpy(blocks), torch.from_numpy(scales), dtype=torch.float32)
     assert (theirs.numpy().transpose(0, 2, 1) == values).all()
+
+
+@pytest.mark.parametrize("turn", [lambda v: v.transpose(0, 2, 1), lambda v: v.reshape(len(v), -1)])
+def test_a_convolution_of_another_layout_is_refused(tmp_path, turn):
+    folder = families.write_checkpoint(families.BY_NAME["zaya-plain"], tmp_path / "checkpoint")
+    weights = load_file(folder / "model.safetensors")
+    name = "model.layers.1.self_attn.qkv_proj.conv_qk_grouped.weight"
+    weights[name] = np.ascontiguousarray(turn(weights[name]))
+    save_file(weights, folder / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"conv_qk_grouped.weight has shape .*, expected \[256, 32, 2\]"):
+        open_checkpoint(folder)

@@ -102,3 +102,7 @@ def test_vectors_of_no_length_stay():
     x = np.zeros((1, 4 * 32), np.float32)
     on_threads(norm_lengths, 1, 1, np.zeros((1, 3 * 32), np.float32), inputs.key_scales, inputs.sizes, x)
     assert not x.any()
+    # A shorter one than the shortest is not brought to length.
+    x[0, 0], tiny = 1e-9, np.finfo(np.float32).eps
+    on_threads(norm_lengths, 1, 1, np.zeros((1, 3 * 32), np.float32), inputs.key_scales, inputs.sizes, x)
+    np.testing.assert_allclose(x[0, 0], 1e-9 * np.sqrt(32) / tiny, rtol=1e-5)

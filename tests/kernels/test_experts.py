@@ -215,15 +215,16 @@ def test_mixture(method, rng):
     assert np.sqrt(np.square(expected - formula).mean()) < 0.02 * np.std(formula)
 
 
+@pytest.mark.parametrize("share", [0.4, 1.0])
 @pytest.mark.parametrize("threads", [1, 3])
-def test_tokens_may_pass_no_expert(threads, rng):
+def test_tokens_may_pass_no_expert(threads, share, rng):
     count, T = 4, 61
     gate_up, _ = experts_of("f32", rng, count, 2 * F, D)
     down, _ = experts_of("f32", rng, count, D, F)
     hidden = rng.standard_normal((T, D)).astype(np.float32)
     chosen, weights = draw_choices(rng, T, 1, count), rng.random((T, 1)).astype(np.float32)
     expected = run_mixture(1, T, hidden, chosen, weights, gate_up, down, "f32")
-    skipping = rng.random(T) < 0.4
+    skipping = rng.random(T) < share
     found = run_mixture(
         threads, T, hidden, np.where(skipping[:, None], count, chosen), weights, gate_up, down, "f32", skips=True
     )

@@ -467,9 +467,13 @@ def test_exaone_rotates_where_it_has_a_window_if_it_has_any():
         ("ZayaForCausalLM", {"head_dim": 24}, "head_dim is 24; expected a multiple of 32"),
         ("ZayaForCausalLM", {"router_hidden_size": 0}, "router_hidden_size"),
         ("ZayaForCausalLM", {"layer_types": ["hybrid", ["hybrid"], "hybrid"]}, "layer type"),
+        ("ZayaForCausalLM", {"layer_types": ["mamba"] * 3}, "supported are hybrid, hybrid_sliding"),
         ("ZayaForCausalLM", {"layer_types": ["hybrid_sliding"] * 3}, "sliding_window"),
-        ("ZayaForCausalLM", {"rope_parameters": {"hybrid": 3}}, "rope_parameters"),
+        ("ZayaForCausalLM", {"rope_parameters": {"hybrid": 3}}, "hybrid is 3"),
         ("ZayaForCausalLM", {"rope_parameters": [1]}, "rope_parameters"),
+        ("ZayaForCausalLM", {"rope_parameters": {"rope_theta": 1e6}}, "an object with hybrid"),
+        ("ZayaForCausalLM", {"rope_parameters": {"hybrid": {"rope_type": "yarn"}}}, "rope types other than default"),
+        ("ZayaForCausalLM", {"rope_parameters": {"hybrid": {"partial_rotary_factor": 0.5}}}, "rope_theta"),
         ("Lfm3ForCausalLM", {"use_attention_gate": False}, "use_attention_gate"),
         ("Lfm3ForCausalLM", {"use_sandwich_norm": False}, "use_sandwich_norm"),
         ("Lfm3ForCausalLM", {"layer_types": ["sliding_attention"] * 3, "sliding_window": None}, "sliding_window"),
@@ -711,6 +715,12 @@ def test_layers_of_zaya():
     config = parse("ZayaForCausalLM", head_dim=32, num_key_value_heads=2, layer_types=kinds, sliding_window=7)
     assert (config.sliding_windows, config.rope_theta, config.sliding_rope_theta) == ((0, 7, 0), 5e6, 1e4)
     assert (config.angle_sets, config.rotary_dims, config.attention_layers) == ((0, 1, 0), (16,) * 3, (0, 1, 2))
+    ropes = {"hybrid": {"rope_theta": 1e6, "partial_rotary_factor": 0.5}, "hybrid_sliding": {"rope_theta": 2e4}}
+    both = {"head_dim": 32, "layer_types": kinds, "sliding_window": 7, "rope_parameters": ropes}
+    config = parse("ZayaForCausalLM", **both)
+    assert (config.rope_theta, config.sliding_rope_theta, config.rotary_dims) == (1e6, 2e4, (16, 32, 16))
+    config = parse("ZayaForCausalLM", **both | {"layer_types": ["hybrid_sliding"] * 3})
+    assert (config.sliding_rope_theta, config.rotary_dims) == (2e4, (32,) * 3)
     experts = config.experts
     assert (experts.choices, experts.router_size, experts.layers) == (17, 256, (0, 1, 2))
     # Of queries and keys twice, and a half of the values, in all layers.

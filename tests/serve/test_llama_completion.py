@@ -182,7 +182,8 @@ def test_biases_are_pairs_of_ids_or_texts(client, model):
     for bias in ([[first, False]], {str(first): -100}, [[first, -100.0]]):
         assert completed(client, logit_bias=bias, return_tokens=True)["tokens"][0] != first
     assert completed(client, logit_bias=[["zebra", 100]], return_tokens=True)["tokens"][0] in other
-    assert post(client, "/completion", 400, prompt="a", logit_bias=[[1]])["error"]["param"] == "logit_bias"
+    for wrong in ([[1]], {"9" * 19: 1}, {"9" * 5000: 1}, [[10**30, 1]]):
+        assert post(client, "/completion", 400, prompt="a", logit_bias=wrong)["error"]["param"] == "logit_bias"
 
 
 def test_json_schemas_and_grammars_constrain(client):

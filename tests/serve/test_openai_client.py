@@ -264,6 +264,7 @@ def test_completions(server, client):
         ({"n": 1000}, "n"),
         ({"logit_bias": {"99999999": 1}}, "logit_bias"),
         ({"logit_bias": {"9" * 5000: 1}}, "logit_bias"),
+        ({"logit_bias": {"5": 10**400}}, "logit_bias"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tools": [{"type": "function"}]}, "tools[0].function"),
         ({"response_format": {"type": "xml"}}, "response_format"),

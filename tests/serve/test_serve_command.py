@@ -184,6 +184,7 @@ def test_other_machines_need_a_key(options, host):
     [
         (["--slot-save-path", "/no/such/folder"], "--slot-save-path"),
         (["--api-key-file", "/no/such/file"], "/no/such/file"),
+        (["--api-key", "schlüssel"], "an API key has characters"),
         (["--context", "0"], "--context must be"),
         (["-c", "0"], "--context must be"),
         (["--idle", "soon"], "--idle must be a time"),

@@ -71,11 +71,10 @@ def test_a_preflight_request_needs_no_key_but_the_request_does(enter):
         ({"x__api__key": "secret"}, 200),
         ({"authorization": "Bearer "}, 401),
         ({"authorization": b"Bearer \xe9\xff"}, 401),
-        ({"authorization": "Bearer schlüssel".encode()}, 200),
     ],
 )
 def test_one_of_the_keys_opens(enter, headers, status):
-    answer = enter(Door(keys=("secret", "other", "schlüssel")), **headers)
+    answer = enter(Door(keys=("secret", "other")), **headers)
     assert answer.status_code == status
     if status == 401:
         error = answer.json()["error"]

@@ -264,7 +264,7 @@ ZAYA = COMMON | {
     "layer_types": ["hybrid_sliding", "hybrid", "hybrid_sliding"],
     "rope_parameters": {
         "hybrid": {"rope_type": "default", "rope_theta": 5e6, "partial_rotary_factor": 0.5},
-        "hybrid_sliding": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5},
+        "hybrid_sliding": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 1.0},
     },
     "pad_token_id": 0,
 }

@@ -209,14 +209,13 @@ def _add_sizes(
 
 
 def _folder_bytes(folders: list[Path]) -> int:
-    return sum(_file_bytes(path) for folder in folders for path in folder.rglob("*"))
-
-
-def _file_bytes(path: Path) -> int:
-    """Return the size of a file; 0 for a folder, and for a file that another process has just removed."""
-    with suppress(OSError):
-        return path.stat().st_size if path.is_file() else 0
-    return 0
+    """Return the size of all files in some folders; other processes may remove some meanwhile."""
+    size = 0
+    for root, _, names in (part for folder in folders for part in os.walk(folder)):
+        for name in names:
+            with suppress(OSError):
+                size += os.stat(os.path.join(root, name)).st_size
+    return size
 
 
 def _size(count: int | None) -> str:

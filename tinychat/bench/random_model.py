@@ -45,6 +45,7 @@ def _write_weights(file: Path, config: ModelConfig, specs: Mapping[str, TensorSp
         f"{linear.name}.row_scales": 1 / (_SCALE * _CODE_DEVIATION * np.sqrt(linear.columns))
         for linear in linears(config)
     }
+    columns = {linear.name: linear.columns for linear in linears(config)}
     random = np.random.default_rng(1)
     codes = random.integers(1, 16, _PIECE_BYTES, np.uint8) | random.integers(1, 16, _PIECE_BYTES, np.uint8) << 4
     with file.open("wb") as stream:
@@ -56,10 +57,12 @@ def _write_weights(file: Path, config: ModelConfig, specs: Mapping[str, TensorSp
                 stream.write(np.broadcast_to(_TABLE, spec.shape).tobytes())
             elif spec.dtype == "I8":
                 stream.write(np.full(spec.shape, _SCALE, np.int8).tobytes())
-            elif name.removesuffix(".values") in UNQUANTIZED:
+            elif (linear := name.removesuffix(".values")) in UNQUANTIZED:
                 # Of tokens that differ, so do the experts, or what a state forgets.
-                values = random.standard_normal(spec.shape, np.float32) / np.float32(np.sqrt(config.hidden_size))
+                values = random.standard_normal(spec.shape, np.float32) / np.float32(np.sqrt(columns[linear]))
                 stream.write(values.tobytes())
+            elif name.endswith((".bias", "_shift")):
+                stream.write(np.zeros(spec.shape, np.float32).tobytes())
             else:
                 stream.write(np.full(spec.shape, row_scales.get(name, 1), np.float32).tobytes())
 

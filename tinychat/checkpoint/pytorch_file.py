@@ -91,7 +91,8 @@ def _read_archive(path: Path, file: IO[bytes]) -> tuple[dict[str, tuple[int, int
             raise CheckpointError(f"{path} is a zip file, but no PyTorch checkpoint; download it again")
         (root,) = roots
         for info in archive.infolist():
-            if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
+            is_stored = info.compress_type == zipfile.ZIP_STORED and info.compress_size == info.file_size
+            if not is_stored or info.flag_bits & 1:
                 raise CheckpointError(f"{path}: {one_line(info.filename)} is compressed or encrypted; refused")
         if archive.getinfo(f"{root}/data.pkl").file_size > _MAX_PICKLE_BYTES:
             raise CheckpointError(f"{path}: its index is larger than {_MAX_PICKLE_BYTES >> 20} MiB; refused")

@@ -131,6 +131,8 @@ def serve(
     if model is not None and folder is not None:
         raise click.UsageError("MODEL and --models both say what is served: give one of them")
     all_keys = (*keys, *_keys_of(api_key_file), *filter(None, [os.environ.get("TINYCHAT_API_KEY")]))
+    if not all(key.isascii() and key.isprintable() for key in all_keys):
+        raise SettingError("an API key has characters that programs send in different ways: use those of ASCII")
     if slot_folder is not None and not slot_folder.is_dir():
         raise SettingError(f"{slot_folder} is no folder: make it, or give another one with --slot-save-path")
     if host not in _LOCAL and not all_keys:

@@ -20,6 +20,7 @@ from tinychat.conversion.float_states import StateStages
 from tinychat.conversion.float_streams import StreamStages
 from tinychat.conversion.recurrence import sigmoid
 from tinychat.conversion.source import Floats, Source
+from tinychat.engine.mlp_parameters import ACTIVATIONS
 from tinychat.engine.named_tensors import NamedVector
 from tinychat.kernels.variants import AttentionSink, Ungated
 from tinychat.models.config import ModelConfig
@@ -80,7 +81,9 @@ class FloatStages(StateStages, StreamStages):
     def quantize_activated(self, T, gate_up, activation, size, weight, s):
         config, numbers = self._config, activation.activation if isinstance(activation, Ungated) else ()
         if config.gated and isinstance(activation, Ungated):
-            config = replace(config, gated=False, hidden_act="gelu")  # of a router's MLP
+            # That of a router's MLP.
+            name = next(name for name, kind in ACTIVATIONS.items() if isinstance(activation.activation, type(kind)))
+            config = replace(config, gated=False, hidden_act=name)
         s.x.value = activated(config, gate_up.take(), [self._source.vector(each) for each in numbers])
 
     def linear(self, T, weight, s, out, add):

@@ -51,9 +51,10 @@ def allocate_scratch(
     def floats(*names: str, rows: int = chunk_size, widths: Any = widths) -> dict[str, np.ndarray]:
         return {name: zeros_on_lines((rows, getattr(widths, name).columns), np.float32) for name in names}
 
-    tokens, experts = padded(chunk_size, len(TOKENS)), widths.experts
+    tokens, experts, states = padded(chunk_size, len(TOKENS)), widths.experts, widths.states
+    inputs = widths.x, experts.x, experts.routing.x, widths.latents.x, states.inputs.x
     # Of any linear's input, and a vector more, which loads may reach into.
-    rows = zeros_on_lines((threads, max(widths.x.columns, experts.x.columns) + LANES), np.float32)
+    rows = zeros_on_lines((threads, max(each.columns for each in inputs) + LANES), np.float32)
     tile_floats = BUFFER_FLOATS if HAS_TILE_REGISTERS else TILE_FLOATS
     tiles = zeros_on_lines((threads, tile_floats), np.float32)
     scratch = Scratch(
@@ -72,9 +73,9 @@ def allocate_scratch(
         arrays = floats("down", "low", "queries", "values", widths=widths.latents)
         scratch = scratch._replace(latents=LatentScratch(x, **arrays))
     if config.state_layers or config.gated_attention or config.gated_heads:
-        inputs = FloatActivations(np.zeros(tokens * widths.states.inputs.x.columns, np.float32))
-        arrays = floats("gates", "decays", "low", "factors", "out", "heads", widths=widths.states)
-        scratch = scratch._replace(states=DeltaScratch(inputs=FloatScratch(inputs, rows, tiles), **arrays))
+        x = FloatActivations(np.zeros(tokens * states.inputs.x.columns, np.float32))
+        arrays = floats("gates", "decays", "low", "factors", "out", "heads", widths=states)
+        scratch = scratch._replace(states=DeltaScratch(inputs=FloatScratch(x, rows, tiles), **arrays))
     if config.altup:
         scratch = scratch._replace(streams=StreamScratch(**floats(*StreamScratch._fields, widths=widths.streams)))
     if config.experts is None:

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tinychat.errors import FieldError, McpError
+from tinychat.json_file import one_line
 from tinychat.user_folders import expanded
 
 DEFAULT_SECONDS = 60.0
@@ -96,7 +97,8 @@ class ServerSettings:
         try:
             cwd = expanded(value(self.cwd)) if self.cwd else None
         except OSError as error:
-            raise McpError(f"the MCP server {self.name} cannot start in {self.cwd}: {error.strerror}") from None
+            folder = one_line(self.cwd)
+            raise McpError(f"the MCP server {self.name} cannot start in {folder}: {error.strerror}") from None
         found = replace(
             self,
             args=tuple(map(value, self.args)),

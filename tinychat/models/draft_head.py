@@ -26,5 +26,6 @@ def head_config(config: ModelConfig) -> ModelConfig:
         sliding_windows=(config.sliding_windows[attention],),
         experts=config.experts and replace(config.experts, layers=(0,)),
         delta_net=None,
+        compressed=None,
         is_draft_head=True,
     )

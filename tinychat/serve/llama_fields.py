@@ -140,8 +140,7 @@ def _ours(name: str, value: Any, context_size: int) -> Any:
 def _biases(value: object, model: Model) -> object:
     """Return biases by token id: llama-server takes texts for all of their tokens, and false for never."""
     if isinstance(value, dict):
-        ids = ((whole_number(key), key, bias) for key, bias in value.items())
-        value = [[key if token_id is None else token_id, bias] for token_id, key, bias in ids]
+        value = [[_token_of(key), bias] for key, bias in value.items()]
     if not isinstance(value, list):
         return value
     found: dict[int, float] = {}
@@ -153,6 +152,14 @@ def _biases(value: object, model: Model) -> object:
         for token_id in model.encode(token, add_bos=False) if isinstance(token, str) else [token]:
             found[token_id] = -_STRONGEST_BIAS if bias is False else max(-_STRONGEST_BIAS, min(_STRONGEST_BIAS, bias))
     return found
+
+
+def _token_of(key: str) -> int | str:
+    """Return the id of a token that a key is, or the text."""
+    token_id = whole_number(key)
+    if token_id is None and key.isdecimal():
+        raise FieldError("logit_bias", "has a token id that no model has")
+    return key if token_id is None else token_id
 
 
 def _without_samplers(wanted: object) -> dict[str, Any]:

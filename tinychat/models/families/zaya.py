@@ -10,16 +10,16 @@ from dataclasses import replace
 
 from tinychat.errors import UnsupportedModelError
 from tinychat.models.compressed import compressed_heads, compressed_linears, compressed_norms
-from tinychat.models.config import ModelConfig, read_windows
+from tinychat.models.config import ModelConfig, read_layer_types, read_window
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import ATTENTION, LAYER, MLP, ExpertNames, TensorNames, decoder_linears, decoder_norms
 from tinychat.models.experts import read_experts
 from tinychat.models.families.experts import EXPERT
 from tinychat.models.family import Family
-from tinychat.models.rope_scaling import FULL, SLIDING, read_sliding_theta, split_rope
+from tinychat.models.rope_scaling import read_rotary_dim
 from tinychat.models.tensors import Linear, Norm
 
-KINDS = {"hybrid": FULL, "hybrid_sliding": SLIDING}  # of layers, by their names in the file
+PLAIN, SLIDING = "hybrid", "hybrid_sliding"  # kinds of layers
 ROUTER_MLP = f"{MLP}gate.router_mlp."
 TENSORS = TensorNames(
     experts=ExpertNames(
@@ -43,16 +43,16 @@ SCALES = {
     "stream_scale": "residual_scale",
     "stream_shift": "residual_bias",
 }
-LANES = 32  # channels of a head are a multiple of
-_SLIDING_THETA = 10000.0
+# Channels of a head are a multiple of it: half of the values of one head are whole vectors.
+HEAD_MULTIPLE = 32
 _ROPE = {"rope_type": "default", "rope_theta": 5e6, "partial_rotary_factor": 0.5}
+_ROPES = {PLAIN: _ROPE, SLIDING: _ROPE | {"rope_theta": 10000.0}}
 DEFAULTS = {
     "rms_norm_eps": 1e-5,
     "num_key_value_heads": 2,
     "head_dim": 128,
     "max_position_embeddings": 131072,
     "tie_word_embeddings": True,
-    "rope_parameters": {FULL: _ROPE, SLIDING: _ROPE | {"rope_theta": _SLIDING_THETA}},
     "num_experts": 16,
     "num_experts_per_tok": 1,
     "moe_intermediate_size": 2048,
@@ -63,13 +63,9 @@ DEFAULTS = {
 
 
 def prepared(raw: Mapping[str, object]) -> Mapping[str, object]:
-    """Return the values of a file with the usual names of kinds of layers, and their rotary embeddings apart."""
-    found = {**raw, "rope_parameters": raw.get("rope_parameters") or DEFAULTS["rope_parameters"]}
-    if isinstance(types := raw.get("layer_types"), list):
-        found["layer_types"] = [KINDS.get(kind, kind) if isinstance(kind, str) else kind for kind in types]
-    if isinstance(ropes := found["rope_parameters"], Mapping):
-        found["rope_parameters"] = {KINDS.get(kind, kind): rope for kind, rope in ropes.items()}
-    return split_rope(found)
+    """Return the values of a file with the rotary embedding of each kind of layer under the kind's name."""
+    both = raw.get("rope_parameters") or _ROPES
+    return {**raw, "rope_parameters": None, **(both if isinstance(both, Mapping) else {})}
 
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
@@ -79,14 +75,21 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
         if values.integer(key, 1, 64) != only:
             raise UnsupportedModelError(f"{values.source}: {key} other than {only} is not supported")
     L, d = config.num_hidden_layers, config.head_dim
-    if d % LANES:
-        raise values.error("head_dim", f"a multiple of {LANES}")
+    if d % HEAD_MULTIPLE:
+        raise values.error("head_dim", f"a multiple of {HEAD_MULTIPLE}")
+    kinds = read_layer_types(values, L, (PLAIN, SLIDING)) or [PLAIN] * L
+    window = read_window(values)
+    if SLIDING in kinds and window is None:
+        raise values.error("sliding_window", "a window for layer_types")
+    ropes = {kind: _read_rope(values, kind, d) for kind in {*kinds}}
     experts = read_experts(values, "moe_intermediate_size", range(L))
     return replace(
         config,
         compressed=compressed_heads(L, config.num_attention_heads, config.num_key_value_heads, d),
-        sliding_windows=read_windows(values, L, lambda layer: False),
-        sliding_rope_theta=read_sliding_theta(values, _SLIDING_THETA),
+        sliding_windows=tuple(window or 0 if kind == SLIDING else 0 for kind in kinds),
+        rotary_dims=tuple(ropes[kind][1] for kind in kinds),
+        rope_theta=ropes[PLAIN][0] if PLAIN in ropes else config.rope_theta,
+        sliding_rope_theta=ropes[SLIDING][0] if SLIDING in ropes else None,
         residual_scales=True,
         experts=replace(
             experts,
@@ -96,6 +99,16 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
             router_size=values.integer("router_hidden_size", 1, 1 << 14),
         ),
     )
+
+
+def _read_rope(values: ConfigValues, kind: str, head_dim: int) -> tuple[float, int]:
+    """Read base and rotated channels of a kind of layer, which both kinds name for themselves."""
+    section = values.optional_section(kind)
+    if section is None:
+        raise values.error("rope_parameters", f"an object with {kind}")
+    if (section.optional_text("rope_type") or "default") != "default":
+        raise UnsupportedModelError(f"{section.source}: rope types other than default are not supported")
+    return section.number("rope_theta", 1.001, 1e30), read_rotary_dim(section, head_dim)
 
 
 def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
