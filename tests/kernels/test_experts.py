@@ -233,7 +233,7 @@ def test_tokens_may_pass_no_expert(threads, share, rng):
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_what_routers_hand_on_is_scaled(threads, rng):
+def test_what_is_carried_to_a_router_is_scaled(threads, rng):
     states, scale = rng.standard_normal((9, 48)).astype(np.float32), rng.standard_normal(40).astype(np.float32)
     found = states.copy()
     on_threads(carry_states, threads, 7, scale, found)

@@ -21,7 +21,7 @@ class FloatPass:
     """`engine.forward` in NumPy.
 
     Hidden states, float32 [T, D], are those of all texts, one after another; `firsts` are the first rows of each, and
-    T. Behind them stand three more residual streams, or what routers hand on, where the model has such.
+    T. Behind them stand three more residual streams, or the vectors that routers carry on, where the model has such.
     """
 
     def __init__(self, source: Source, texts: Sequence[Sequence[int]]) -> None:
@@ -87,6 +87,6 @@ class FloatPass:
         return hidden if others is None else np.concatenate([hidden, others], axis=1)
 
     def _beside(self, s: Any) -> Any:
-        """Return where scratch has what layers hand on beside the residual stream."""
+        """Return where scratch has what layers carry on beside the residual stream."""
         experts = self._source.config.experts
         return s.experts.states if experts and experts.router_size else s.streams.others

@@ -33,7 +33,7 @@ class SparseMlp(NamedTuple):
 
 
 class RouterMlp(NamedTuple):
-    """A router that is an MLP; it reads a vector of its own, to which it adds what the layer before hands on."""
+    """A router that is an MLP; it reads a vector of its own, to which that of the layer before is carried."""
 
     in_proj: Any
     carry: Any  # float32 [R]: what that is multiplied by; `NoNorm` in the first layer

@@ -8,7 +8,7 @@ from tinychat.models.layout import padded
 
 @stage("experts")
 def carry_states(counter, T, scale, states):
-    """Scale the vectors that routers hand on."""
+    """Scale the vectors that are carried to a router."""
     R = counter.config.experts.router_size
     counter.note("choice of experts", T * 2 * R * FLOAT, T * R)
 

@@ -179,7 +179,7 @@ class ExpertScratch(NamedTuple):
     active: np.ndarray  # int64 [1 + E]: how many experts have rows, then these
     gate_up: np.ndarray  # float32 [S, 2 F + slack]
     down: np.ndarray  # float32 [S, D]
-    states: np.ndarray  # float32 [C, R, zeros behind]: what a router's MLP reads, and hands on to the next layer
+    states: np.ndarray  # float32 [C, R, zeros behind]: what a router's MLP reads, and carries to the next layer
     inner: np.ndarray  # float32 [C, R + slack]: in that MLP
 
 
@@ -192,7 +192,7 @@ class NoLatents(NamedTuple):
 
 
 class LatentScratch(NamedTuple):
-    """Working memory of latent attention, for up to C tokens; the first is of all linears of heads."""
+    """Working memory of latent attention, for up to C tokens; of compressed attention `x` alone."""
 
     x: Any  # activations by head
     down: np.ndarray  # float32 [C, latents of queries and of the key]; or the queries, and the latent of the key

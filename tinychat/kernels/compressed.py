@@ -82,6 +82,7 @@ def convolve_heads(team, batch, x, taps, bias, layer, sizes, pairs):
         after = floats_at(batch.states[AFTER, i] + FLOAT * offset)
         for item in range(first, last):
             g, v = item // vectors, item % vectors * LANES
+            # There are half as many vectors of delayed values as of keys: every other item has one.
             queries, keys, values = g * group * d + v, (group * G + g) * d + v, 2 * channels + item // 2 * LANES
             begin_vectors(batch, i, after, offset, queries, d, group)
             begin_vectors(batch, i, after, offset, keys, d, 1)

@@ -183,7 +183,7 @@ def choose_scored(team, T, routing, sizes, e):
 
 @stage
 def carry_states(team, T, scale, states):
-    """Multiply what routers hand on by the next layer's scale, float32 [R]; states : float32 [>= T, >= R]."""
+    """Multiply what is carried to a router by its scale, float32 [R]; states : float32 [>= T, >= R]."""
     first, last = share_of(team, T)
     for t in range(first, last):
         for i in range(scale.shape[0]):

@@ -17,7 +17,10 @@ PROJECTIONS = "q_proj", "k_proj", "v_proj_current", "v_proj_delayed"
 
 @dataclass(frozen=True, slots=True)
 class CompressedHeads(StateLayers):
-    """The heads of one model that are convolved: `value_heads` are those of queries and keys, `key_heads` of keys."""
+    """The heads of one model that are convolved: all `value_heads`, of which the last `key_heads` are those of keys.
+
+    There are no matrices, so `key_dim` is 0; `channels` are those of queries and keys.
+    """
 
     @property
     def layer_floats(self) -> int:

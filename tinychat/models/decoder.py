@@ -45,12 +45,22 @@ def fused_neighbours_rows(config: ModelConfig) -> Order:
 
 
 @dataclass(frozen=True)
+class RouterMlpNames:
+    """Names of what stands before a router that is the last linear of an MLP."""
+
+    in_proj: str
+    fc1: str
+    fc2: str
+    norm: str  # of the vector that `in_proj` adds to
+    carry: str  # what multiplies the vector of the layer before
+
+
+@dataclass(frozen=True)
 class ExpertNames:
     """Names of a mixture's tensors; ``{}`` is the layer, a second one the expert.
 
     `router` is followed by the gate of the shared expert, if it has one; its linears begin with `shared`.
-    `bias` is that of the choice; `latent` are the linears before and behind all experts; `router_mlp` those before the
-    router, and the norm and the scale of what these read.
+    `bias` is that of the choice; `latent` are the linears before and behind all experts.
     """
 
     router: tuple[str, ...]
@@ -59,7 +69,7 @@ class ExpertNames:
     shared: str = ""
     bias: str = ""
     latent: tuple[str, str] = ("", "")
-    router_mlp: tuple[str, str, str, str, str] = ("",) * 5
+    router_mlp: RouterMlpNames | None = None
 
 
 @dataclass(frozen=True)
@@ -160,10 +170,10 @@ def _expert_linears(config: ModelConfig, names: ExpertNames | None) -> list[Line
         Linear(f"expert_{gates}up_proj", names.gate_up, rows, width, L, bias, experts=E, at=at),
         Linear("expert_down_proj", (names.down,), (width,), F, L, bias, experts=E, at=at, scale=experts.scale),
     ]
-    if R := experts.router_size:
-        before, *inner, _, _ = names.router_mlp
-        found.append(Linear(ROUTER_IN, (before,), (R,), D, L, bias=True, at=at))
-        found += (Linear(name, (source,), (R,), R, L, bias=True, at=at) for name, source in zip(ROUTER_INNER, inner))
+    if mlp := names.router_mlp:
+        R, inner = experts.router_size, zip(ROUTER_INNER, (mlp.fc1, mlp.fc2))
+        found.append(Linear(ROUTER_IN, (mlp.in_proj,), (R,), D, L, bias=True, at=at))
+        found += (Linear(name, (source,), (R,), R, L, bias=True, at=at) for name, source in inner)
     if experts.latent_size:
         before, behind = names.latent
         found.append(Linear("experts_in_proj", (before,), (width,), D, L, bias, at=at))
@@ -196,12 +206,11 @@ def _router_norms(experts: Experts, names: ExpertNames) -> list[Norm]:
     found, L, at = [], len(experts.layers), experts.layers
     if experts.biased:
         found.append(Norm("router_bias", names.bias, experts.choices, L, padded=False, at=at))
-    if R := experts.router_size:
-        *_, norm, scale = names.router_mlp
-        found.append(Norm("router_mlp_norm", norm, R, L, at=at))
+    if mlp := names.router_mlp:
+        found.append(Norm("router_mlp_norm", mlp.norm, experts.router_size, L, at=at))
         if at[1:]:
-            # The first router is handed nothing.
-            found.append(Norm("router_carry", scale, R, L - 1, padded=False, at=at[1:]))
+            # Nothing is carried to the first router.
+            found.append(Norm("router_carry", mlp.carry, experts.router_size, L - 1, padded=False, at=at[1:]))
     return found
 
 

@@ -34,7 +34,7 @@ class Experts:
     n_group: int = 1  # groups of experts, of equal size
     topk_group: int = 1  # from how many of them the experts of a token are chosen
     latent_size: int = 0  # of the vector that experts without gates read and give; 0: the residual stream's
-    router_size: int = 0  # of the vector that a router's MLP reads, which routers hand on by layer; 0: it is a linear
+    router_size: int = 0  # of the vector that a router's MLP reads, carried from layer to layer; 0: it is a linear
     can_skip: bool = False  # the router may choose none
 
     @property

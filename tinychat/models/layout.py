@@ -76,7 +76,7 @@ LINEARS = (
     "input_proj",
     "lm_head",
 )
-# Small ones that decide much: float32, or not less than int8.
+# Small ones that decide much stay float32; of larger ones that do, and of convolutions, int8 is the least.
 UNQUANTIZED = (ROUTER, *ROUTER_INNER, HEAD_GATES, OTHER_HEAD_GATES, GATES, DECAYS, STEPS)
 AT_LEAST_INT8 = (ROUTER_IN, HEADS)
 # The first rows of the embedding, where they are stored apart from the others.

@@ -1,4 +1,4 @@
-"""Layers whose past is a state, a matrix for each head that all positions change, behind a short convolution."""
+"""Layers with a state: the last inputs of a short convolution and, mostly, a matrix for each head, behind it."""
 
 from dataclasses import dataclass, field
 

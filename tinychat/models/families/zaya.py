@@ -1,6 +1,6 @@
 """ZAYA1: attention that is compressed by convolutions (CCA), and one expert of each layer for a token, or none.
 
-Routers are MLPs, and each hands its vector on to the next layer's. Embedding, branches and residual stream have a scale
+Routers are MLPs, whose vector is carried from layer to layer. Embedding, branches and residual stream have a scale
 and a shift for each channel (Zyphra, 2026, https://arxiv.org/abs/2605.05365; github.com/huggingface/transformers,
 models/zaya).
 """
@@ -12,7 +12,16 @@ from tinychat.errors import UnsupportedModelError
 from tinychat.models.compressed import compressed_heads, compressed_linears, compressed_norms
 from tinychat.models.config import ModelConfig, read_layer_types, read_window
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.decoder import ATTENTION, LAYER, MLP, ExpertNames, TensorNames, decoder_linears, decoder_norms
+from tinychat.models.decoder import (
+    ATTENTION,
+    LAYER,
+    MLP,
+    ExpertNames,
+    RouterMlpNames,
+    TensorNames,
+    decoder_linears,
+    decoder_norms,
+)
 from tinychat.models.experts import read_experts
 from tinychat.models.families.experts import EXPERT
 from tinychat.models.family import Family
@@ -27,12 +36,12 @@ TENSORS = TensorNames(
         (f"{EXPERT}gate_proj", f"{EXPERT}up_proj"),
         f"{EXPERT}down_proj",
         bias=f"{MLP}gate.balancing_biases",
-        router_mlp=(
-            f"{MLP}gate.down_proj",
-            f"{ROUTER_MLP}fc1",
-            f"{ROUTER_MLP}fc2",
-            f"{ROUTER_MLP}norm",
-            f"{MLP}gate.router_states_scale",
+        router_mlp=RouterMlpNames(
+            in_proj=f"{MLP}gate.down_proj",
+            fc1=f"{ROUTER_MLP}fc1",
+            fc2=f"{ROUTER_MLP}fc2",
+            norm=f"{ROUTER_MLP}norm",
+            carry=f"{MLP}gate.router_states_scale",
         ),
     ),
 )
