@@ -248,18 +248,24 @@ class JournaledWriter:
         """Write parts of tensors in the same way: name of a tensor, first byte of it, and the data."""
         written = []
         for tensor, offset, data in parts:
-            self.write_tensor(tensor, data, offset)
+            self._write(tensor, data, offset)
             written.append((tensor, offset, data.nbytes, zlib.crc32(data.data)))
         self._stream.flush()
         entry: _Entry = {"linear": linear, "layer": layer, "parts": written, "note": list(note)}
         self._journal.write(_with_checksum(json.dumps(entry).encode()) + b"\n")
         self._journal.flush()
+        # Now, as it may raise: what is in the journal is not made again.
+        self._show()
 
-    def write_tensor(self, tensor: str, data: Array, offset: int = 0) -> None:
-        """Write a part of a tensor without a line in the journal: it is soon made again."""
+    def write_tensor(self, tensor: str, data: Array) -> None:
+        """Write a tensor without a line in the journal: it is soon made again."""
+        self._write(tensor, data, 0)
+        self._show()
+
+    def _write(self, tensor: str, data: Array, offset: int) -> None:
         self._stream.seek(self._offsets[tensor] + offset)
         self._stream.write(data.data)
-        self._count(data.nbytes)
+        self._done += data.nbytes
 
     def finished(self, linear: str, layer: int) -> list[float] | None:
         """Return the note of a layer of a linear that an earlier try has written; None if it has not.
@@ -275,12 +281,12 @@ class JournaledWriter:
             if zlib.crc32(self._stream.read(length)) != checksum:
                 return None
             size += length
-        self._count(size)
+        self._done += size
+        self._show()
         return entry["note"]
 
-    def _count(self, size: int) -> None:
-        """Count bytes that are written, or found to be finished."""
-        self._done += size
+    def _show(self) -> None:
+        """Tell the bytes that are written, or were found to be finished."""
         if self._progress is not None:
             self._progress(self._done, self._total)
 

@@ -425,7 +425,7 @@ def load_folder(
     draft: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> Model:
-    """Load a model folder, as `tinychat.convert` writes it; parameters and errors are those of `tinychat.load`."""
+    """Load a model folder, as `tinychat.convert` writes it; parameters are those of `tinychat.load`, checked by it."""
     # Imported here so that light commands do not load Numba and the tokenizers.
     from tinychat.engine.loading import load_engine
     from tinychat.engine.sequence import new_sequence
