@@ -7,11 +7,13 @@ import pytest
 from memory_tensors import MemoryTensor, memory_tensors
 
 from tinychat.checkpoint.adjusted import AdjustedTensor, adjusted
+from tinychat.checkpoint.stacked import StackedTensor
+from tinychat.checkpoint.tensor_part import JoinedTensor, ProductTensor, part_of
 from tinychat.errors import CheckpointError
 from tinychat.models import architectures
 from tinychat.models.architectures import parse_config
 from tinychat.models.shapes import config_of
-from tinychat.models.tensors import product
+from tinychat.models.tensors import Part, product
 
 
 def test_rows_are_reordered_then_shifted_then_scaled(rng):
@@ -127,3 +129,19 @@ def test_products_of_two_matrices(monkeypatch, rng):
     wrong = adjusted(memory_tensors(stored | {"model.out.weight": into}), config)
     with pytest.raises(CheckpointError, match=r"the parts of model\.embed@model\.out\.weight do not fit"):
         _ = wrong[f"{names[2]}.weight"].shape
+
+
+def test_what_is_computed_arrives_with_the_last_of_its_sources():
+    early, late = (MemoryTensor(np.zeros((4, 4), np.float32)) for _ in range(2))
+    late.arrival = 3
+    part = part_of(late, "late[0:2/4]", Part(0, 0, 2, 4))
+    columns = part_of(late, "late[,0:2/4]", Part(1, 0, 2, 4))
+    for found in (
+        AdjustedTensor(late),
+        part,
+        columns,
+        JoinedTensor("j", [early, late]),
+        ProductTensor("p", early, late),
+    ):
+        assert found.arrival == 3
+    assert StackedTensor(late, "experts", 1).arrival == 3

@@ -44,7 +44,8 @@ class AdjustedTensor(Tensor):
         cut: int = 1,
         softplus: bool = False,
     ) -> None:
-        self.path, self._tensor = tensor.path, tensor
+        self._comes_with(tensor)
+        self._tensor = tensor
         self._order, self._offset, self._scale = order, offset, scale
         self._softplus = softplus
         self._transposed, self._unit_rows, self._flattened, self._cut = transposed, unit_rows, flattened, cut

@@ -40,7 +40,8 @@ class StackedTensor(Tensor):
     def __init__(
         self, tensor: Tensor, stem: str, expert: int, half: int | None = None, transposed: bool = False
     ) -> None:
-        self.path, self._tensor, self._stem, self._expert = tensor.path, tensor, stem, expert
+        self._comes_with(tensor)
+        self._tensor, self._stem, self._expert = tensor, stem, expert
         self._half, self._transposed = half, transposed
 
     @property
@@ -66,7 +67,8 @@ class Mxfp4Tensor(Tensor):
 
     def __init__(self, tensors: Tensors, stem: str, expert: int) -> None:
         self._blocks, self._scales = tensors[f"{stem}_blocks"], tensors[f"{stem}_scales"]
-        self.path, self._stem, self._expert = self._blocks.path, stem, expert
+        self._comes_with(self._blocks, self._scales)
+        self._stem, self._expert = stem, expert
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -96,7 +98,8 @@ class TapsFirst(Tensor):
     """Weights [N, K, taps] of a convolution as those of a linear [N, taps K]: the columns of the first tap first."""
 
     def __init__(self, tensor: Tensor) -> None:
-        self.path, self._tensor = tensor.path, tensor
+        self._comes_with(tensor)
+        self._tensor = tensor
 
     @property
     def shape(self) -> tuple[int, ...]:

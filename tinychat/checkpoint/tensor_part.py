@@ -35,7 +35,8 @@ class TensorPart(Tensor):
     """Rows of a tensor from one on, as a tensor of its own shape."""
 
     def __init__(self, tensor: Tensor, first: int, shape: tuple[int, ...]) -> None:
-        self.path, self._tensor, self._first, self._shape = tensor.path, tensor, first, shape
+        self._comes_with(tensor)
+        self._tensor, self._first, self._shape = tensor, first, shape
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -69,7 +70,8 @@ class TensorColumns(Tensor):
     """Columns of a matrix as a tensor of their own."""
 
     def __init__(self, tensor: Tensor, part: Part) -> None:
-        self.path, self._tensor, self._part = tensor.path, tensor, part
+        self._comes_with(tensor)
+        self._tensor, self._part = tensor, part
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -90,7 +92,8 @@ class JoinedTensor(Tensor):
     """Several tensors of the same columns as one, their rows one below the other; `name` is for errors."""
 
     def __init__(self, name: str, parts: Sequence[Tensor]) -> None:
-        self.path, self._name, self._parts = parts[0].path, name, parts
+        self._comes_with(*parts)
+        self._name, self._parts = name, parts
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -132,7 +135,8 @@ class ProductTensor(Tensor):
     """A matrix times another one, float32; `name` is for errors."""
 
     def __init__(self, name: str, tensor: Tensor, factor: Tensor) -> None:
-        self.path, self._name, self._tensor, self._factor = tensor.path, name, tensor, factor
+        self._comes_with(tensor, factor)
+        self._name, self._tensor, self._factor = name, tensor, factor
 
     @property
     def shape(self) -> tuple[int, ...]:

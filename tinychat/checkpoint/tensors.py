@@ -49,6 +49,10 @@ class Tensor(ABC):
     path: Path  # of the file, for errors
     arrival: int = 0  # larger for tensors of shards that arrive later; 0 for those that are there
 
+    def _comes_with(self, *tensors: "Tensor") -> None:
+        """Have the file, and the arrival, of the tensors that this one is computed from."""
+        self.path, self.arrival = tensors[0].path, max(tensor.arrival for tensor in tensors)
+
     @property
     @abstractmethod
     def shape(self) -> tuple[int, ...]:

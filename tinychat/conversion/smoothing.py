@@ -52,7 +52,7 @@ class ScaledTensor(Tensor):
     """A tensor whose rows and columns are multiplied by factors, where it has any: float32."""
 
     def __init__(self, tensor: Tensor, rows: NDArray[np.float32] | None, columns: NDArray[np.float32] | None) -> None:
-        self.path, self.arrival = tensor.path, tensor.arrival
+        self._comes_with(tensor)
         self._tensor, self._rows, self._columns = tensor, rows, columns
 
     @property

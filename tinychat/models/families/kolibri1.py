@@ -1,4 +1,4 @@
-"""Kolibri-1: small experts, of which biases of their logits choose six, with norms before and after.
+"""Kolibri-1: many small experts, chosen by their logits and biases of these, with norms before and after.
 
 Weights of chosen experts are sigmoids; all tokens pass one more. Layers without a window, every fifth, do not rotate
 (Aleph Alpha, 2026; github.com/huggingface/transformers, models/kolibri1).
