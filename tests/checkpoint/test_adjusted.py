@@ -136,12 +136,6 @@ def test_what_is_computed_arrives_with_the_last_of_its_sources():
     late.arrival = 3
     part = part_of(late, "late[0:2/4]", Part(0, 0, 2, 4))
     columns = part_of(late, "late[,0:2/4]", Part(1, 0, 2, 4))
-    for found in (
-        AdjustedTensor(late),
-        part,
-        columns,
-        JoinedTensor("j", [early, late]),
-        ProductTensor("p", early, late),
-    ):
+    of_both = JoinedTensor("joined", [early, late]), ProductTensor("product", early, late)
+    for found in (AdjustedTensor(late), part, columns, *of_both, StackedTensor(late, "experts", 1)):
         assert found.arrival == 3
-    assert StackedTensor(late, "experts", 1).arrival == 3
