@@ -74,7 +74,8 @@ DEFAULTS = {
 def prepared(raw: Mapping[str, object]) -> Mapping[str, object]:
     """Return the values of a file with the rotary embedding of each kind of layer under the kind's name."""
     both = raw.get("rope_parameters") or _ROPES
-    return {**raw, "rope_parameters": None, **(both if isinstance(both, Mapping) else {})}
+    ropes = both if isinstance(both, Mapping) else {}
+    return {**raw, "rope_parameters": None, **{kind: ropes.get(kind) for kind in (PLAIN, SLIDING)}}
 
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
@@ -111,7 +112,7 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
 
 
 def _read_rope(values: ConfigValues, kind: str, head_dim: int) -> tuple[float, int]:
-    """Read base and rotated channels of a kind of layer, which both kinds name for themselves."""
+    """Read the base, and the rotated channels of each head, of a kind of layer."""
     section = values.optional_section(kind)
     if section is None:
         raise values.error("rope_parameters", f"an object with {kind}")
