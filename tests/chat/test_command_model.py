@@ -201,6 +201,14 @@ def test_a_role_says_which_model_goes_on():
     assert opened == ["story"]
 
 
+def test_a_role_whose_model_has_no_template_says_so():
+    plain = fake_model(Replies(), name="plain", has_template=False)
+    loop = FakeLoop(open_model={"plain": plain}.__getitem__)
+    loop.workspace.models = Models(loop.workspace.models.open, roles=lambda: {"poet": {"model": "plain"}})
+    said = loop.run("/role poet")
+    assert said.splitlines()[2:] == ["this model has no chat template: it continues a plain dialogue instead"]
+
+
 def test_roles_are_completed():
     loop = FakeLoop()
     loop.workspace.models = Models(roles=lambda: {"poet": {}, "reviewer": {}})

@@ -25,8 +25,13 @@ def model(loop: ChatLoop, argument: str) -> None:
         _offer_models(loop)
         return
     loop.workspace.change_model(_chosen(loop, argument))
-    loop.notice(f"switched to {loop.chat.model.name}; it reads the conversation with your next message")
+    _meet_model(loop)
     change_tools(loop, loop.chat.standing.tools)
+
+
+def _meet_model(loop: ChatLoop) -> None:
+    """Tell of another model."""
+    loop.notice(f"switched to {loop.chat.model.name}; it reads the conversation with your next message")
     if loop.chat.model.template.is_fallback:
         loop.notice(NO_TEMPLATE)
 
@@ -73,7 +78,7 @@ def role(loop: ChatLoop, argument: str) -> None:
         loop.workspace.change_role(None if argument == _NO_ROLE else argument)
         loop.notice("left the role" if argument == _NO_ROLE else f"switched to the role {argument}; /show shows it")
         if loop.chat.model is not before:
-            loop.notice(f"switched to {loop.chat.model.name}; it reads the conversation with your next message")
+            _meet_model(loop)
         change_tools(loop, loop.chat.standing.tools)
         return
     now = loop.workspace.role
