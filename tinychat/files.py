@@ -38,9 +38,9 @@ def replacing(path: Path, is_private: bool = True) -> Iterator[BinaryIO]:
     # One name for each process: two must not write into each other's file.
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        # No link that somebody has put there is followed.
         # Nobody else may open the new text of a private file before it has that file's rights.
         mode = 0o600 if is_private or path.exists() else 0o666
+        # No link that somebody has put there is followed.
         with open(aside, "wb", opener=lambda name, flags: os.open(name, flags | _NO_LINK, mode)) as file:
             if not is_private and hasattr(os, "fchmod"):
                 with suppress(OSError):

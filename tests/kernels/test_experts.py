@@ -174,7 +174,7 @@ def experts_of(method, rng, count, N, K):
 
 
 def run_mixture(threads, T, hidden, chosen, weights, gate_up, down, method, skips=False):
-    """Return what the stages after the choice add to hidden states; skips : the last choice is no expert."""
+    """Run the stages after the choice; return the new hidden states; skips : the last choice is no expert."""
     e = scratch_for(T, chosen.shape[1], len(down.bias), method, len(down.bias) + skips)
     e.chosen[:], e.weights[:, :-1] = chosen, weights
     rows, out = np.zeros((threads, D + LANES), np.float32), hidden.copy()

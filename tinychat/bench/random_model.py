@@ -40,12 +40,9 @@ def write_random_model(shape: Mapping[str, object], folder: Path, draft_head: bo
 
 
 def _write_weights(file: Path, config: ModelConfig, specs: Mapping[str, TensorSpec]) -> None:
-    # Each output is then of about the size of the inputs.
-    row_scales = {
-        f"{linear.name}.row_scales": 1 / (_SCALE * _CODE_DEVIATION * np.sqrt(linear.columns))
-        for linear in linears(config)
-    }
     columns = {linear.name: linear.columns for linear in linears(config)}
+    # Each output is then of about the size of the inputs.
+    row_scales = {f"{name}.row_scales": 1 / (_SCALE * _CODE_DEVIATION * np.sqrt(K)) for name, K in columns.items()}
     random = np.random.default_rng(1)
     codes = random.integers(1, 16, _PIECE_BYTES, np.uint8) | random.integers(1, 16, _PIECE_BYTES, np.uint8) << 4
     with file.open("wb") as stream:

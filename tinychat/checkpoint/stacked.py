@@ -144,11 +144,12 @@ def _of_convolution(tensors: Tensors, config: ModelConfig, layer: int) -> dict[s
     stem, d = f"model.layers.{layer}.self_attn.qkv_proj.conv_qk_grouped.", net.value_dim
     for end in ("weight", "bias"):
         whole = _known(tensors, f"{stem}{end}")
-        if whole is not None and end == "weight" and whole.shape[1:] != (d, net.taps):
+        if whole is None:
+            continue
+        if end == "weight" and whole.shape[1:] != (d, net.taps):
             shape = [net.channels, d, net.taps]
             raise CheckpointError(f"{whole.path}: {stem}{end} has shape {list(whole.shape)}, expected {shape}")
-        for head in range(net.value_heads if whole else 0):
-            assert whole is not None
+        for head in range(net.value_heads):
             part = part_of(whole, f"{stem}{end}", Part(0, head * d, (head + 1) * d, net.channels))
             found[f"{stem}{head}.{end}"] = TapsFirst(part) if end == "weight" else part
     return found

@@ -163,7 +163,7 @@ def batch(
         tasks = read_tasks(rows, request, columns)
         return tasks if shard is None else (task for task in tasks if shard_of(task.id, shard[1]) == shard[0])
 
-    contents = [None if file is None else str(rules_text).encode() for file in (schema, grammar)]
+    contents = [None if file is None else (rules_text or "").encode() for file in (schema, grammar)]
     common = (model_fingerprint(folder), loading.context, loading.kv, system, as_chat, thinking.wanted, *contents)
     tasks = tasks_of(rows)
     output.check_new()

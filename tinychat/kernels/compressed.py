@@ -49,6 +49,12 @@ def convolve_channels(x, index, after, c, channels, taps, bias, pairs, target, d
 
 
 @always_inline
+def channel_of(j, queries, keys, group, d):
+    """Return the channel of head `j` of a group: heads of queries, from `queries` on, then that of `keys`."""
+    return keys if j == group else queries + j * d
+
+
+@always_inline
 def average_heads(x, queries, keys, group, d):
     """Write half of the sum of each query and the key, 16 channels of each, in place, then the mean of these."""
     key, total = load_f32(x, keys), splat_f32(0.0)
@@ -84,40 +90,37 @@ def convolve_heads(team, batch, x, taps, bias, layer, sizes, pairs):
             g, v = item // vectors, item % vectors * LANES
             # There are half as many vectors of delayed values as of keys: every other item has one.
             queries, keys, values = g * group * d + v, (group * G + g) * d + v, 2 * channels + item // 2 * LANES
-            begin_vectors(batch, i, after, offset, queries, d, group)
-            begin_vectors(batch, i, after, offset, keys, d, 1)
-            begin_outputs(batch, i, after, offset, channels, queries, d, group, bias)
-            begin_outputs(batch, i, after, offset, channels, keys, d, 1, bias)
+            for j in range(group + 1):
+                c = channel_of(j, queries, keys, group, d)
+                begin_vectors(batch, i, after, offset, c, d, 1)
+                begin_outputs(batch, i, after, offset, channels, c, bias)
             if item % 2 == 0:
                 begin_vectors(batch, i, after, offset, values, d, 1)
             for t in range(batch.firsts[i], batch.firsts[i + 1]):
-                row, out = t * x.shape[1], t * pairs.shape[1]
-                for j in range(group):
-                    c = queries + j * d
-                    target = out + (g * group + j) * 2 * d + v
+                row = t * x.shape[1]
+                for j in range(group + 1):
+                    c = channel_of(j, queries, keys, group, d)
+                    # In `pairs`, 2 d elements are of a head that has d channels.
+                    target = t * pairs.shape[1] + 2 * (c - v) + v
                     convolve_channels(x, row + c, after, c, channels, taps, bias, pairs, target, d)
-                target = out + (group * G + g) * 2 * d + v
-                convolve_channels(x, row + keys, after, keys, channels, taps, bias, pairs, target, d)
                 average_heads(x, row + queries, row + keys, group, d)
                 if item % 2 == 0:
                     delay_values(x, row + channels + G * d // 2 + item // 2 * LANES, after, values)
                 if is_snapshot(batch, i, t):
                     between = floats_at(batch.states[BETWEEN, i] + FLOAT * offset)
-                    for part in range(2):
-                        copy_vectors(after, between, part * channels + queries, d, group)
-                        copy_vectors(after, between, part * channels + keys, d, 1)
+                    for j in range(group + 1):
+                        copy_vectors(after, between, channel_of(j, queries, keys, group, d), channels, 2)
                     if item % 2 == 0:
                         copy_vectors(after, between, values, d, 1)
 
 
 @always_inline
-def begin_outputs(batch, i, after, offset, channels, c, stride, count, bias):
-    """Copy vectors of z of the state that sequence `i` had before the step, biases if it had none."""
+def begin_outputs(batch, i, after, offset, channels, c, bias):
+    """Copy z of 16 channels of the state that sequence `i` had before the step, biases if it had none."""
     if batch.states[BEFORE, i] != 0:
-        begin_vectors(batch, i, after, offset, channels + c, stride, count)
+        begin_vectors(batch, i, after, offset, channels + c, 0, 1)
     else:
-        for j in range(count):
-            store_f32(after, channels + c + j * stride, load_f32(bias, c + j * stride))
+        store_f32(after, channels + c, load_f32(bias, c))
 
 
 @stage

@@ -1,7 +1,7 @@
 """A checkpoint's `config.json` as a frozen, validated `ModelConfig`; fields have the file's key names."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tinychat.errors import CheckpointError, UnsupportedModelError
 from tinychat.json_file import one_line
@@ -285,6 +285,12 @@ def read_windows(
     if window is None and "sliding_attention" in layer_types:
         raise values.error("sliding_window", "a window, with use_sliding_window true, for layer_types")
     return tuple(window or 0 if name == "sliding_attention" else 0 for name in layer_types)
+
+
+def rotated_in_windows(config: ModelConfig, windows: tuple[int, ...]) -> ModelConfig:
+    """Return the config of layers with these windows, of which those without one do not rotate."""
+    rotary_dims = tuple(config.rotary_dim if window else 0 for window in windows)
+    return replace(config, sliding_windows=windows, rotary_dims=rotary_dims)
 
 
 def read_layer_types(values: ConfigValues, layers: int, supported: Sequence[str]) -> list[str] | None:

@@ -7,7 +7,7 @@ github.com/huggingface/transformers, models/afmoe).
 
 from dataclasses import replace
 
-from tinychat.models.config import ModelConfig, read_windows
+from tinychat.models.config import ModelConfig, read_windows, rotated_in_windows
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import ATTENTION, LAYER, LLAMA_NORMS, MLP, TensorNames
 from tinychat.models.experts import read_sigmoid_experts, with_shared
@@ -33,16 +33,13 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     values.require(attention_bias=False, route_norm=True)
     interval = values.integer("global_attn_every_n_layers", 1, 4096)
     windows = read_windows(values, L, lambda layer: (layer + 1) % interval != 0)
-    rotary_dims = tuple(config.rotary_dim if window else 0 for window in windows)
-    if not any(rotary_dims):
+    if not any(windows):
         raise values.error("sliding_window", "a window, and layers that have it")
     experts = read_sigmoid_experts(values, range(values.integer("num_dense_layers", 0, L - 1), L))
     return replace(
-        config,
+        rotated_in_windows(config, windows),
         qk_norm="head",
         gated_attention=True,
-        sliding_windows=windows,
-        rotary_dims=rotary_dims,
         embedding_multiplier=config.hidden_size**0.5 if values.flag("mup_enabled", False) else 1.0,
         experts=with_shared(values, experts),
     )

@@ -7,7 +7,7 @@ https://arxiv.org/abs/2412.04261; github.com/huggingface/transformers, models/co
 
 from dataclasses import replace
 
-from tinychat.models.config import ModelConfig, read_windows
+from tinychat.models.config import ModelConfig, read_windows, rotated_in_windows
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import LAYER, TensorNames, layer_norms, neighbours_rows
 from tinychat.models.families import granite
@@ -36,10 +36,9 @@ def read_cohere2(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """Layers without a window do not rotate."""
     interval = values.optional_integer("sliding_window_pattern", 1, 4096) or 4
     windows = read_windows(values, config.num_hidden_layers, lambda layer: (layer + 1) % interval != 0)
-    rotary_dims = tuple(config.rotary_dim if window else 0 for window in windows)
-    if not any(rotary_dims):
+    if not any(windows):
         raise values.error("sliding_window", "a window, and layers that have it")
-    return replace(read_cohere(values, config), sliding_windows=windows, rotary_dims=rotary_dims)
+    return rotated_in_windows(read_cohere(values, config), windows)
 
 
 DEFAULTS = {

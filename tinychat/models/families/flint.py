@@ -6,7 +6,7 @@ Layers without a window do not rotate; the first two have an MLP. All tokens pas
 
 from dataclasses import replace
 
-from tinychat.models.config import ModelConfig, read_windows
+from tinychat.models.config import ModelConfig, read_windows, rotated_in_windows
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import ATTENTION
 from tinychat.models.families import experts
@@ -21,13 +21,11 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     windows = read_windows(values, L, lambda layer: layer >= 2 and layer % 4 != 1 and layer < L - 1)
     shared = values.integer("shared_expert_intermediate_size", 1, 1 << 22)
     return replace(
-        config,
+        rotated_in_windows(config, windows),
         qkv_bias=bias,
         o_bias=bias,
         qk_norm="head",
         sinks=True,
-        sliding_windows=windows,
-        rotary_dims=tuple(config.rotary_dim if window else 0 for window in windows),
         experts=replace(experts.read_sparse(values, config), sigmoid=True, shared_intermediate_size=shared),
     )
 

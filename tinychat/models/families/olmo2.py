@@ -8,7 +8,7 @@ in the others only, EXAONE does not rotate there at all (OLMo, 2024, https://arx
 
 from dataclasses import replace
 
-from tinychat.models.config import ModelConfig, read_windows
+from tinychat.models.config import ModelConfig, read_windows, rotated_in_windows
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import ATTENTION, LAYER, TensorNames
 from tinychat.models.family import Family
@@ -50,10 +50,9 @@ def read_exaone4(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     if values.get("sliding_window") is None:
         return config
     windows = _windows(values, config.num_hidden_layers)
-    rotary_dims = tuple(config.rotary_dim if window else 0 for window in windows)
-    if not any(rotary_dims):
+    if not any(windows):
         raise values.error("layer_types", "some layers with a window, since sliding_window is given")
-    return replace(config, sliding_windows=windows, rotary_dims=rotary_dims)
+    return rotated_in_windows(config, windows)
 
 
 def _windows(values: ConfigValues, layers: int) -> tuple[int, ...]:
