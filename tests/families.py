@@ -56,6 +56,7 @@ def kind_of(variant):
         "post_attention_layernorm",
         "post_mlp_layernorm",
         "embed_norm",
+        "attn_sub_norm",
     )
     found = {norm.name for norm in norms(config)}
     flags = (config.layer_norm, config.gated, config.parallel, config.learned_positions, config.hidden_act)

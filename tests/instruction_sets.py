@@ -47,6 +47,8 @@ from tinychat.kernels.variants import (
     HeadsNorm,
     LayerNorm,
     LogitRouter,
+    NormedActivation,
+    Relu2,
     RmsNorm,
     RotatedGains,
     SigmoidRouter,
@@ -79,6 +81,9 @@ def unquantized():
             x = written(quantize_activated, T, K, gate_up, activation, size)
             # How many tokens stand together hangs on the instruction set.
             yield f"{activation.__class__.__name__}, {T} tokens", decode_floats(x, T, K)
+        activation = NormedActivation(Relu2(), gain, np.float32(1e-5))
+        x = written(quantize_activated, T, K, gate_up, activation, size)
+        yield f"normed ReLU, {T} tokens", decode_floats(x, T, K)
         on_threads(cap_rows, 1, T, hidden, SoftCap(np.float32(3)))
         yield f"capped, {T} tokens", hidden
 

@@ -725,6 +725,7 @@ def _attention_block(config, parts, layer, x):
         mixed = mixed * np.log1p(np.exp(gates))
     elif config.gated_attention or config.gated_heads:
         mixed = mixed / (1 + np.exp(-gates))
+    mixed = parts.norm("attn_sub_norm", layer, mixed)
     return norm_behind(config, parts, "post_self_attn_layernorm", layer, parts.apply(f"{kind}o_proj", layer, mixed))
 
 
@@ -969,7 +970,7 @@ def _inner(config, parts, kind, layer, x, expert=0):
         if config.altup and config.altup.cutoffs[layer] is not None:
             gate, up = np.split(gate_up, 2, axis=1)
             gate_up = np.concatenate([gaussian_top_k(gate, config.altup.cutoffs[layer]), up], axis=1)
-        return _gated(config, gate_up)
+        return parts.norm("ffn_sub_norm", layer, _gated(config, gate_up))
     inner = parts.apply(f"{kind}up_proj", layer, x, expert)
     if config.hidden_act == "xielu":
         alphas = [float(parts.tensors[f"model.layers.{layer}.mlp.act_fn.alpha_{end}.weight"][0]) for end in "pn"]

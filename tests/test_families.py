@@ -51,6 +51,7 @@ KINDS = (
     "zaya",
     "flint",
     "kolibri1",
+    "bitnet",
 )
 # What writes codes for a linear runs for each norm and activation in kernels/test_inputs.py, experts of codes in
 # kernels/test_experts.py, and what does not know how weights are quantized in f32 for every family. These put them

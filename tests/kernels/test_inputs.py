@@ -19,7 +19,18 @@ from tinychat.engine.arguments import ModelDims
 from tinychat.engine.mlp_parameters import ACTIVATIONS
 from tinychat.kernels.dot import DOT_ZERO
 from tinychat.kernels.inputs import cut_gates, quantize_activated, quantize_normed, quantize_plain
-from tinychat.kernels.variants import ClampedSwiglu, GeluTanh, LayerNorm, NoNorm, RmsNorm, Silu, Ungated, Xielu
+from tinychat.kernels.variants import (
+    ClampedSwiglu,
+    GeluTanh,
+    LayerNorm,
+    NoNorm,
+    NormedActivation,
+    Relu2,
+    RmsNorm,
+    Silu,
+    Ungated,
+    Xielu,
+)
 
 LENGTHS = (1, 2, 3, 17, 200)
 # (size, padded size, group size): 172 is padded to a group, to a line of floats for f32.
@@ -117,6 +128,20 @@ def test_swiglu_rows(method, T, size, K, group_size, rng):
     assert_activations(method, x, expected, T, K, group_size, relative)
 
 
+@pytest.mark.parametrize("method", ["f32", "int4"])
+@lengths
+@pytest.mark.parametrize(("size", "K", "group_size"), [(172, 192, 32), (544, 544, 32)])
+def test_normed_rows_of_gates(method, T, size, K, group_size, rng):
+    gate, up = rng.standard_normal((2, T, size)).astype(np.float32)
+    slack = rng.standard_normal((T, 24)).astype(np.float32)
+    gain = padded_rows(rng.uniform(-2, 2, (1, size)).astype(np.float32), K)[0]
+    activation = NormedActivation(Relu2(), gain, NORM_EPS)
+    x = write(quantize_activated, method, T, K, group_size, np.concatenate([gate, up, slack], axis=1), activation, size)
+    expected, inner = np.zeros((T, K)), reference.ACTIVATIONS["relu2"](gate.astype(np.float64)) * up
+    expected[:, :size] = reference.rms_norm(inner, gain[:size], float(NORM_EPS))
+    assert_activations(method, x, expected, T, K, group_size, relative=(size / 32 + 12) * EPS)
+
+
 @methods
 def test_swiglu_survives_extreme_gates(method):
     gate = np.array([-1e30, -200, -88, -1e-30, 0, 1e-30, 88, 200, 1e30, 1, 2, 3, 4, 5, 6, 7], np.float32)
@@ -186,6 +211,7 @@ def test_threads_share_tokens_and_groups(method, T, rng):
         (quantize_plain, (hidden,)),
         (quantize_normed, (hidden, RmsNorm(gain), dims_of(192))),
         (quantize_activated, (gate_up, Silu(), 192)),
+        (quantize_activated, (gate_up, NormedActivation(Relu2(), gain, NORM_EPS), 192)),
     ]:
         one, two, five = (write(writer, method, T, 192, 32, *arguments, threads=threads) for threads in (1, 2, 5))
         for a, b, c in zip(one, two, five):
@@ -202,6 +228,7 @@ def test_threads_share_tokens_and_groups(method, T, rng):
         ("int4", quantize_activated, Silu()),
         ("int4", quantize_activated, GeluTanh()),
         ("int4", quantize_activated, ClampedSwiglu(np.float32(1.702), np.float32(7))),
+        ("int4", quantize_activated, NormedActivation(Relu2(), np.ones(192, np.float32), NORM_EPS)),
         ("int4", quantize_activated, Ungated(Xielu(*np.array([[0.8], [1.3]], np.float32)))),
         *[("int4", quantize_activated, Ungated(activation)) for activation in ACTIVATIONS.values()],
     ],

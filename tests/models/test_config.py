@@ -214,6 +214,7 @@ def test_biases_and_norms_of_each_family():
         "DeepseekV3ForCausalLM": (True, True, False, None),
         "Glm4MoeLiteForCausalLM": (True, True, False, None),
         "Glm4MoeForCausalLM": (True, False, False, None),
+        "BitNetForCausalLM": (True, True, False, None),
         "NanoChatForCausalLM": (True, True, False, "head"),
         "CohereForCausalLM": (True, True, False, None),
         "Cohere2ForCausalLM": (True, True, False, None),

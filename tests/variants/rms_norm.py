@@ -248,6 +248,14 @@ NANOCHAT = COMMON | {
     "pad_token_id": 0,
 }
 
+BITNET = COMMON | {
+    "architectures": ["BitNetForCausalLM"],
+    "model_type": "bitnet",
+    "num_key_value_heads": 2,
+    "hidden_act": "relu2",
+    "pad_token_id": 0,
+}
+
 APERTUS = COMMON | {
     "architectures": ["ApertusForCausalLM"],
     "model_type": "apertus",
@@ -358,6 +366,8 @@ VARIANTS = [
     # Norms of queries and keys behind the rotation, whose base is stretched.
     Variant("nanochat", NANOCHAT | {"final_logit_softcapping": 3.0}, "bfloat16"),
     Variant("hunyuan", HUNYUAN, "bfloat16"),
+    Variant("bitnet", BITNET | {"tie_word_embeddings": True}, "bfloat16"),
+    Variant("bitnet-silu", BITNET | {"hidden_act": "silu", "attention_bias": True, "rope_scaling": LLAMA3_ROPE}),
     Variant("apertus", APERTUS),
     Variant("apertus-1.5", APERTUS_1_5, "bfloat16", "safetensors-sharded"),
 ]

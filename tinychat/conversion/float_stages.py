@@ -22,7 +22,7 @@ from tinychat.conversion.recurrence import sigmoid
 from tinychat.conversion.source import Floats, Source
 from tinychat.engine.mlp_parameters import ACTIVATIONS
 from tinychat.engine.named_tensors import NamedVector
-from tinychat.kernels.variants import AttentionSink, Ungated
+from tinychat.kernels.variants import AttentionSink, NormedActivation, Ungated
 from tinychat.models.config import ModelConfig
 from tinychat.models.experts import Experts
 from tinychat.models.rope import query_scales, rope_tables, sliding_rope
@@ -79,6 +79,10 @@ class FloatStages(StateStages, StreamStages):
         values.value = rest if rest.shape[1] else None
 
     def quantize_activated(self, T, gate_up, activation, size, weight, s):
+        if isinstance(activation, NormedActivation):
+            self.quantize_activated(T, gate_up, activation.activation, size, weight, s)
+            s.x.value = self._source.normed(activation.gain, s.x.value)
+            return
         config, numbers = self._config, activation.activation if isinstance(activation, Ungated) else ()
         if config.gated and isinstance(activation, Ungated):
             # That of a router's MLP.

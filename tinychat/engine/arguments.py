@@ -101,6 +101,7 @@ class Attention(NamedTuple):
     rotary_dim: np.ndarray  # int64: how many channels of a head are rotated
     window: np.ndarray  # int64: positions a query sees, itself included
     scoring: Any  # what is done to scores: `kernels.scores`
+    attended_norm: Any  # of what it gives, before the last linear: `RmsNorm` or `NoNorm`
     o_proj: Any
     post_self_attn_layernorm: Any  # of its output, before that is added to the residual stream
 

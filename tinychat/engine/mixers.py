@@ -52,8 +52,19 @@ def run_mixer(team, T, w, sizes, kv, s, attention, batch):
     rope_append(team, T, batch, s.qkv, w.q_norm, w.k_norm, w.angles, w.rotary_dim, sizes, kv)
     scale_rotated(team, T, s.qkv, w.rotated_gains, sizes)
     attend(team, batch, s.qkv, sizes, w.window, w.scoring, kv, attention, s.attended)
-    quantize_plain(team, T, s.attended, w.o_proj, s)
+    read_attended(team, T, w.attended_norm, sizes, w.o_proj, s)
     add_branch(team, T, w.o_proj, w.post_self_attn_layernorm, sizes, s)
+
+
+@by_kind
+def read_attended(team, T, norm, sizes, weight, s):
+    """Write what attention gives, normed, for its last linear."""
+    quantize_normed(team, T, s.attended, norm, sizes, weight, s)
+
+
+@read_attended.where(norm=NoNorm)
+def _(team, T, norm, sizes, weight, s):
+    quantize_plain(team, T, s.attended, weight, s)
 
 
 @run_mixer.where(w=arguments.ShortConvolution)

@@ -29,6 +29,7 @@ from tinychat.kernels.variants import (
     NoLatent,
     NoMlp,
     NoNorm,
+    NormedActivation,
     NoShared,
     Relu,
     Relu2,
@@ -211,6 +212,9 @@ def norm_behind(config: ModelConfig, tensors: Tensors, name: str, layers: Sequen
 def activation_of(config: ModelConfig, tensors: Tensors, layers: Sequence[int]) -> Any:
     """Return the activation of the MLPs of some layers."""
     found = _activation(config, tensors, layers)
+    if config.sub_norms:
+        eps = np.full(len(layers), config.rms_norm_eps, np.float32)
+        return NormedActivation(found, tensors.vectors("ffn_sub_norm"), eps)
     return found if config.gated else Ungated(found)
 
 

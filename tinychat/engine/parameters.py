@@ -213,6 +213,7 @@ def _attention(config: ModelConfig, tensors: Tensors, layers: Sequence[int], kin
         rotary_dim=np.array([config.rotary_dims[layer] for layer in layers], np.int64),
         window=np.array([config.sliding_windows[layer] or NO_WINDOW for layer in layers], np.int64),
         scoring=_scoring(config, tensors),
+        attended_norm=tensors.norm("attn_sub_norm", layers),
         o_proj=tensors.weight(f"{kind}o_proj"),
         post_self_attn_layernorm=norm_behind(config, tensors, "post_self_attn_layernorm", layers),
     )

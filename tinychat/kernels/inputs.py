@@ -17,7 +17,7 @@ from tinychat.kernels.intrinsics import ANY, I8, I32, INDEX, i32x16, operation
 from tinychat.kernels.jit import always_inline, always_inline_by_type, by_type, is_kind
 from tinychat.kernels.linear import tokens_per_tile
 from tinychat.kernels.memory import load_f32, load_one, store_codes, store_f32, store_one
-from tinychat.kernels.norms import mean_of, mean_square, moments_of, normed
+from tinychat.kernels.norms import inverse_rms, mean_of, mean_square, moments_of, normed
 from tinychat.kernels.simd import (
     absolute,
     max_lanes,
@@ -32,7 +32,7 @@ from tinychat.kernels.simd import (
 from tinychat.kernels.sizes import LANES, RUN
 from tinychat.kernels.sums import ROUNDER_BITS
 from tinychat.kernels.team import share_of, stage
-from tinychat.kernels.variants import Ungated
+from tinychat.kernels.variants import NormedActivation, Ungated
 from tinychat.kernels.weight_access import columns, input_group
 from tinychat.kernels.weights import (
     FINE_BITS,
@@ -216,6 +216,23 @@ def write_activated(row, gate_up, t, activation, size, first, last):
             store_f32(row, k, splat_f32(0.0))
 
 
+@always_inline_by_type
+def write_inner(row, gate_up, t, activation, size, columns, first, last):
+    """Write columns first..last, of all `columns` of a linear's input, of what an activation makes of a token."""
+
+    def plain(row, gate_up, t, activation, size, columns, first, last):
+        write_activated(row, gate_up, t, activation, size, first, last)
+
+    def with_norm(row, gate_up, t, activation, size, columns, first, last):
+        # All of them are squared, whatever this thread's share of the groups.
+        write_activated(row, gate_up, t, activation.activation, size, 0, columns)
+        scale = inverse_rms(row, 0, size, activation.eps)
+        for k in range(first, last, LANES):
+            store_f32(row, k, load_f32(row, k) * scale * load_f32(activation.gain, k))
+
+    return with_norm if is_kind(activation, NormedActivation) else plain
+
+
 @stage
 def cut_gates(team, T, gate_up, cutoff, size):
     """Write ``max(g - mean(g) - cutoff * deviation(g), 0)`` in the place of each token's gates g.
@@ -240,11 +257,12 @@ def cut_gates(team, T, gate_up, cutoff, size):
 def quantize_activated(team, T, gate_up, activation, size, weight, s):
     """Write ``activation(gate) * up`` (Shazeer, 2020) for `weight`, or ``activation(up)`` where there are no gates.
 
-    gate_up : float32 [>= T, >= 2 F + 16], without gates [>= T, >= F + 16]; size : F.
+    A `NormedActivation` norms these. gate_up : float32 [>= T, >= 2 F + 16], without gates [>= T, >= F + 16]; size : F.
     """
     row, groups, tokens = s.rows[team.thread], groups_of(weight), tokens_per_tile(T)
     first, last, first_group, last_group = share_groups(team, T, tokens, groups.count)
     for t in range(first, last):
-        write_activated(row, gate_up, t, activation, size, first_group * groups.size, last_group * groups.size)
+        begin, end = first_group * groups.size, last_group * groups.size
+        write_inner(row, gate_up, t, activation, size, groups.columns, begin, end)
         for g in range(first_group, last_group):
             write_group(weight, s.x, row, groups, g, t // tokens, t % tokens, tokens)

@@ -92,6 +92,14 @@ class Xielu(NamedTuple):
     negative: np.ndarray  # float32 [1]
 
 
+class NormedActivation(NamedTuple):
+    """An activation and gates, and an RMS norm of what these let through."""
+
+    activation: Any
+    gain: np.ndarray  # float32 [>= F]
+    eps: Any  # float32
+
+
 class Ungated(NamedTuple):
     """The activation of an MLP that has no gates."""
 

@@ -95,6 +95,7 @@ class ModelConfig:
     linear_multipliers: tuple[tuple[str, tuple[float, ...]], ...] = ()  # `Linear.scales` by the names of linears
     normed_after: tuple[int, ...] = ()  # of layers that differ, those normed after attention and MLP, not before
     residual_scales: bool = False  # embedding, branches and residual stream have a scale and a shift for each channel
+    sub_norms: bool = False  # norms of what attention gives before its last linear, and of an MLP's gated numbers
     stream_norms: bool = False  # norms behind attention and MLP are of the residual stream that these are added to
     embedded_ids: int = 0  # ids of the checkpoint's embedding, if more than `vocab_size`: the rest cannot be written
     projected_embedding: bool = False  # one of fewer columns is projected to the embedding and to the output matrix
