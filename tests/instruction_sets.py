@@ -92,8 +92,8 @@ def kept():
     """Yield name and result of what only models of kept codes run."""
     rng = np.random.default_rng(SEED)
     shape = N, K, *_ = 80, 544, 32, 1
-    # Between them four and eight bits, scales of both types, activations of one part and of two.
-    for kind in ("four", "eight", "mixed fine"):
+    # Between them all sizes of codes, scales of both types, activations of one part and of two.
+    for kind in ("one", "two offset", "two fine", "four", "eight", "mixed fine"):
         weight, _, group = test_affine.random_kind(rng, kind, shape, bias=True)
         for T in (1, 6, 17):
             x = test_affine.prepare(kind, weight, rng.standard_normal((T, K)).astype(np.float32), group)

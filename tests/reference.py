@@ -203,6 +203,17 @@ def unpack_int8(packed):
     return codes
 
 
+def unpack_bits(packed, bits):
+    """Return codes uint8 [N, K] of packed uint8 [N/16, K bits / 32, 16, 4], of one bit or two.
+
+    A line of a row has 32 bits in four bytes; column ``4 q + i`` of it is in byte i, after q others.
+    """
+    blocks, _, lanes, _ = packed.shape
+    shifts = np.arange(0, 8, bits)[:, None]
+    codes = packed[:, :, :, None, :] >> shifts & ((1 << bits) - 1)
+    return codes.transpose(0, 2, 1, 3, 4).reshape(blocks * lanes, -1).astype(np.uint8)
+
+
 def unpack_f32(packed, shape=None):
     """Turn ``packed`` float32 [N/16, K, 16] into float64 [N, K]; ``shape`` drops the padding."""
     weight = np.empty((packed.shape[0] * ROWS, packed.shape[1]))

@@ -25,15 +25,18 @@ from tinychat.kernels.weights import (
     FINE_KINDS,
     STORE,
     ZERO,
+    Affine1Weight,
+    Affine2Weight,
     Affine4Weight,
     Affine8Weight,
     MixedWeight,
 )
 
+AFFINE = {1: Affine1Weight, 2: Affine2Weight, 4: Affine4Weight, 8: Affine8Weight}
 LENGTHS = (1, 2, 3, 17, 200)
 SIZES = ModelDims(0, 0, 0, 0, 0, np.float32(0))
-# The last has activations of two parts.
-KINDS = ("four", "eight", "mixed", "mixed fine")
+# Those that are fine have activations of two parts.
+KINDS = ("one", "two", "two offset", "two fine", "four", "eight", "mixed", "mixed fine")
 # (N, K, columns of a group, groups of a span); 17 spans; a group for each span.
 SHAPES = [(48, 64, 32, 2), (80, 544, 32, 1), (16, 384, 64, 3), (112, 256, 128, 2)]
 
@@ -57,10 +60,19 @@ def random_affine(rng, bits, blocks, K, group, per_span, dtype, offsets=True):
     offset = random_numbers(rng, (blocks, groups if offsets else 0, LANES), dtype)
     # Few bits, so that scales, and what they make of a code, are exact.
     factors = rng.integers(-63, 64, (blocks, groups // per_span, 2, LANES)).astype(np.float32) / 65536
-    codes = reference.unpack_int4(packed) if bits == 4 else reference.unpack_int8(packed).astype(np.int64) - ZERO
-    kind = Affine4Weight if bits == 4 else Affine8Weight
-    weight = kind(packed, scales, offset, factors, np.zeros(0, np.float32))
+    codes = codes_of(packed, bits, offsets)
+    weight = AFFINE[bits](packed, scales, offset, factors, np.zeros(0, np.float32))
     return weight, reference.dequantize_affine(codes.astype(np.float64), scales, offset, factors)
+
+
+def codes_of(packed, bits, offsets):
+    """Return what the codes of packed weights count, int64 [N, K]."""
+    if bits < 4:
+        zero = 0 if offsets else 1
+        return (reference.unpack_bits(packed, bits).astype(np.int64) << (bits == 1)) - zero
+    if bits == 4:
+        return reference.unpack_int4(packed)
+    return reference.unpack_int8(packed).astype(np.int64) - ZERO
 
 
 def random_kind(rng, kind, shape, bias=False):
@@ -68,6 +80,14 @@ def random_kind(rng, kind, shape, bias=False):
     N, K, group, per_span = shape
     blocks = N // LANES
     b = rng.standard_normal(N).astype(np.float32) if bias else np.zeros(0, np.float32)
+    if kind == "one":
+        weight, w = random_affine(rng, 1, blocks, K, group, per_span, np.uint16, offsets=False)
+        return weight._replace(bias=b), w, min(group, ACTIVATION_GROUP)
+    if "two" in kind:
+        columns, dtype = (group // 2, np.int8) if "offset" in kind else (group, np.uint16)
+        spans = per_span * group // columns
+        weight, w = random_affine(rng, 2, blocks, K, columns, spans, dtype, offsets="offset" in kind)
+        return weight._replace(bias=b), w, min(columns, ACTIVATION_GROUP)
     if kind == "four":
         weight, w = random_affine(rng, 4, blocks, K, group, per_span, np.uint16)
         return weight._replace(bias=b), w, min(group, ACTIVATION_GROUP)
@@ -175,7 +195,12 @@ def test_extreme_codes_do_not_saturate(kind, T, rng):
         for byte in (0, 255):
             for part in parts:
                 part.packed[:] = byte
-            codes = {Affine4Weight: byte & 15, Affine8Weight: byte - ZERO}
+            codes = {
+                Affine1Weight: 2 * (byte & 1) - 1,
+                Affine2Weight: (byte & 3) - (0 if part.offsets.size else 1),
+                Affine4Weight: byte & 15,
+                Affine8Weight: byte - ZERO,
+            }
             value = {type(part): codes[type(part)] + (1 if part.offsets.size else 0) for part in parts}
             by_block = [type(parts[0])] * (N // LANES)
             if "mixed" in kind:

@@ -28,19 +28,29 @@ from tinychat.kernels.amx_buffer import (
     TOTALS,
 )
 from tinychat.kernels.amx_slice import AHEAD, Slice, add_fine_slice, add_slice, begin_stream, take_turn
-from tinychat.kernels.codes import high_codes, load_table, look_up_high, look_up_low, low_codes
+from tinychat.kernels.codes import (
+    codes_of_one_bit,
+    codes_of_two_bits,
+    high_codes,
+    load_table,
+    look_up_high,
+    look_up_low,
+    low_codes,
+)
 from tinychat.kernels.compile_queue import deferred
-from tinychat.kernels.intrinsics import ANY, I8, INDEX, SAME, constant, operation, u8x64
+from tinychat.kernels.intrinsics import ANY, I8, I64, INDEX, SAME, constant, operation, u8x64
 from tinychat.kernels.jit import always_inline, always_inline_by_type, by_type, inline, is_kind
 from tinychat.kernels.memory import address_of, load_f32, load_line, prefetch_far, store_f32
 from tinychat.kernels.simd import ROUNDER
 from tinychat.kernels.sizes import FAR_BYTES, LANES
-from tinychat.kernels.weight_access import columns, input_group
+from tinychat.kernels.weight_access import code_of_zero, columns, input_group
 from tinychat.kernels.weights import (
+    AFFINE_KINDS,
     FINE_KINDS,
     PRODUCT_COLUMNS,
+    Affine1Weight,
+    Affine2Weight,
     Affine4Weight,
-    Affine8Weight,
     Int4Weight,
     Int8Weight,
     MixedWeight,
@@ -65,6 +75,14 @@ def less_128(builder, bytes_):
 def store_line(builder, buffer, index, line):
     """Store a line of bytes, from float `index` of the buffer."""
     buffer.store(index, line, align=4)
+
+
+@operation(types.void, ANY, INDEX, ANY, types.int32)
+def store_lines(builder, buffer, index, lines, zero):
+    """Store lines of bytes less a number one after another, from float `index` of the buffer."""
+    for q, line in enumerate(lines):
+        signed = builder.sub(line, builder.splat(builder.trunc(zero, I8), 64))
+        buffer.store(builder.add(index, I64(q * 16)), signed, align=4)
 
 
 @always_inline_by_type
@@ -93,9 +111,18 @@ def unpack_codes(weight, block, first, count, buffer, place):
         for j in range(count):
             store_line(buffer, place + j * 16, less_128(load_line(weight.packed, line + j * 64)))
 
-    if is_kind(weight, Affine4Weight):
-        return four_bits
-    return looked_up if is_kind(weight, Int4Weight) else eight_bits
+    def two_bits(weight, block, first, count, buffer, place):
+        line, zero = (block * weight.packed.shape[1] + first) * 64, code_of_zero(weight)
+        for j in range(count):
+            store_lines(buffer, place + j * 64, codes_of_two_bits(load_line(weight.packed, line + j * 64)), zero)
+
+    def one_bit(weight, block, first, count, buffer, place):
+        line, zero = (block * weight.packed.shape[1] + first) * 64, code_of_zero(weight)
+        for j in range(count):
+            store_lines(buffer, place + j * 128, codes_of_one_bit(load_line(weight.packed, line + j * 64)), zero)
+
+    kinds = {Affine1Weight: one_bit, Affine2Weight: two_bits, Affine4Weight: four_bits, Int4Weight: looked_up}
+    return kinds.get(weight.instance_class, eight_bits)
 
 
 @always_inline
@@ -135,13 +162,13 @@ def unpack_factors(weight, block, first, count, parts, buffer):
             if in_span == per_span:
                 in_span, span = 0, span + 1
 
-    return affine if is_kind(weight, Affine4Weight, Affine8Weight) else quantized
+    return affine if is_kind(weight, *AFFINE_KINDS) else quantized
 
 
 @by_type
 def has_offsets(weight):
     """Return whether a weight has offsets."""
-    if is_kind(weight, Affine4Weight, Affine8Weight):
+    if is_kind(weight, *AFFINE_KINDS):
         return lambda weight: weight.offsets.shape[1] > 0
     return lambda weight: False
 
@@ -292,7 +319,7 @@ def run_slice(x, s, buffer, totals):
 @always_inline_by_type
 def scaled_by_row(weight, total, n):
     """Return a total times the factors of its rows, from row `n` on, where a weight has some for whole rows."""
-    if is_kind(weight, Affine4Weight, Affine8Weight, MixedWeight):
+    if is_kind(weight, *AFFINE_KINDS, MixedWeight):
         return lambda weight, total, n: total
     return lambda weight, total, n: total * load_f32(weight.row_scales, n)
 

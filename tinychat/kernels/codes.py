@@ -1,6 +1,7 @@
-"""Four-bit codes: two to a byte of a line, each an index into a table of 16 bytes, or a number itself."""
+"""Codes of a line of bytes: two of four bits, each an index into a table of 16 bytes or a number, four, or eight."""
 
 from llvmlite import ir
+from numba import types
 
 from tinychat import processor
 from tinychat.kernels.dot import SIGNED
@@ -50,17 +51,18 @@ def low_bits(builder, indices):
     return builder.and_(indices, constant(0x0F, I8, indices.type.count))
 
 
-def shifted(builder, line):
-    """Return each byte's high four bits where its low ones are; what is above them does not matter.
+def moved(builder, line, bits: int):
+    """Return each byte with its bits so many places lower, or higher; what comes from other bytes does not matter.
 
     In lanes of 16 bits: for a shift of bytes LLVM picks an instruction (vgf2p8affineqb) that competes with the dot
-    products for their execution units. ARM's shift of bytes is as good, and leaves nothing above.
+    products for their execution units. ARM's shift of bytes is as good.
     """
-    if processor.architecture() == processor.ARM:
-        return builder.lshr(line, constant(4, I8, line.type.count))
-    count = line.type.count // 2
-    words = builder.bitcast(line, ir.VectorType(I16, count))
-    return builder.bitcast(builder.lshr(words, constant(4, I16, count)), line.type)
+    if bits == 0:
+        return line
+    is_arm = processor.architecture() == processor.ARM
+    element, count = (I8, line.type.count) if is_arm else (I16, line.type.count // 2)
+    lanes, shift = builder.bitcast(line, ir.VectorType(element, count)), builder.lshr if bits > 0 else builder.shl
+    return builder.bitcast(shift(lanes, constant(abs(bits), element, count)), line.type)
 
 
 def default_shuffle():
@@ -93,7 +95,7 @@ def look_up_low(builder, table, line):
 @operation(lambda table, line: line, u8x64, ANY)
 def look_up_high(builder, table, line):
     """Return the table's entries for the high four bits of each byte."""
-    return shuffle(builder, table, shifted(builder, line))
+    return shuffle(builder, table, moved(builder, line, 4))
 
 
 @operation(SAME, ANY)
@@ -111,4 +113,16 @@ def low_codes(builder, line):
 @operation(SAME, ANY)
 def high_codes(builder, line):
     """Return the high four bits of each byte."""
-    return low_bits(builder, shifted(builder, line))
+    return low_bits(builder, moved(builder, line, 4))
+
+
+@operation(lambda line: types.UniTuple(line, 4), ANY)
+def codes_of_two_bits(builder, line):
+    """Return four lines of codes of two bits, each byte's lowest first."""
+    return [builder.and_(moved(builder, line, 2 * q), constant(3, I8, line.type.count)) for q in range(4)]
+
+
+@operation(lambda line: types.UniTuple(line, 8), ANY)
+def codes_of_one_bit(builder, line):
+    """Return eight lines of codes of one bit, each byte's lowest first, as 0 and 2: one less are -1 and 1."""
+    return [builder.and_(moved(builder, line, q - 1), constant(2, I8, line.type.count)) for q in range(8)]

@@ -74,6 +74,28 @@ def added_pairs(builder, sums, codes, x):
     return builder.add(sums, builder.intrinsic("llvm.x86.avx2.pmadd.wd", sums.type, pairs, constant(1, I16, 16)))
 
 
+def dot4_lines_pairs(builder, sums, lines, xs):
+    """``vpmaddubsw`` of several lines and one ``vpmaddwd``: 8 x 2 x 3 x 127 fits into 16 bits."""
+    found = []
+    for i, part in enumerate(builder.parts(sums, 8)):
+        pairs = None
+        for line, x in zip(lines, xs):
+            codes = builder.parts(line, 32)[i]
+            x = builder.parts(builder.bitcast(x, line.type), 32)[i]
+            products = builder.intrinsic("llvm.x86.avx2.pmadd.ub.sw", ir.VectorType(I16, 16), codes, x)
+            pairs = products if pairs is None else builder.add(pairs, products)
+        whole = builder.intrinsic("llvm.x86.avx2.pmadd.wd", part.type, pairs, constant(1, I16, 16))
+        found.append(builder.add(part, whole))
+    return builder.joined(*found)
+
+
+def dot4_lines_each(builder, sums, lines, xs):
+    """Add one line after another, as `dot4_small`."""
+    for line, x in zip(lines, xs):
+        sums = dot4_small(builder, sums, line, x)
+    return sums
+
+
 @in_registers(4)
 def dot4_sdot(builder, sums, codes, x):
     """``sdot``: 16 products of signed codes, and 4 sums, in one instruction."""
@@ -110,6 +132,7 @@ dot4, DOT_ZERO, dot4_small = {
     "generic": (dot4_generic, 0, dot4_generic),
 }[ISA]
 SIGNED = DOT_ZERO == 128
+dot4_lines = dot4_lines_pairs if ISA == "avx2" else dot4_lines_each
 
 
 @operation(SAME, ANY, ANY, ANY, INDEX)
@@ -127,6 +150,17 @@ def dot_small(builder, tile, codes, activations, index):
     return dots(builder, tile, codes, activations, index, dot4_small)
 
 
+@operation(SAME, ANY, ANY, ANY, INDEX)
+def dot_lines(builder, tile, lines, activations, index):
+    """Add dot products as `dot_small` does, of several lines of codes up to 3, each of the next 4 columns."""
+    result, stride = list(tile), 4 * len(tile)
+    by_line = [
+        activations.splats(builder.add(index, I64(q * stride)), len(tile), I32, unit=4, lanes=tile[0].type.count)
+        for q in range(len(lines))
+    ]
+    return [dot4_lines(builder, total, lines, xs) for total, xs in zip(result, zip(*by_line))]
+
+
 def dots(builder, sums, line, activations: Elements, index: ir.Value, dot4) -> list[ir.Value]:
     """Emit a tile plus the dot products that `dot4` emits."""
     splats = activations.splats(index, len(sums), I32, unit=4, lanes=sums[0].type.count)
@@ -139,6 +173,19 @@ def dot_pairs(builder, tile, first, second, activations, index):
 
     Token t's 8 activations are at ``index + 8 * t``. ``usmmla``: the products of two rows and two tokens at once.
     """
+    return paired_dots(builder, tile, first, second, activations, index)
+
+
+@operation(SAME, ANY, ANY, ANY, INDEX)
+def dot_line_pairs(builder, tile, lines, activations, index):
+    """Add products to a paired tile as `dot_pairs` does, of several lines of codes, each two of the next 8 columns."""
+    for q in range(0, len(lines), 2):
+        tile = paired_dots(builder, tile, *lines[q : q + 2], activations, builder.add(index, I64(q * 4 * len(tile))))
+    return tile
+
+
+def paired_dots(builder, tile, first, second, activations: Elements, index: ir.Value) -> list[ir.Value]:
+    """Emit a paired tile plus the products of 8 columns."""
     codes = [builder.parts(builder.bitcast(line, tile[0].type), 4) for line in (first, second)]
     # Two rows of eight codes in a register: first those that the tile's even vectors have.
     rows = [[builder.chosen(low, high, order) for low, high in zip(*codes)] for order in ((0, 4, 1, 5), (2, 6, 3, 7))]

@@ -10,9 +10,12 @@ from tinychat.kernels.jit import always_inline, by_type, is_kind
 from tinychat.kernels.memory import load_f32, load_one, store_f32
 from tinychat.kernels.sizes import LANES
 from tinychat.kernels.team import share_of, stage
-from tinychat.kernels.weight_access import columns
+from tinychat.kernels.weight_access import code_of_zero, columns
 from tinychat.kernels.weights import (
+    AFFINE_KINDS,
     ZERO,
+    Affine1Weight,
+    Affine2Weight,
     Affine4Weight,
     Affine8Weight,
     Float32Weight,
@@ -36,10 +39,30 @@ def value_at(weight, n, k):
     return int4 if is_kind(weight, Int4Weight) else int8
 
 
+@by_type
+def code_at(weight, block, lane, k):
+    """Return the code of column `k` of a row of an affine weight; of one bit 0 or 2."""
+
+    def one_bit(weight, block, lane, k):
+        return (np.int32(weight.packed[block, k // 32, lane, k % 4]) >> (k // 4 % 8) & 1) * 2
+
+    def two_bits(weight, block, lane, k):
+        return np.int32(weight.packed[block, k // 16, lane, k % 4]) >> (k // 4 % 4 * 2) & 3
+
+    def four_bits(weight, block, lane, k):
+        return np.int32(weight.packed[block, k // 8, lane, k % 4]) >> (k & 4) & 15
+
+    def eight_bits(weight, block, lane, k):
+        return np.int32(weight.packed[block, k // 4, lane, k % 4])
+
+    kinds = {Affine1Weight: one_bit, Affine2Weight: two_bits, Affine4Weight: four_bits, Affine8Weight: eight_bits}
+    return kinds[weight.instance_class]
+
+
 @always_inline
-def expand_affine_row(weight, block, lane, zero, factor, out):
-    """Write row `lane` of a block of an affine weight, whose code `zero` counts as 0, times `factor`."""
-    groups, spans, per_line = weight.scales.shape[1], weight.factors.shape[1], columns(weight) // weight.packed.shape[1]
+def expand_affine_row(weight, block, lane, factor, out):
+    """Write row `lane` of a block of an affine weight, times `factor`."""
+    groups, spans, zero = weight.scales.shape[1], weight.factors.shape[1], code_of_zero(weight)
     size, has_offsets = columns(weight) // groups, weight.offsets.shape[1] > 0
     for g in range(groups):
         span = g * spans // groups
@@ -48,8 +71,7 @@ def expand_affine_row(weight, block, lane, zero, factor, out):
         if has_offsets:
             offset = number_at(weight.offsets, block, g, lane) * weight.factors[block, span, 1, lane]
         for k in range(g * size, (g + 1) * size):
-            byte = weight.packed[block, k // per_line, lane, k % 4]
-            code = np.int32((byte >> (k & 4)) & 15 if per_line == 8 else byte) - zero
+            code = code_at(weight, block, lane, k) - zero
             out[k] = (np.float32(code) * scale + offset) * factor
 
 
@@ -84,11 +106,8 @@ def expand_row(weight, n, factor, out):
         else:
             expand_row(weight.rest, n - first, factor, out)
 
-    def affine4(weight, n, factor, out):
-        expand_affine_row(weight, n // LANES, n % LANES, 0, factor, out)
-
-    def affine8(weight, n, factor, out):
-        expand_affine_row(weight, n // LANES, n % LANES, ZERO, factor, out)
+    def affine(weight, n, factor, out):
+        expand_affine_row(weight, n // LANES, n % LANES, factor, out)
 
     def mixed(weight, n, factor, out):
         index = weight.indices[n // LANES]
@@ -101,10 +120,8 @@ def expand_row(weight, n, factor, out):
         return split
     if is_kind(weight, MixedWeight):
         return mixed
-    if is_kind(weight, Affine4Weight):
-        return affine4
-    if is_kind(weight, Affine8Weight):
-        return affine8
+    if is_kind(weight, *AFFINE_KINDS):
+        return affine
     return float32 if is_kind(weight, Float32Weight) else quantized
 
 

@@ -33,8 +33,9 @@ from tinychat.kernels.sizes import LANES, RUN
 from tinychat.kernels.sums import ROUNDER_BITS
 from tinychat.kernels.team import share_of, stage
 from tinychat.kernels.variants import NormedActivation, Ungated
-from tinychat.kernels.weight_access import columns, input_group
+from tinychat.kernels.weight_access import code_of_zero, columns, input_group
 from tinychat.kernels.weights import (
+    FEW_BITS,
     FINE_BITS,
     FINE_KINDS,
     PRODUCT_COLUMNS,
@@ -111,11 +112,19 @@ def peak_of(row, g, groups):
     return max_lanes(peak)
 
 
+@by_type
+def zero_above(weight):
+    """Return how far above what `dot`, or `dot_small`, takes for 0 the code of 0 of a weight lies."""
+    if is_kind(weight, *FEW_BITS):
+        return lambda weight: code_of_zero(weight)
+    return lambda weight: ABOVE_DOT_ZERO
+
+
 @always_inline
-def write_sums(x, position, scale, sum_of_codes, start):
+def write_sums(weight, x, position, scale, sum_of_codes, start):
     """Write scale, correction and sum of a group; start : of its sums of products."""
     x.scales[position] = scale
-    x.corrections[position] = start - ABOVE_DOT_ZERO * sum_of_codes
+    x.corrections[position] = start - zero_above(weight) * sum_of_codes
     x.sums[position] = np.float32(sum_of_codes) * scale
 
 
@@ -132,7 +141,7 @@ def write_group(weight, x, row, groups, g, tile, t, tokens):
             total = total + code
             write_codes(x, x.codes, groups, tile, k, t, tokens, code)
         position = (tile * groups.count + g) * tokens + t
-        write_sums(x, position, largest / np.float32(127), sum_lanes_i32(total), ROUNDER_BITS)
+        write_sums(weight, x, position, largest / np.float32(127), sum_lanes_i32(total), ROUNDER_BITS)
 
     def fine(weight, x, row, groups, g, tile, t, tokens):
         largest = peak_of(row, g, groups)
@@ -145,7 +154,7 @@ def write_group(weight, x, row, groups, g, tile, t, tokens):
             write_codes(x, x.codes, groups, tile, k, t, tokens, code)
             write_codes(x, x.fine, groups, tile, k, t, tokens, both - (code << FINE_BITS))
         position = (tile * groups.count + g) * tokens + t
-        write_sums(x, position, largest / LARGEST_FINE, sum_lanes_i32(total), np.int32(0))
+        write_sums(weight, x, position, largest / LARGEST_FINE, sum_lanes_i32(total), np.int32(0))
 
     def float32(weight, x, row, groups, g, tile, t, tokens):
         for k in range(g * LANES, (g + 1) * LANES):

@@ -1,5 +1,6 @@
 """A layer of stacked weights, the sizes of a weight, and the lines of its codes."""
 
+import numpy as np
 from numba import types
 
 from tinychat.kernels.intrinsics import i32x8
@@ -8,6 +9,11 @@ from tinychat.kernels.memory import load_half_line, load_line, load_line_again
 from tinychat.kernels.sizes import LOADS_AGAIN
 from tinychat.kernels.weights import (
     ACTIVATION_GROUP,
+    AFFINE_KINDS,
+    FEW_BITS,
+    ZERO,
+    Affine1Weight,
+    Affine2Weight,
     Affine4Weight,
     Affine8Weight,
     Float32Weight,
@@ -16,6 +22,8 @@ from tinychat.kernels.weights import (
     MixedWeight,
     PerLayer,
 )
+
+ZERO_CODE = np.int32(ZERO)
 
 
 @by_type
@@ -44,6 +52,10 @@ def layer_of(stacked, layer):
 @by_type
 def columns(weight):
     """Return K, padding included."""
+    if is_kind(weight, Affine1Weight):
+        return lambda weight: weight.packed.shape[1] * 32
+    if is_kind(weight, Affine2Weight):
+        return lambda weight: weight.packed.shape[1] * 16
     if is_kind(weight, Int4Weight, Affine4Weight):
         return lambda weight: weight.packed.shape[1] * 8
     if is_kind(weight, Int8Weight, Affine8Weight):
@@ -58,9 +70,19 @@ def input_group(weight):
     """Return how many columns of a quantized weight's input share a scale: no more than columns of the weight do."""
     if is_kind(weight, MixedWeight):
         return lambda weight: min(input_group(weight.four), input_group(weight.eight))
-    if is_kind(weight, Affine4Weight, Affine8Weight):
+    if is_kind(weight, *AFFINE_KINDS):
         return lambda weight: min(ACTIVATION_GROUP, columns(weight) // weight.scales.shape[1])
     return lambda weight: columns(weight) // weight.scales.shape[1]
+
+
+@by_type
+def code_of_zero(weight):
+    """Return the code that counts as 0 where an affine weight has no offsets; 0 where its offsets say that."""
+    if is_kind(weight, *FEW_BITS):
+        return lambda weight: np.int32(1 if weight.offsets.shape[1] == 0 else 0)
+    if is_kind(weight, Affine4Weight):
+        return lambda weight: np.int32(0)
+    return lambda weight: ZERO_CODE
 
 
 @by_type

@@ -16,11 +16,16 @@ none.
 In native (passthrough) quantization a weight is ``f * scale * c + h * offset``, with scale and offset of a group of
 columns, and factors f and h of a span of such groups (`models.passthrough`):
 
+    Affine1Weight  packed uint8 [N/16, K/32, 16, 4]: bit q of byte (b, j, r, i) is the code of row 16b+r, column
+                   32j+4q+i; c is -1 for 0, and 1 for 1
+    Affine2Weight  packed uint8 [N/16, K/16, 16, 4]: bits 2q and 2q+1 of byte (b, j, r, i) are the code of row 16b+r,
+                   column 16j+4q+i; c is the code minus 1, or the code where there are offsets
     Affine4Weight  packed as in Int4Weight; c is the code
     Affine8Weight  packed as in Int8Weight; c is the code minus 128
 
 `scales` and `offsets` are [N/16, K/group, 16] of int8, float32, or uint16 for float16; `factors` float32
-[N/16, K/span, 2, 16], first those of the scales. Eight-bit weights without offsets have [N/16, 0, 16] of them.
+[N/16, K/span, 2, 16], first those of the scales. Weights without offsets have [N/16, 0, 16] of them: of one bit all, of
+four bits none.
 
 Stacked over layers, each array has one more axis in front. Sums of groups of up to 256 columns do not overflow.
 """
@@ -54,6 +59,26 @@ class Int8Weight(NamedTuple):
     packed: np.ndarray
     scales: np.ndarray
     row_scales: np.ndarray
+    bias: np.ndarray
+
+
+class Affine1Weight(NamedTuple):
+    """One-bit codes with scales."""
+
+    packed: np.ndarray
+    scales: np.ndarray
+    offsets: np.ndarray
+    factors: np.ndarray
+    bias: np.ndarray
+
+
+class Affine2Weight(NamedTuple):
+    """Two-bit codes with scales and, perhaps, offsets."""
+
+    packed: np.ndarray
+    scales: np.ndarray
+    offsets: np.ndarray
+    factors: np.ndarray
     bias: np.ndarray
 
 
@@ -164,6 +189,9 @@ class FineRowActivations(NamedTuple):
     fine: np.ndarray
 
 
+AFFINE_KINDS = (Affine1Weight, Affine2Weight, Affine4Weight, Affine8Weight)
+# Those whose codes are -1, 0 and 1, more or less, around a zero of their own.
+FEW_BITS = (Affine1Weight, Affine2Weight)
 # Those of two parts, and those for tile registers.
 FINE_KINDS = (FineActivations, FineRowActivations)
 ROW_KINDS = (RowActivations, FineRowActivations)
