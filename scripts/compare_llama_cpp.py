@@ -3,6 +3,7 @@
     .venv/bin/python scripts/compare_llama_cpp.py CHECKPOINT --threads 2 --llama-python PATH
 
 The checkpoint is converted to int4 for tinychat and to Q4_0 for llama.cpp (``gguf``, then llama.cpp's own quantizer).
+With ``--type`` both run the codes of one file.
 Each engine runs in a process of its own, with a clean environment, and only one works at a time; every figure is taken
 once per run, in turns. llama.cpp runs with flash attention on and off, and in each line the faster of the two counts.
 
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from comparison import measuring, models
+from comparison.llama_quantize import FILE_TYPES
 from comparison.processes import EngineError, EngineProcess, Finished, running, versions_of, work_folder
 from comparison.report import OURS, Row, as_json, processor, table
 from comparison.serving import ONCE_CONTEXT
@@ -50,10 +52,14 @@ class Comparison:
         self.arguments = arguments
         self.pythons = models.Pythons(sys.executable, arguments.llama_python, arguments.openvino_python)
         checkpoint = arguments.checkpoint.resolve()
-        self.conversions = {
-            OURS: models.tinychat_conversion(checkpoint, work, self.pythons),
-            LLAMA: models.llama_conversion(checkpoint, work, self.pythons, arguments.threads, arguments.mix),
-        }
+        theirs = models.llama_conversion(
+            checkpoint, work, self.pythons, arguments.threads, arguments.mix, arguments.type or "Q4_0"
+        )
+        ours = models.tinychat_conversion(checkpoint, work, self.pythons)
+        if arguments.type:
+            ours = models.native_conversion(theirs.out, self.pythons)
+        # Ours may be made of theirs.
+        self.conversions = {LLAMA: theirs, OURS: ours}
         self.columns = {OURS: [OURS], LLAMA: [LLAMA, *LLAMA_VARIANTS]}
         if arguments.openvino:
             self.conversions[OPENVINO] = models.openvino_conversion(checkpoint, work, self.pythons)
@@ -131,13 +137,15 @@ def conditions(arguments: argparse.Namespace, versions: list[str]) -> str:
     """Return the line above the table: machine, versions, command."""
     machine = f"{arguments.threads} threads of {processor()}, {platform.system()}"
     command = ["scripts/compare_llama_cpp.py", arguments.checkpoint.name, *flags_worth_showing(arguments)]
-    how = f"{arguments.mix} Q4_0; medians of {arguments.runs} runs in turns: `{shlex.join(command)}`"
+    made = f"{arguments.mix} {arguments.type or 'Q4_0'}"
+    how = f"{made}; medians of {arguments.runs} runs in turns: `{shlex.join(command)}`"
     return "; ".join([machine, *versions, how])
 
 
 def flags_worth_showing(arguments: argparse.Namespace) -> list[str]:
     """Return the flags that change figures; paths of interpreters do not."""
     flags = ["--threads", str(arguments.threads), "--runs", str(arguments.runs), "--mix", arguments.mix]
+    flags += ["--type", arguments.type] if arguments.type else []
     return [*flags, "--openvino"] if arguments.openvino else flags
 
 
@@ -149,7 +157,13 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--prompts", type=int, nargs="+", default=[512, 2048], metavar="TOKENS")
     parser.add_argument("--depths", type=int, nargs="+", default=[0, 2048, 4096], metavar="TOKENS")
     parser.add_argument(
-        "--mix", choices=["pure", "default"], default="pure", help="Q4_0 for all weights, or llama-quantize's choice"
+        "--mix",
+        choices=["pure", "default"],
+        default="pure",
+        help="one type for all weights, or llama-quantize's choice",
+    )
+    parser.add_argument(
+        "--type", choices=[*FILE_TYPES], help="both run the codes of a GGUF file of this type, which llama.cpp makes"
     )
     parser.add_argument("--openvino", action="store_true", help="compare with OpenVINO as well")
     parser.add_argument("--llama-python", metavar="PATH", default=sys.executable, help="interpreter with llama_cpp")

@@ -6,6 +6,19 @@ import sys
 
 from comparison import llama_library
 
+# By llama.cpp's numbers of kinds of files (include/llama.h).
+FILE_TYPES = {
+    "Q4_0": 2,
+    "Q8_0": 7,
+    "Q2_K": 10,
+    "Q4_K_M": 15,
+    "IQ4_XS": 30,
+    "TQ1_0": 36,
+    "TQ2_0": 37,
+    "Q1_0": 40,
+    "Q2_0": 41,
+}
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Quantize a GGUF file.")
@@ -13,13 +26,13 @@ def main() -> None:
     parser.add_argument("dst")
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--mix", choices=["pure", "default"], required=True)
-    parser.add_argument("--type", choices=["Q4_0", "IQ4_XS", "Q4_K_M"], default="Q4_0")
+    parser.add_argument("--type", choices=[*FILE_TYPES], default="Q4_0")
     arguments = parser.parse_args()
     llama = llama_library.load()
     llama.llama_backend_init()
     settings = llama.llama_model_quantize_default_params()
     settings.nthread = arguments.threads
-    settings.ftype = getattr(llama, f"LLAMA_FTYPE_MOSTLY_{arguments.type}")
+    settings.ftype = FILE_TYPES[arguments.type]
     settings.pure = arguments.mix == "pure"
     if llama.llama_model_quantize(arguments.src.encode(), arguments.dst.encode(), ctypes.byref(settings)):
         sys.exit(f"error: llama.cpp cannot quantize {arguments.src}")

@@ -52,12 +52,21 @@ def tinychat_conversion(checkpoint: Path, work: Path, pythons: Pythons) -> Conve
     return Conversion(out, [[*command, "--method", "plain", "--no-check"]])
 
 
-def llama_conversion(checkpoint: Path, work: Path, pythons: Pythons, threads: int, mix: str) -> Conversion:
-    """Return how llama.cpp's users make a Q4_0 file: an unquantized GGUF, then its own quantizer."""
-    between, out = work / "unquantized.gguf", work / f"q4_0-{mix}.gguf"
+def native_conversion(file: Path, pythons: Pythons) -> Conversion:
+    """Return how tinychat makes a model folder of the codes of a GGUF file."""
+    out = file.with_name(f"tinychat-{file.stem}")
+    command = [pythons.tinychat, "-P", "-m", "tinychat", "convert", str(file), str(out)]
+    return Conversion(out, [[*command, "--quant", "native", "--no-check"]])
+
+
+def llama_conversion(
+    checkpoint: Path, work: Path, pythons: Pythons, threads: int, mix: str, kind: str = "Q4_0"
+) -> Conversion:
+    """Return how llama.cpp's users make a file of a type: an unquantized GGUF, then its own quantizer."""
+    between, out = work / "unquantized.gguf", work / f"{kind.lower()}-{mix}.gguf"
     write = [pythons.tinychat, "-P", "-m", "comparison.gguf_file", str(checkpoint), str(between)]
     quantize = [pythons.llama, "-P", "-m", "comparison.llama_quantize", str(between), str(out)]
-    return Conversion(out, [write, [*quantize, "--threads", str(threads), "--mix", mix]], (between,))
+    return Conversion(out, [write, [*quantize, "--threads", str(threads), "--mix", mix, "--type", kind]], (between,))
 
 
 def openvino_conversion(checkpoint: Path, work: Path, pythons: Pythons) -> Conversion:

@@ -17,6 +17,7 @@ from tinychat.checkpoint.gguf_checkpoint import check_architecture, text_files, 
 from tinychat.checkpoint.gguf_families import FAMILIES
 from tinychat.checkpoint.gguf_file import open_gguf
 from tinychat.checkpoint.gguf_header import read_beginning
+from tinychat.checkpoint.gguf_types import FEW_BITS
 from tinychat.conversion.convert import check_tensors
 from tinychat.errors import CheckpointError, TextError, TinychatError, UnsupportedModelError
 from tinychat.text.loading import load_tokenizer
@@ -197,6 +198,8 @@ def test_more_added_tokens_than_any_vocabulary_are_refused(tmp_path):
 
 def blocks_of(number):
     """Return how many weights a type has in a block, and their bytes; None where there is none of this number."""
+    if number in FEW_BITS:
+        return FEW_BITS[number].columns, FEW_BITS[number].bytes
     try:
         return gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType(number)]
     except ValueError:

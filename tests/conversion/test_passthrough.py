@@ -10,6 +10,7 @@ import gguf_files
 import numpy as np
 import pytest
 import reference
+from kernels.test_affine import codes_of
 from memory_tensors import coded_tensor
 
 import tinychat
@@ -34,7 +35,8 @@ def random_blocks(rng, kind, rows, columns):
     number = gguf.GGMLQuantizationType[kind]
     block, size = gguf.GGML_QUANT_SIZES[number]
     blocks = rng.integers(0, 256, (rows * columns // block, size), np.uint8)
-    halves = {"Q4_0": (0,), "Q5_0": (0,), "Q8_0": (0,), "Q6_K": (208,), "IQ4_NL": (0,), "MXFP4": ()}.get(kind, (0, 2))
+    halves = {"Q4_0": (0,), "Q5_0": (0,), "Q8_0": (0,), "Q6_K": (208,), "IQ4_NL": (0,), "MXFP4": ()}
+    halves = (halves | {"Q2_K": (80, 82), "TQ1_0": (52,), "TQ2_0": (64,)}).get(kind, (0, 2))
     if kind == "MXFP4":
         blocks[:, 0] = rng.integers(120, 131, len(blocks))
     smallest = -6 if kind in FORMS else -2
@@ -71,12 +73,15 @@ def native_rows(tensors, linear):
     for form in stored.forms:
         packed, scales, factors = (arrays[f"x.{part}{form.bits}"] for part in ("packed", "scales", "factors"))
         offsets = arrays.get(f"x.offsets{form.bits}", np.zeros((len(packed), 0, 16), scales.dtype))
-        codes = reference.unpack_int4(packed) if form.bits == 4 else reference.unpack_int8(packed).astype(int) - 128
+        codes = codes_of(packed, form.bits, form.has_offsets)
         w = reference.dequantize_affine(codes.astype(np.float64), scales, offsets, factors)
         blocks[form.bits] = w.reshape(len(packed), 16, -1)
-    places = block_indices(stored.blocks(linear.rows))
-    rows = [blocks[4][place] if place >= 0 else blocks[8][-1 - place] for place in places.reshape(-1)]
-    return np.stack(rows).reshape(LAYERS, -1, blocks[stored.forms[0].bits].shape[2]), stored
+    if len(blocks) == 1:
+        ((_, rows),) = blocks.items()
+    else:
+        places = block_indices(stored.blocks(linear.rows))
+        rows = np.stack([blocks[4][place] if place >= 0 else blocks[8][-1 - place] for place in places.reshape(-1)])
+    return rows.reshape(LAYERS, -1, blocks[stored.forms[0].bits].shape[2]), stored
 
 
 def dtype_of(spec):
@@ -96,7 +101,8 @@ def linear_of(rows, columns):
     return Linear("x", tuple(f"{{}}.{part}" for part in PARTS[: len(rows)]), rows, columns, LAYERS)
 
 
-@pytest.mark.parametrize("kind", FORMS)
+# Types that the package does not write are in checkpoint/test_gguf_types.py.
+@pytest.mark.parametrize("kind", [kind for kind in FORMS if kind not in ("Q1_0", "Q2_0", "I2_S")])
 def test_every_type_that_has_a_form_is_kept_exactly(kind, tmp_path, rng):
     tensors = write_file(tmp_path / "x.gguf", rng, [(kind, kind)] * LAYERS, (32, 24), 512)
     linear = linear_of((32, 24), 512)
@@ -111,6 +117,10 @@ MIXTURES = [
     [("Q4_K", "Q4_K", "Q6_K"), ("Q4_K", "Q4_K", "Q4_K")],
     [("Q6_K", "Q4_0", "Q8_0"), ("Q4_1", "Q5_K", "Q4_K")],
     [("Q5_1", "Q5_0", "Q8_0"), ("Q6_K", "Q5_K", "Q8_0")],
+    # Codes of two bits, of all parts and beside others.
+    [("TQ2_0", "Q2_K", "TQ1_0"), ("TQ1_0", "Q2_K", "TQ2_0")],
+    [("TQ2_0", "TQ2_0", "TQ1_0"), ("TQ1_0", "TQ2_0", "TQ2_0")],
+    [("TQ2_0", "Q2_K", "Q4_K"), ("Q2_K", "Q8_0", "TQ1_0")],
 ]
 
 

@@ -1,18 +1,25 @@
 """The codes of GGUF's types, with their scales and offsets, as the blocks of a file hold them.
 
 A block has f16 numbers and codes (github.com/ggml-org/ggml, src/ggml-common.h). Types of 32 columns (Q4_0, Q4_1, Q5_0,
-Q5_1, Q8_0) begin with a scale, and perhaps a minimum; those of 256 (Q4_K, Q5_K, Q6_K) have whole scales for smaller
-groups, and minima that are subtracted. The package `gguf` knows the bits of each code: codes are
-its values of blocks whose scales are 1 and whose minima are 0.
+Q5_1, Q8_0) begin with a scale, and perhaps a minimum; those of 256 (Q2_K, Q4_K, Q5_K, Q6_K) have whole scales for
+smaller groups, and minima that are subtracted. Binary and ternary ones have a scale for 64, 128 or 256 columns. The
+package `gguf` knows the bits of most codes: these are its values of blocks whose scales are 1 and whose minima are 0.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tinychat.checkpoint.gguf_types import FEW_BITS, OLDER_Q2_0, codes_of_few_bits, numbers_of, type_of
 from tinychat.checkpoint.group_codes import GroupCodes
 from tinychat.models.passthrough import Form
 
 FORMS = {
+    "Q1_0": Form(1, "F16", 128),
+    "Q2_0": Form(2, "F16", 64),
+    "Q2_K": Form(2, "I8", 16, 256, offsets=True),
+    "I2_S": Form(2, "I8", 128),
+    "TQ1_0": Form(2, "F16", 256),
+    "TQ2_0": Form(2, "F16", 256),
     "Q4_0": Form(4),
     "Q4_1": Form(4, offsets=True),
     "Q4_K": Form(4, "I8", 32, 256, offsets=True),
@@ -23,24 +30,38 @@ FORMS = {
     "Q8_0": Form(8),
 }
 # The code of 0, of types without minima.
-_ZEROS = {"Q4_0": 8, "Q5_0": 16, "Q6_K": 32, "Q8_0": 128}
+_ZEROS = {"TQ1_0": 1, "TQ2_0": 1, "Q4_0": 8, "Q5_0": 16, "Q6_K": 32, "Q8_0": 128}
 _ONE = np.array([1], "<f2").view(np.uint8)
 # The 12 bytes of eight scales that are 1 and eight minima that are 0, six bits each.
 _ONES_AND_ZEROS = np.array([1] * 4 + [0] * 4 + [1] * 4, np.uint8)
+# Where blocks have their float16, if not at their beginning.
+_SCALES_AT = {"TQ1_0": 52, "TQ2_0": 64}
 _SCALES_OF_Q6 = slice(192, 208)
 
 
-def codes_of(rows: NDArray[np.uint8], kind: str) -> GroupCodes:
-    """Return the codes of rows of blocks, uint8 [N, bytes], of a type of `FORMS`."""
-    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
-    from gguf.quants import Q4_K, dequantize
+def form_of(number: int) -> Form | None:
+    """Return the form of a type's codes by its number in the file; None where no form holds them."""
+    if number == OLDER_Q2_0:
+        return Form(2, "F16", 128)
+    return FORMS.get(type_of(number).name)
 
-    size = GGML_QUANT_SIZES[GGMLQuantizationType[kind]][1]
+
+def codes_of(rows: NDArray[np.uint8], number: int) -> GroupCodes:
+    """Return the codes of rows of blocks, uint8 [N, bytes], of a type that has a form; of I2_S without its scale."""
+    from gguf.quants import Q4_K
+
+    kind, size = type_of(number).name, type_of(number).bytes
+    if number in FEW_BITS:
+        return GroupCodes(*codes_of_few_bits(rows, number), zero=1)
     N, zero = len(rows), _ZEROS.get(kind, 0)
     blocks = rows.reshape(-1, size)
     plain = blocks.copy()
-    scales, offsets, factors = _half(blocks, 0), None, None
-    if kind == "Q6_K":
+    scales, offsets, factors = _half(blocks, _SCALES_AT.get(kind, 0)), None, None
+    if kind == "Q2_K":
+        scales, offsets = (blocks[:, :16] & 15).astype(np.float32), -(blocks[:, :16] >> 4).astype(np.float32)
+        factors = np.stack([_half(blocks, 80), _half(blocks, 82)], axis=2)
+        plain[:, :16], plain[:, 80:82], plain[:, 82:84] = 1, _ONE, 0
+    elif kind == "Q6_K":
         scales = blocks[:, _SCALES_OF_Q6].view(np.int8).astype(np.float32)
         factors = np.repeat(_half(blocks, 208)[:, :, None], 2, axis=2)
         plain[:, _SCALES_OF_Q6], plain[:, 208:210] = 1, _ONE
@@ -53,8 +74,9 @@ def codes_of(rows: NDArray[np.uint8], kind: str) -> GroupCodes:
         offsets = _half(blocks, 2)
         plain[:, :2], plain[:, 2:4] = _ONE, 0
     else:
-        plain[:, :2] = _ONE
-    codes = (dequantize(plain.reshape(N, -1), GGMLQuantizationType[kind]) + zero).astype(np.uint8)
+        at = _SCALES_AT.get(kind, 0)
+        plain[:, at : at + 2] = _ONE
+    codes = (numbers_of(plain.reshape(N, -1), number) + zero).astype(np.uint8)
     offsets = None if offsets is None else offsets.reshape(N, -1)
     factors = None if factors is None else factors.reshape(N, -1, 2)
     return GroupCodes(codes, scales.reshape(N, -1), offsets, factors, zero)

@@ -29,6 +29,8 @@ NORMS = {
     "delta_norm": "ssm_norm",
     "mamba_taps": "ssm_conv1d",
     "mamba_norm": "ssm_norm",
+    "attn_sub_norm": "attn_sub_norm",
+    "ffn_sub_norm": "ffn_sub_norm",
     "post_self_attn_layernorm": "post_attention_norm",
     "post_attention_layernorm": "ffn_norm",
     "post_mlp_layernorm": "post_ffw_norm",
@@ -67,6 +69,9 @@ FAMILIES: Mapping[str, GgufFamily] = {
         extra=experts_of,
         experts=True,
     ),
+    # The first such models, which llama.cpp knows, have another activation than the one that only others know.
+    "bitnet": GgufFamily("BitNetForCausalLM", extra=lambda values: {"hidden_act": "silu"}),
+    **dict.fromkeys(("bitnet-b1.58", "bitnet-25"), GgufFamily("BitNetForCausalLM")),
     "exaone": GgufFamily("ExaoneForCausalLM"),
     "qwen2": GgufFamily("Qwen2ForCausalLM"),
     "qwen3": GgufFamily("Qwen3ForCausalLM"),

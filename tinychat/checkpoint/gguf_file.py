@@ -3,6 +3,7 @@
 The package `gguf` turns the blocks of its types into numbers; `gguf_header` reads where they lie.
 """
 
+import math
 import os
 from collections.abc import Iterator
 from functools import cache
@@ -13,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.checkpoint.gguf import PART, parts_of
-from tinychat.checkpoint.gguf_codes import FORMS, codes_of
-from tinychat.checkpoint.gguf_header import TensorEntry, bytes_of, read_header
+from tinychat.checkpoint.gguf_codes import codes_of, form_of
+from tinychat.checkpoint.gguf_header import TensorEntry, read_header
+from tinychat.checkpoint.gguf_types import I2_S, numbers_of, type_of
 from tinychat.checkpoint.group_codes import GroupCodes
 from tinychat.checkpoint.mapping import FloatArray, map_rows
 from tinychat.checkpoint.tensors import Tensor
@@ -51,34 +53,41 @@ class GgufTensor(Tensor):
         """Return rows ``start..stop-1``: float32, or float16 or bfloat16 where it is stored so."""
         if self._type in _PLAIN:
             return map_rows(self.path, _PLAIN[self._type], self._offset, self._rows, start, stop)
-        from gguf import GGMLQuantizationType
-        from gguf.quants import dequantize
-
         # The caller reports what is not finite.
         with np.errstate(all="ignore"):
-            numbers: FloatArray = dequantize(self.blocks(start, stop), GGMLQuantizationType(self._type))
-        return numbers.astype(np.float32, copy=False)
+            numbers = numbers_of(self.blocks(start, stop), self._type)
+            return numbers * self._scale if self._type == I2_S else numbers
 
     @property
     def kind(self) -> str:
         """Name of the type, as "Q4_K"."""
-        from gguf import GGMLQuantizationType
-
-        return GGMLQuantizationType(self._type).name
+        return type_of(self._type).name
 
     @property
     def form(self) -> Form | None:
         """Form of the codes; None for types that no form holds."""
-        return FORMS.get(self.kind)
+        return form_of(self._type)
 
     def read_codes(self, start: int, stop: int) -> GroupCodes:
         """Return rows ``start..stop-1`` as codes."""
-        return codes_of(self.blocks(start, stop), self.kind)
+        found = codes_of(self.blocks(start, stop), self._type)
+        return found.times(self._scale) if self._type == I2_S else found
 
     def blocks(self, start: int, stop: int) -> NDArray[np.uint8]:
         """Return the bytes of rows ``start..stop-1``."""
-        shape = (*self._rows[:-1], bytes_of(self._rows[-1:], self._type))
-        return map_rows(self.path, "uint8", self._offset, shape, start, stop)
+        return map_rows(self.path, "uint8", self._offset, self._shape_of_blocks, start, stop)
+
+    @property
+    def _shape_of_blocks(self) -> tuple[int, ...]:
+        found = type_of(self._type)
+        return (*self._rows[:-1], self._rows[-1] // found.columns * found.bytes)
+
+    @property
+    def _scale(self) -> np.float32:
+        """Scale of a whole tensor, which stands behind its blocks."""
+        behind = self._offset + math.prod(self._shape_of_blocks)
+        found: np.float32 = map_rows(self.path, "float32", behind, (1,), 0, 1)[0]
+        return found
 
 
 class GgufFile:
@@ -93,13 +102,11 @@ class GgufFile:
 @cache
 def _is_readable(kind: int) -> bool:
     """Return whether weights of a type can be read; those that llama.cpp only computes with cannot."""
-    from gguf import GGMLQuantizationType
-    from gguf.quants import dequantize
-
     if kind in _PLAIN:
         return True
     try:
-        dequantize(np.zeros((1, bytes_of((256,), kind)), np.uint8), GGMLQuantizationType(kind))
+        found = type_of(kind)
+        numbers_of(np.zeros((1, 256 // found.columns * found.bytes), np.uint8), kind)
     except NotImplementedError:
         return False
     return True

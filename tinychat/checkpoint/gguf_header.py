@@ -10,7 +10,8 @@ import mmap
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.checkpoint.gguf import MAGIC
+from tinychat.checkpoint.gguf_types import OLDER_Q2_0, Q2_0, type_of
 from tinychat.errors import CheckpointError, UnsupportedModelError
 from tinychat.files import open_regular
 from tinychat.json_file import one_line
@@ -66,10 +68,8 @@ def read_beginning(path: Path) -> dict[str, Any]:
 
 def bytes_of(shape: tuple[int, ...], kind: int) -> int:
     """Return the size of a tensor of this shape and type."""
-    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
-
-    block, size = GGML_QUANT_SIZES[GGMLQuantizationType(kind)]
-    return math.prod(shape) // block * size
+    found = type_of(kind)
+    return math.prod(shape) // found.columns * found.bytes + found.tail
 
 
 class HeaderReader:
@@ -116,7 +116,7 @@ class HeaderReader:
             raise self._damaged("has a general.alignment that cannot be")
         begin = -(-self._position // alignment) * alignment
         found: dict[str, TensorEntry] = {}
-        for name, tensor in entries:
+        for name, tensor in _with_older_types(entries):
             offset = begin + tensor.offset
             if name in found:
                 raise self._damaged(f"has two tensors {one_line(name)!r}")
@@ -227,6 +227,19 @@ class HeaderReader:
         return CheckpointError(f"{self._path} {why}: the file is damaged, download it again")
 
 
+def _with_older_types(entries: list[tuple[str, TensorEntry]]) -> list[tuple[str, TensorEntry]]:
+    """Return the entries of a file whose Q2_0 may be the older one: each takes less there than the other would."""
+    starts = sorted({tensor.offset for _, tensor in entries})
+    room = {start: end - start for start, end in pairwise(starts)}
+
+    def is_older(tensor: TensorEntry) -> bool:
+        return tensor.type == Q2_0 and bytes_of(tensor.shape, Q2_0) > room.get(tensor.offset, math.inf)
+
+    if not any(is_older(tensor) for _, tensor in entries):
+        return entries
+    return [(name, replace(each, type=OLDER_Q2_0) if each.type == Q2_0 else each) for name, each in entries]
+
+
 def _decoded(data: bytes) -> str | bytes:
     try:
         return data.decode("utf-8")
@@ -236,10 +249,8 @@ def _decoded(data: bytes) -> str | bytes:
 
 def _block_of(kind: int, name: str, path: Path) -> int:
     """Return the number of weights in a block of a type."""
-    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
-
     try:
-        return GGML_QUANT_SIZES[GGMLQuantizationType(kind)][0]
+        return type_of(kind).columns
     except (ValueError, KeyError):
         raise UnsupportedModelError(
             f"{path}: tensor {one_line(name)!r} has type {kind}, which is not supported; get the model in another one"

@@ -18,17 +18,21 @@ class GroupCodes(NamedTuple):
     added to offsets: their form must hold that, and both factors be the same.
     """
 
-    codes: NDArray[np.uint8]  # [N, K]: 0 to 15 or 0 to 255
+    codes: NDArray[np.uint8]  # [N, K]: 0 to 15 or 0 to 255; of two bits 0 to 3, of one bit 0 and 2
     scales: Floats  # [N, K / group]
     offsets: Floats | None = None  # [N, K / group]; None: all 0
     factors: Floats | None = None  # [N, K / span, 2]: those of scales, f, and of offsets, h; None: all 1
-    zero: int = 0  # the code of 0 where there are no offsets, as 8 or 128; else 0
+    zero: int = 0  # the code of 0 where there are no offsets, as 8 or 128, of fewer than four bits 1; else 0
 
     def rows(self, order: NDArray[np.intp]) -> "GroupCodes":
         """Return some rows, in some order."""
         offsets = None if self.offsets is None else self.offsets[order]
         factors = None if self.factors is None else self.factors[order]
         return GroupCodes(self.codes[order], self.scales[order], offsets, factors, self.zero)
+
+    def times(self, factor: np.float32) -> "GroupCodes":
+        """Return the same of weights without factors, times a number that is exact as a factor."""
+        return self._replace(factors=np.full((len(self.codes), 1, 2), factor))
 
 
 def concatenate(parts: Sequence[GroupCodes]) -> GroupCodes:

@@ -1,4 +1,6 @@
-"""Checkpoints whose weights are codes of four or eight bits already: GPTQ, AWQ, compressed-tensors and mlx.
+"""Checkpoints whose weights are codes of four or eight bits already: GPTQ, AWQ, compressed-tensors and mlx, or fewer.
+
+Those of ternary weights, `checkpoint.ternary` reads.
 
 Each packs codes into 32-bit numbers, the lowest bits first, and has a scale for each row and group of columns:
 
@@ -31,6 +33,7 @@ from numpy.typing import NDArray
 from tinychat.checkpoint.group_codes import GroupCodes
 from tinychat.checkpoint.mapping import FloatArray
 from tinychat.checkpoint.tensors import Tensor, Tensors
+from tinychat.checkpoint.ternary import METHOD, unpack_ternary
 from tinychat.errors import CheckpointError, UnsupportedModelError
 from tinychat.json_file import one_line, read_json_object
 from tinychat.models.passthrough import GROUPS, Form
@@ -86,7 +89,7 @@ def read_packing(config: Mapping[str, Any], source: str) -> Packing | None:
     if group in (None, -1) and method in ("gptq", "compressed-tensors"):
         group = 0
     least_group = 1 if method in ("awq", "mlx") else 0
-    known_bits = (4,) if method == "awq" else (4, 8)
+    known_bits = {"awq": (4,), "mlx": (1, 2, 4, 8)}.get(str(method), (4, 8))
     version, mode = str(section.get("version", "gemm")), section.get("mode", "affine")
     layout = section.get("checkpoint_format", "gptq")
     for is_refused, what in (
@@ -179,7 +182,9 @@ class PackedWeight(Tensor):
         numbers = "F16" if stored.dtype == np.float16 else "F32"
         if self._biases is not None:
             # Codes of eight bits are stored around 128: that makes offsets which float16 does not hold.
-            return Form(self._packing.bits, "F32" if self._packing.bits == 8 else numbers, group, offsets=True)
+            # Those of one bit take two, which may have offsets.
+            bits = max(self._packing.bits, 2)
+            return Form(bits, "F32" if bits == 8 else numbers, group, offsets=True)
         if self._is_symmetric:
             return Form(self._packing.bits, numbers, group)
         # Zeros are whole: with the scale as a factor, they are as exact as the codes.
@@ -294,6 +299,8 @@ def unpack_weights(tensors: Tensors) -> Tensors:
     """Return a checkpoint's tensors with its packed weights under the names of unpacked ones."""
     config_file = tensors.folder / "config.json"
     config, source = read_json_object(config_file), str(config_file)
+    if section := _ternary_section(config):
+        return unpack_ternary(tensors, section, source)
     packing = read_packing(config, source)
     if packing is None:
         return tensors
@@ -309,7 +316,14 @@ def unpack_weights(tensors: Tensors) -> Tensors:
 
 def is_packed(folder: Path) -> bool:
     """Return whether the weights of a checkpoint folder are packed; raises as `unpack_weights` does."""
-    return read_packing(read_json_object(folder / "config.json"), str(folder / "config.json")) is not None
+    config = read_json_object(folder / "config.json")
+    return bool(_ternary_section(config)) or read_packing(config, str(folder / "config.json")) is not None
+
+
+def _ternary_section(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the settings of a checkpoint of ternary weights; empty where it is none."""
+    section = config.get("quantization_config")
+    return section if isinstance(section, dict) and section.get("quant_method") == METHOD else {}
 
 
 def _own_packing(stem: str, config: Mapping[str, Any], source: str) -> Packing | None:

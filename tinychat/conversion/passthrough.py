@@ -20,7 +20,7 @@ from tinychat.kernels.weights import ZERO
 from tinychat.models.architectures import linears
 from tinychat.models.config import ModelConfig
 from tinychat.models.layout import LANES, UNQUANTIZED, Quantization, padded
-from tinychat.models.passthrough import NATIVE, Form, PassthroughLinear, joined
+from tinychat.models.passthrough import BITS, NATIVE, Form, PassthroughLinear, joined
 from tinychat.models.tensors import Linear
 
 ROUNDED = Form(8)
@@ -32,7 +32,8 @@ TensorSlice = tuple[str, int, Array]
 class Spread(NamedTuple):
     """Rows of codes with the groups and spans of their form, and all that a form can store.
 
-    codes : uint8 [N, K], of which 0 counts as 0, or `ZERO` where they have eight bits; scales, offsets : float32
+    codes : uint8 [N, K], of which 0 counts as 0, or `ZERO` where they have eight bits, or 1 where they have fewer than
+    four and no offsets; scales, offsets : float32
     [N, K / group]; factors : float32 [N, K / span, 2].
     """
 
@@ -95,7 +96,11 @@ def passthrough_linear(tensors: Tensors, linear: Linear) -> PassthroughLinear:
             forms = [replace(form, bits=8) for form in forms]
         layers.append(forms)
     found = [form for forms in layers for form in forms]
-    by_size = ([form for form in found if form.bits == bits] for bits in (4, 8))
+    if len({form.bits for form in found}) > 1:
+        # Four bits and eight may stand beside each other, and hold what fewer bits do.
+        layers = [[replace(form, bits=max(form.bits, 4)) for form in forms] for forms in layers]
+        found = [form for forms in layers for form in forms]
+    by_size = ([form for form in found if form.bits == bits] for bits in BITS)
     return PassthroughLinear(
         tuple(joined(forms) for forms in by_size if forms),
         tuple(tuple(form.bits for form in forms) for forms in layers),
@@ -186,7 +191,7 @@ def spread(rows: GroupCodes, form: Form) -> Spread:
         offsets = offsets + rows.scales * np.float32(ZERO)
     elif form.bits == 8:
         codes = codes + np.uint8(ZERO - rows.zero)
-    elif rows.zero:
+    elif rows.zero and form.has_offsets:
         # Their codes count from 0: an offset under the scale's own factor subtracts the zero.
         offsets, factors = rows.scales * np.float32(-rows.zero), factors[:, :, [0, 0]]
     groups, spans = K // form.group, K // (form.span or K)

@@ -15,6 +15,8 @@ NATIVE, STORED_NATIVE = "native", "kept"
 LANES = 16
 # Columns of a group that activations can share a scale with: dot products take whole lines of 8.
 GROUPS = (16, 32, 64, 128, 256)
+# Sizes of codes: a linear's are all of one bit, all of two, or of four and eight, which may stand beside each other.
+BITS = (1, 2, 4, 8)
 # Each holds all values of those before it exactly.
 NUMBERS = ("I8", "F16", "F32")
 
@@ -28,17 +30,19 @@ def dtype_named(name: str) -> str:
 class Form:
     """Storage of the codes of one size of a linear."""
 
-    bits: int  # of a code: 4 or 8
+    bits: int  # of a code, one of `BITS`
     numbers: str = "F16"  # type of scales and offsets, one of `NUMBERS`; their factors are float32
-    group: int = 32  # columns that share a scale and an offset: 16 to 256, a power of two
+    group: int = 32  # columns that share a scale and an offset: 16 to 256, a power of two; of one bit 32 at least
     span: int = 0  # columns that share a factor, a multiple of `group`; 0 for whole rows
-    offsets: bool = False  # codes of four bits always have some: without any of their own, theirs are -8 * scale
+    # Codes of one bit have none, those of four bits always: without any of their own, theirs are -8 * scale.
+    offsets: bool = False
 
     def __post_init__(self) -> None:
         span_fits = type(self.span) is int and self.span >= 0 and self.span % self.group == 0
-        if self.bits not in (4, 8) or self.numbers not in NUMBERS or self.group not in GROUPS or not span_fits:
+        group_fits = self.group in GROUPS[self.bits == 1 :]
+        if self.bits not in BITS or self.numbers not in NUMBERS or not group_fits or not span_fits:
             raise SettingError(f"{self} is not a form that codes can be stored in")
-        if type(self.offsets) is not bool:
+        if type(self.offsets) is not bool or (self.offsets and self.bits == 1):
             raise SettingError(f"{self} has no valid offsets")
 
     @property
@@ -52,7 +56,7 @@ def joined(forms: Iterable[Form]) -> Form:
     first, *others = forms
     for form in others:
         numbers = max(first.numbers, form.numbers, key=NUMBERS.index)
-        # Offsets of -8 * scale do not fit beside whole scales.
+        # Offsets that make up for a zero of the codes need not fit beside whole scales.
         if first.offsets != form.offsets and numbers == "I8":
             numbers = "F16"
         first = Form(
@@ -69,7 +73,7 @@ def joined(forms: Iterable[Form]) -> Form:
 class PassthroughLinear:
     """Storage of a passthrough linear."""
 
-    forms: tuple[Form, ...]  # one for each size of codes that there is, four bits before eight
+    forms: tuple[Form, ...]  # one for each size of codes that there is, see `BITS`
     # Size of the codes by layer (one outside of layers) and by the tensors that make up the rows. They differ within a
     # layer only where all tensors but the last have whole blocks of 16 rows.
     bits: tuple[tuple[int, ...], ...]
@@ -92,6 +96,6 @@ def read_linear(value: object) -> PassthroughLinear:
     forms = tuple(Form(**form) for form in value["forms"])
     bits = tuple(tuple(layer) for layer in value["bits"])
     sizes = [form.bits for form in forms]
-    if sizes not in ([4], [8], [4, 8]) or {size for layer in bits for size in layer} != set(sizes):
+    if sizes not in ([1], [2], [4], [8], [4, 8]) or {size for layer in bits for size in layer} != set(sizes):
         raise ValueError("other sizes of codes")
     return PassthroughLinear(forms, bits)
