@@ -148,6 +148,8 @@ VARIANTS = [
         },
     ),
     like("apertus", rope_scaling={"rope_type": "default"}),
+    # llama.cpp has another activation than the checkpoints that people have, and an output that is the embedding.
+    like("bitnet", hidden_act="silu"),
     like("cohere", attention_bias=False),
     like("cohere2"),
     like("ernie4.5", use_bias=False),
@@ -181,6 +183,9 @@ def gguf_names(architecture, names):
     for name in names:
         # As its converters do.
         plain = name.removeprefix("transformer.") if architecture in ("bloom", "chatglm") else name
+        if architecture == "bitnet":
+            # The package knows the first models' names.
+            plain = plain.replace("attn_sub_norm", "inner_attn_ln").replace("ffn_sub_norm", "ffn_layernorm")
         found[name] = known.get_name(plain, try_suffixes=(".weight", ".bias"))
     return found
 

@@ -29,17 +29,18 @@ def pack(values):
     return quarters[0] | quarters[1] << 2 | quarters[2] << 4 | quarters[3] << 6
 
 
-def write(folder, rng, section, size=128, **changes):
+def write(folder, rng, section, variant=VARIANT):
     """Write a checkpoint of ternary weights, packed or not; return the values of its tensors."""
-    families.write_checkpoint(VARIANT, folder)
+    families.write_checkpoint(variant, folder)
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"quantization_config": section} | changes))
+    (folder / "config.json").write_text(json.dumps(config | {"quantization_config": section}))
     tensors, values = load_file(folder / "model.safetensors"), {}
     for name in [*tensors]:
         values[name] = tensors[name].astype(np.float32)
         if name.endswith("proj.weight") and section["quantization_mode"] == "offline":
             ternary = rng.integers(-1, 2, values[name].shape)
-            scale = np.float32(rng.integers(1, 200) / 512)
+            # A number of bfloat16 that keeps outputs about as large as inputs.
+            scale = np.float32(rng.integers(200, 256) / 2048)
             tensors[name], tensors[f"{name}_scale"] = pack(ternary), scale.reshape(1).astype(tensors[name].dtype)
             times = scale if section["linear_class"] == "autobitlinear" else 1 / scale
             values[name] = (ternary * times).astype(np.float32)
@@ -78,10 +79,8 @@ def test_numbers_are_rounded_where_training_changed_them(tmp_path, rng):
 
 def test_a_model_of_ternary_codes_predicts_what_its_values_do(tmp_path, rng):
     """What differs are activations of eight bits, and the embedding, which is rounded."""
-    wide = {"intermediate_size": 192}
-    variant = families.Variant("bitnet-wide", VARIANT.config | wide, "bfloat16")
-    families.BY_NAME[variant.name] = variant
-    values = write_wide(variant, tmp_path / "packed", rng)
+    variant = families.Variant("bitnet-wide", VARIANT.config | {"intermediate_size": 192}, "bfloat16")
+    values = write(tmp_path / "packed", rng, OFFLINE, variant)
     assert default_recipe(tmp_path / "packed").quant == "native"
     quantization = dict(passthrough_quantization(open_checkpoint(tmp_path / "packed")).passthrough)
     assert {name for name, linear in quantization.items() if linear.forms[0].bits == 2} == (
@@ -99,20 +98,23 @@ def test_a_model_of_ternary_codes_predicts_what_its_values_do(tmp_path, rng):
     assert error.std() < 0.04 * expected.std()
 
 
-def write_wide(variant, folder, rng):
-    families.write_checkpoint(variant, folder)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"quantization_config": OFFLINE}))
-    tensors, values = load_file(folder / "model.safetensors"), {}
-    for name in [*tensors]:
-        values[name] = tensors[name].astype(np.float32)
-        if name.endswith("proj.weight"):
-            ternary = rng.integers(-1, 2, values[name].shape)
-            scale = np.float32(1.2 / np.sqrt(values[name].shape[1]))
-            tensors[name], tensors[f"{name}_scale"] = pack(ternary), scale.reshape(1)
-            values[name] = (ternary * scale).astype(np.float32)
-    save_file(tensors, folder / "model.safetensors")
-    return values
+@pytest.mark.live
+@pytest.mark.filterwarnings("ignore")
+def test_a_packed_model_predicts_what_it_does_in_transformers(tmp_path, rng, monkeypatch):
+    """Activations are rounded in groups here, and for each token there: so these are left as they are in both."""
+    transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
+    pytest.importorskip("accelerate", reason="transformers needs it for these files")
+    from transformers.integrations import bitnet
+
+    monkeypatch.setattr(bitnet.ActQuant, "apply", lambda x: x)
+    write(tmp_path / "packed", rng, OFFLINE)
+    # Its own `float` refuses quantized models.
+    theirs = torch.nn.Module.float(transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "packed")).eval()
+    ours = engines.open_sequence(tinychat.convert(tmp_path / "packed", tmp_path / "f32", "f32"), kv="f32")
+    ids = engines.draw_ids(ours, 40)
+    with torch.no_grad():
+        expected = theirs(torch.tensor([ids]), use_cache=False).logits[0].numpy()
+    assert np.abs(logits_of_all(ours, ids) - expected).max() < 1e-3 * expected.std()
 
 
 @pytest.mark.parametrize(
