@@ -36,7 +36,7 @@ def random_blocks(rng, kind, rows, columns):
     block, size = gguf.GGML_QUANT_SIZES[number]
     blocks = rng.integers(0, 256, (rows * columns // block, size), np.uint8)
     halves = {"Q4_0": (0,), "Q5_0": (0,), "Q8_0": (0,), "Q6_K": (208,), "IQ4_NL": (0,), "MXFP4": ()}
-    halves = (halves | {"Q2_K": (80, 82), "TQ1_0": (52,), "TQ2_0": (64,)}).get(kind, (0, 2))
+    halves = (halves | {"Q2_K": (80, 82), "Q3_K": (108,), "TQ1_0": (52,), "TQ2_0": (64,)}).get(kind, (0, 2))
     if kind == "MXFP4":
         blocks[:, 0] = rng.integers(120, 131, len(blocks))
     smallest = -6 if kind in FORMS else -2

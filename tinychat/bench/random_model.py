@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +15,14 @@ from tinychat.models.config import ModelConfig
 from tinychat.models.folder import DESCRIPTION, WEIGHTS, description_of, header_of
 from tinychat.models.head_folder import HEAD, head_layout, head_specs
 from tinychat.models.layout import UNQUANTIZED, Quantization, TensorSpec, tensor_specs
+from tinychat.models.passthrough import NATIVE, Form, PassthroughLinear
+from tinychat.models.tensors import Linear
 
 _PIECE_BYTES = 16 << 20
 # Codes are drawn from 1..15, zero being 8: no bias, and this standard deviation.
 _CODE_DEVIATION = np.sqrt((15**2 - 1) / 12)
+# The same of kept codes by their size: -1 and 1, -1 to 1, and of bytes of two such codes.
+_KEPT_DEVIATIONS = {1: 1.0, 2: np.sqrt(2 / 3), 8: 17 * _CODE_DEVIATION}
 _TABLE = np.arange(-8, 8, dtype=np.int8)
 _SCALE = 100
 
@@ -25,10 +30,12 @@ _SCALE = 100
 def write_random_model(shape: Mapping[str, object], folder: Path, draft_head: bool = False) -> Path:
     """Write a model folder of random int4 weights, groups of 32, and a tokenizer of as many tokens.
 
-    shape : as in a config.json, of sizes that are multiples of 32; folder : exists and is empty; draft_head : whether
-    to write one, of a family that has it.
+    shape : as in a config.json, of sizes that are multiples of 32; its "quantization", if it has one, stands in the
+    place of int4: `bits` and `group_size` of kept codes, and of some linears their own, by name; folder : exists and is
+    empty; draft_head : whether to write one, of a family that has it.
     """
-    config, quantization = parse_config(shape, "random shape"), Quantization("int4", 32)
+    config = parse_config(shape, "random shape")
+    quantization = _quantization_of(config, shape.get("quantization"))
     (folder / "config.json").write_text(json.dumps(shape))
     description = {**description_of(quantization), "source": "random"}
     (folder / DESCRIPTION).write_text(json.dumps(description))
@@ -39,17 +46,37 @@ def write_random_model(shape: Mapping[str, object], folder: Path, draft_head: bo
     return folder
 
 
+def _quantization_of(config: ModelConfig, settings: Any) -> Quantization:
+    """Return the quantization that a shape asks for."""
+    if settings is None:
+        return Quantization("int4", 32)
+
+    def codes_of(linear: Linear) -> PassthroughLinear:
+        own = settings.get(linear.name, settings)
+        bits = own["bits"]
+        return PassthroughLinear((Form(bits, "F16", own["group_size"]),), ((bits,) * len(linear.rows),) * linear.shards)
+
+    found = [linear for linear in linears(config) if linear.name not in UNQUANTIZED]
+    return Quantization(NATIVE, passthrough=tuple((linear.name, codes_of(linear)) for linear in found))
+
+
 def _write_weights(file: Path, config: ModelConfig, specs: Mapping[str, TensorSpec]) -> None:
     columns = {linear.name: linear.columns for linear in linears(config)}
     # Each output is then of about the size of the inputs.
     row_scales = {f"{name}.row_scales": 1 / (_SCALE * _CODE_DEVIATION * np.sqrt(K)) for name, K in columns.items()}
+    deviations = {f".factors{bits}": deviation for bits, deviation in _KEPT_DEVIATIONS.items()}
+    for name, K in columns.items():
+        row_scales |= {f"{name}{end}": 1 / (deviation * np.sqrt(K)) for end, deviation in deviations.items()}
     random = np.random.default_rng(1)
     codes = random.integers(1, 16, _PIECE_BYTES, np.uint8) | random.integers(1, 16, _PIECE_BYTES, np.uint8) << 4
+    ternary = np.bitwise_or.reduce([random.integers(0, 3, _PIECE_BYTES, np.uint8) << shift for shift in (0, 2, 4, 6)])
     with file.open("wb") as stream:
         stream.write(header_of(specs)[0])
         for name, spec in specs.items():
             if spec.dtype == "U8":
-                stream.writelines(_repeated(codes, spec.bytes))
+                stream.writelines(_repeated(ternary if name.endswith("packed2") else codes, spec.bytes))
+            elif spec.dtype == "F16":
+                stream.write(np.ones(spec.shape, np.float16).tobytes())
             elif name.endswith(".table"):
                 stream.write(np.broadcast_to(_TABLE, spec.shape).tobytes())
             elif spec.dtype == "I8":

@@ -1,7 +1,7 @@
 """The codes of GGUF's types, with their scales and offsets, as the blocks of a file hold them.
 
 A block has f16 numbers and codes (github.com/ggml-org/ggml, src/ggml-common.h). Types of 32 columns (Q4_0, Q4_1, Q5_0,
-Q5_1, Q8_0) begin with a scale, and perhaps a minimum; those of 256 (Q2_K, Q4_K, Q5_K, Q6_K) have whole scales for
+Q5_1, Q8_0) begin with a scale, and perhaps a minimum; those of 256 (Q2_K to Q6_K) have whole scales for
 smaller groups, and minima that are subtracted. Binary and ternary ones have a scale for 64, 128 or 256 columns. The
 package `gguf` knows the bits of most codes: these are its values of blocks whose scales are 1 and whose minima are 0.
 """
@@ -20,6 +20,7 @@ FORMS = {
     "I2_S": Form(2, "I8", 128),
     "TQ1_0": Form(2, "F16", 256),
     "TQ2_0": Form(2, "F16", 256),
+    "Q3_K": Form(4, "I8", 16, 256, offsets=True),
     "Q4_0": Form(4),
     "Q4_1": Form(4, offsets=True),
     "Q4_K": Form(4, "I8", 32, 256, offsets=True),
@@ -34,6 +35,8 @@ _ZEROS = {"TQ1_0": 1, "TQ2_0": 1, "Q4_0": 8, "Q5_0": 16, "Q6_K": 32, "Q8_0": 128
 _ONE = np.array([1], "<f2").view(np.uint8)
 # The 12 bytes of eight scales that are 1 and eight minima that are 0, six bits each.
 _ONES_AND_ZEROS = np.array([1] * 4 + [0] * 4 + [1] * 4, np.uint8)
+# Its 12 bytes of sixteen scales that are 1: six bits each, 32 more than they mean.
+_ONES_OF_Q3 = np.array([0b00010001] * 8 + [0b10101010] * 4, np.uint8)
 # Where blocks have their float16, if not at their beginning.
 _SCALES_AT = {"TQ1_0": 52, "TQ2_0": 64}
 _SCALES_OF_Q6 = slice(192, 208)
@@ -55,6 +58,8 @@ def codes_of(rows: NDArray[np.uint8], number: int) -> GroupCodes:
         return GroupCodes(*codes_of_few_bits(rows, number), zero=1)
     N, zero = len(rows), _ZEROS.get(kind, 0)
     blocks = rows.reshape(-1, size)
+    if kind == "Q3_K":
+        return _codes_of_q3(blocks, number, N)
     plain = blocks.copy()
     scales, offsets, factors = _half(blocks, _SCALES_AT.get(kind, 0)), None, None
     if kind == "Q2_K":
@@ -80,6 +85,29 @@ def codes_of(rows: NDArray[np.uint8], number: int) -> GroupCodes:
     offsets = None if offsets is None else offsets.reshape(N, -1)
     factors = None if factors is None else factors.reshape(N, -1, 2)
     return GroupCodes(codes, scales.reshape(N, -1), offsets, factors, zero)
+
+
+def _codes_of_q3(blocks: NDArray[np.uint8], number: int, rows: int) -> GroupCodes:
+    """Return the codes of blocks of Q3_K: 32 bytes of a bit of each, 64 of the other two bits, 12 of scales, a factor.
+
+    Scales are whole, -32 to 31, and codes less 4 count.
+    """
+    ones, plain = blocks.copy(), blocks.copy()
+    ones[:, :32], ones[:, 32:96], ones[:, 108:] = 255, 0b01010101, _ONE
+    plain[:, 96:108], plain[:, 108:] = _ONES_OF_Q3, _ONE
+    # Where all codes are 5, values are the scales, and where all scales are 1, they are codes less 4.
+    scales, codes = numbers_of(ones, number)[:, ::16], numbers_of(plain, number) + 4
+    # Of a scale of -32, the offset would be 128, which is no int8: such a group counts the other way round.
+    is_lowest = scales == -32
+    codes = np.where(np.repeat(is_lowest, 16, axis=1), 7 - codes, codes)
+    scales, offsets = np.where(is_lowest, 32, scales), np.where(is_lowest, -96, -4 * scales)
+    factors = np.repeat(_half(blocks, 108)[:, :, None], 2, axis=2)
+    return GroupCodes(
+        codes.astype(np.uint8).reshape(rows, -1),
+        scales.reshape(rows, -1),
+        offsets.reshape(rows, -1),
+        factors.reshape(rows, -1, 2),
+    )
 
 
 def _half(blocks: NDArray[np.uint8], start: int) -> NDArray[np.float32]:

@@ -105,6 +105,19 @@ _ZAYA = {
     "moe_intermediate_size": 2048,
     "router_hidden_size": 256,
 }
+_BITNET = {
+    "architectures": ["BitNetForCausalLM"],
+    "model_type": "bitnet",
+    "hidden_act": "relu2",
+    "quantization": {"bits": 2, "group_size": 256, "embed_tokens": {"bits": 8, "group_size": 32}},
+}
+_BONSAI = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "model_type": "qwen3",
+    "head_dim": 128,
+    "rms_norm_eps": 1e-6,
+    "quantization": {"bits": 1, "group_size": 128},
+}
 _KIMI_LAYERS = ["linear_attention"] * 3 + ["full_attention"]
 _GEMMA3N = {
     "architectures": ["Gemma3nForCausalLM"],
@@ -157,6 +170,9 @@ SHAPES = {
     "kimi-linear-48b-a3b-4-layers": _shape(
         2304, 9216, 4, 32, 32, 163840, 1048576, 1e4, False, layer_types=_KIMI_LAYERS, **_KIMI_LINEAR
     ),
+    # Codes of two bits and of one, as their checkpoints have them.
+    "bitnet-2b4t": _shape(2560, 6912, 30, 20, 5, 128256, 4096, 5e5, True, **_BITNET),
+    "bonsai-8b": _shape(4096, 12288, 36, 32, 8, 151936, 65536, 1e6, False, **_BONSAI),
     "zaya1-8b": _shape(2048, 2048, 40, 8, 2, 262272, 131072, None, True, **_ZAYA),
     "llama-2-7b": _shape(4096, 11008, 32, 32, 32, 32000, 4096, 1e4, False),
 }
