@@ -52,6 +52,7 @@ from tinychat.text.stop import stop_ids
 from tinychat.text.template import load_template
 
 TEXTS = ["Hello world", "  two  spaces\n\t日本語 🎉", "a" * 60 + "!", "<s>x</s> <|end|>", "\0\x1b\ud800", ""]
+TERNARY = {"quantization_config": {"quant_method": "bitnet", "linear_class": "autobitlinear"}}
 PACKING = {"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 32, "checkpoint_format": "gptq"}}
 MESSAGES = [
     {"role": "system", "content": "Be brief."},
@@ -305,6 +306,12 @@ def packed_weights() -> bytes:
     return save({f"x.{name}": np.zeros(shape, types.get(name, np.int32)) for name, shape in shapes.items()})
 
 
+@cache
+def ternary_weights() -> bytes:
+    """Return a weight of 16 rows and 32 columns as BitNet packs it, all -1."""
+    return save({"x.weight": np.zeros((4, 32), np.uint8), "x.weight_scale": np.ones(1, np.float32)})
+
+
 def model_weights() -> bytes:
     """Return the weights that the description and configuration here ask for, all zero."""
     specs = tensor_specs(parse_config(CONFIG, "config.json"), Quantization("f32", 32))
@@ -436,7 +443,7 @@ def _read_session(folder: Path) -> None:
 def readers() -> tuple[Reader, ...]:
     """Return all of them."""
     config, settings = _json(CONFIG), _json(TOKENIZER_CONFIG)
-    weights, archive = safetensors_file(), pytorch_file()
+    weights, archive, ternary = safetensors_file(), pytorch_file(), ternary_weights()
     index = _json({"metadata": {"total_size": 24}, "weight_map": dict.fromkeys(NAMES, "model-1.safetensors")})
     plain = {"tokenizer.json": tokenizer_json()}
     embedder = {name: text.encode() for name, text in embedder_files("last").items()}
@@ -462,6 +469,8 @@ def readers() -> tuple[Reader, ...]:
         Reader("gguf_header", "model.gguf", (gguf_file("gpt2"), gguf_file("llama")), _list_and_read_gguf),
         Reader("packed", "model.safetensors", (packed_weights(),), _read_packed, {"config.json": _json(PACKING)}),
         Reader("packing", "config.json", (_json(PACKING),), _read_packed, {"model.safetensors": packed_weights()}),
+        Reader("ternary", "model.safetensors", (ternary,), _read_packed, {"config.json": _json(TERNARY)}),
+        Reader("ternary_settings", "config.json", (_json(TERNARY),), _read_packed, {"model.safetensors": ternary}),
         *(Reader(Path(name).parts[0], name, (embedder[name],), read_embedder, embedder) for name in embedder),
         Reader("index", "model.safetensors.index.json", (index,), open_tensors, {"model-1.safetensors": weights}),
         Reader("manifest", "tinychat.json", (_json(DESCRIPTION),), _read_store,
