@@ -49,7 +49,7 @@ def type_of(number: int) -> GgufType:
 
 
 def numbers_of(rows: NDArray[np.uint8], number: int) -> NDArray[np.float32]:
-    """Return what rows of blocks mean, float32 [N, K], of uint8 [N, bytes]; I2_S without its scale.
+    """Return the numbers of rows of blocks, float32 [N, K], of uint8 [N, bytes]; of I2_S without its scale.
 
     NotImplementedError for types that llama.cpp only computes with.
     """

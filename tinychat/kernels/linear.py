@@ -20,31 +20,19 @@ import numpy as np
 
 from tinychat.kernels.amx_buffer import HAS_TILE_REGISTERS, MOST_TILES, MOST_TOTALS
 from tinychat.kernels.amx_linear import multiply_panel
-from tinychat.kernels.codes import (
-    codes_of_one_bit,
-    codes_of_two_bits,
-    high_codes,
-    load_table,
-    look_up_high,
-    look_up_low,
-    low_codes,
-    whole_codes,
-)
+from tinychat.kernels.codes import high_codes, low_codes
 from tinychat.kernels.compile_queue import deferred, deferred_by_type
-from tinychat.kernels.dot import dot, dot_line_pairs, dot_lines, dot_pairs, dot_small
+from tinychat.kernels.dot import dot_small
+from tinychat.kernels.group_dots import dot_group, prefetch_next
 from tinychat.kernels.jit import always_inline, always_inline_by_type, inline, is_kind
-from tinychat.kernels.memory import load_f32, load_line, prefetch, prefetch_far, store_f32
+from tinychat.kernels.memory import load_f32, load_line, store_f32
 from tinychat.kernels.one_token import tile_of_token
 from tinychat.kernels.ranges import end_ranges, take
 from tinychat.kernels.sizes import (
-    FAR_BYTES,
     FEW_TOKENS,
-    HALVED,
     LANES,
-    NEAR_BYTES,
     ONE_ROW,
     ONE_TOKEN,
-    READS_AHEAD,
     SEVERAL_TOKENS,
     SOME_TOKENS,
     TILE_LENGTHS,
@@ -58,28 +46,22 @@ from tinychat.kernels.sums import (
     add_scaled_integers,
     add_shifted,
     add_starts,
-    is_paired,
-    lower_half,
     scale_rows,
     shift_tile,
     start_all,
     start_tile,
     tokens_apart,
-    upper_half,
-    whole_tile,
 )
 from tinychat.kernels.team import barrier, stage
 from tinychat.kernels.team_queue import THREADS
 from tinychat.kernels.tile import add_outer, load_rows, store_tile, zero_tile
-from tinychat.kernels.weight_access import columns, input_group, load_again_for, load_for, out_blocks
+from tinychat.kernels.weight_access import columns, input_group, out_blocks
 from tinychat.kernels.weights import (
     AFFINE_KINDS,
     FINE_BITS,
     FINE_KINDS,
     ROW_KINDS,
     STORE,
-    Affine1Weight,
-    Affine2Weight,
     Affine4Weight,
     Float32Weight,
     Int4Weight,
@@ -115,142 +97,6 @@ def tokens_per_tile(T):
         if found == 0 or taken <= least:
             found, least = tokens, taken
     return found
-
-
-@always_inline
-def prefetch_next(packed, index):
-    """Prefetch lines of a weight, `FAR_BYTES` and `NEAR_BYTES` after byte `index`."""
-    prefetch_far(packed, index + FAR_BYTES)
-    prefetch(packed, index + NEAR_BYTES)
-
-
-@always_inline_by_type
-def dot_few_bits(weight, sums, first, codes, index, tokens):
-    """Add to `sums` the products of one line of codes of one or two bits.
-
-    Of one token the nearer line is not prefetched: on Zen 4 it is 1.1 times as fast then with two bits, and slower by a
-    fifth without either.
-    """
-    one_bit, one_token = is_kind(weight, Affine1Weight), len(tokens) == 1
-
-    def added(weight, sums, first, codes, index, tokens):
-        line = load_for(sums, weight.packed, first)
-        if one_token:
-            prefetch_far(weight.packed, first + FAR_BYTES)
-        else:
-            prefetch_next(weight.packed, first)
-        return dot_lines(sums, codes_of_one_bit(line) if one_bit else codes_of_two_bits(line), codes, index)
-
-    return added
-
-
-@always_inline_by_type
-def dot_rows(weight, sums, first, lines, codes, index, tokens):
-    """Add to `sums`, of all rows or of half of them, the products of `lines` lines of which theirs begin at `first`."""
-
-    def int4(weight, sums, first, lines, codes, index, tokens):
-        table = load_table(weight.table)
-        for j in range(lines):
-            line = load_for(sums, weight.packed, first + j * 64)
-            prefetch_next(weight.packed, first + j * 64)
-            x = index + j * 8 * len(tokens)
-            sums = dot(sums, look_up_low(table, line), codes, x)
-            line = load_again_for(sums, line, weight.packed, first + j * 64)
-            sums = dot(sums, look_up_high(table, line), codes, x + 4 * len(tokens))
-        return sums
-
-    def affine4(weight, sums, first, lines, codes, index, tokens):
-        for j in range(lines):
-            line = load_for(sums, weight.packed, first + j * 64)
-            if len(tokens) == 1:
-                prefetch_next(weight.packed, first + j * 64)
-            x = index + j * 8 * len(tokens)
-            sums = dot_small(sums, low_codes(line), codes, x)
-            sums = dot_small(sums, high_codes(line), codes, x + 4 * len(tokens))
-        return sums
-
-    def affine2(weight, sums, first, lines, codes, index, tokens):
-        sums = dot_few_bits(weight, sums, first, codes, index, tokens)
-        # Two lines are 32 columns, of which no input's group has more.
-        return dot_few_bits(weight, sums, first + 64, codes, index + 16 * len(tokens), tokens) if lines == 2 else sums
-
-    def affine1(weight, sums, first, lines, codes, index, tokens):
-        return dot_few_bits(weight, sums, first, codes, index, tokens)
-
-    def int8(weight, sums, first, lines, codes, index, tokens):
-        for j in range(lines):
-            line = load_for(sums, weight.packed, first + j * 64)
-            if not (READS_AHEAD and len(tokens) == 1):
-                prefetch_next(weight.packed, first + j * 64)
-            elif j % 4 == 0:
-                prefetch_far(weight.packed, first + j * 64 + FAR_BYTES)
-            sums = dot(sums, whole_codes(line), codes, index + j * 4 * len(tokens))
-        return sums
-
-    kinds = {Affine1Weight: affine1, Affine2Weight: affine2, Affine4Weight: affine4, Int4Weight: int4}
-    return kinds.get(weight.instance_class, int8)
-
-
-@always_inline_by_type
-def dot_paired_rows(weight, sums, first, lines, codes, index, tokens):
-    """Add products to paired sums, as `dot_rows`."""
-
-    def int4(weight, sums, first, lines, codes, index, tokens):
-        table = load_table(weight.table)
-        for j in range(lines):
-            line = load_for(sums, weight.packed, first + j * 64)
-            prefetch_next(weight.packed, first + j * 64)
-            low, high = look_up_low(table, line), look_up_high(table, line)
-            sums = dot_pairs(sums, low, high, codes, index + j * 8 * len(tokens))
-        return sums
-
-    def affine4(weight, sums, first, lines, codes, index, tokens):
-        for j in range(lines):
-            line = load_for(sums, weight.packed, first + j * 64)
-            sums = dot_pairs(sums, low_codes(line), high_codes(line), codes, index + j * 8 * len(tokens))
-        return sums
-
-    def affine2(weight, sums, first, lines, codes, index, tokens):
-        for j in range(lines):
-            parts = codes_of_two_bits(load_for(sums, weight.packed, first + j * 64))
-            sums = dot_line_pairs(sums, parts, codes, index + j * 16 * len(tokens))
-        return sums
-
-    def affine1(weight, sums, first, lines, codes, index, tokens):
-        parts = codes_of_one_bit(load_for(sums, weight.packed, first))
-        return dot_line_pairs(sums, parts, codes, index)
-
-    def int8(weight, sums, first, lines, codes, index, tokens):
-        for j in range(0, lines, 2):
-            at = first + j * 64
-            prefetch_next(weight.packed, at)
-            prefetch_next(weight.packed, at + 64)
-            line, next_line = load_for(sums, weight.packed, at), load_for(sums, weight.packed, at + 64)
-            sums = dot_pairs(sums, line, next_line, codes, index + j * 4 * len(tokens))
-        return sums
-
-    kinds = {Affine1Weight: affine1, Affine2Weight: affine2, Affine4Weight: affine4, Int4Weight: int4}
-    return kinds.get(weight.instance_class, int8)
-
-
-@always_inline_by_type
-def dot_group(weight, sums, first, lines, codes, index, tokens):
-    """Add to the tile `sums` the products of one weight group: `lines` lines from byte `first` on.
-
-    A line is 4 columns of int8, 8 of four bits, 16 of two, 32 of one.
-    """
-    count = len(tokens)
-    dot_some = dot_paired_rows if is_paired(count) else dot_rows
-
-    def whole(weight, sums, first, lines, codes, index, tokens):
-        return dot_some(weight, sums, first, lines, codes, index, tokens)
-
-    def halved(weight, sums, first, lines, codes, index, tokens):
-        lower = dot_some(weight, lower_half(sums), first, lines, codes, index, tokens)
-        upper = dot_some(weight, upper_half(sums), first + 32, lines, codes, index, tokens)
-        return whole_tile(lower, upper)
-
-    return halved if HALVED and count > 1 else whole
 
 
 @always_inline_by_type
