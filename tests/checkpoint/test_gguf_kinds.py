@@ -17,7 +17,7 @@ from tinychat.checkpoint.gguf_checkpoint import check_architecture, text_files, 
 from tinychat.checkpoint.gguf_families import FAMILIES
 from tinychat.checkpoint.gguf_file import open_gguf
 from tinychat.checkpoint.gguf_header import read_beginning
-from tinychat.checkpoint.gguf_types import FEW_BITS
+from tinychat.checkpoint.gguf_types import OWN_TYPES
 from tinychat.conversion.convert import check_tensors
 from tinychat.errors import CheckpointError, TextError, TinychatError, UnsupportedModelError
 from tinychat.text.loading import load_tokenizer
@@ -198,8 +198,8 @@ def test_more_added_tokens_than_any_vocabulary_are_refused(tmp_path):
 
 def blocks_of(number):
     """Return how many weights a type has in a block, and their bytes; None where there is none of this number."""
-    if number in FEW_BITS:
-        return FEW_BITS[number].columns, FEW_BITS[number].bytes
+    if number in OWN_TYPES:
+        return OWN_TYPES[number].columns, OWN_TYPES[number].bytes
     try:
         return gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType(number)]
     except ValueError:
@@ -226,6 +226,14 @@ def test_tensors_of_every_type_are_read_or_refused(number, name, tmp_path):
         assert f"x.gguf: tensor '{name}' has type {kind}, which is not supported; get the model in" in str(error)
     else:
         assert error is None
+
+
+def test_models_whose_activations_are_turned_are_refused(tmp_path):
+    header = Header(gguf_file("gpt2"))
+    header.set("prism.hadamard.block_size", scalar(4, 128))
+    error = read(write(tmp_path / "x.gguf", header))
+    assert isinstance(error, UnsupportedModelError)
+    assert "x.gguf: a model whose activations are turned (Hadamard) is not supported" in str(error)
 
 
 def test_factors_of_absurd_size_are_refused(tmp_path):

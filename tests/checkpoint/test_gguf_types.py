@@ -9,10 +9,12 @@ import gguf_files
 import numpy as np
 import pytest
 import reference
+from conversion import test_passthrough
 from fuzzing.gguf_headers import Header
 
 from tinychat.checkpoint.gguf_file import GgufFile
-from tinychat.checkpoint.gguf_types import FEW_BITS, I2_S, OLDER_Q2_0, Q1_0, Q2_0
+from tinychat.checkpoint.gguf_types import I2_S, OLDER_Q2_0, OWN_TYPES, Q1_0, Q2_0
+from tinychat.checkpoint.tensors import Tensors
 from tinychat.errors import CheckpointError
 from tinychat.models.passthrough import Form
 
@@ -46,7 +48,7 @@ def write_blocks(path, tensors):
 
 def draw(rng, number, rows=ROWS, columns=COLUMNS):
     """Return bytes of any codes, and what they mean, float64."""
-    group = FEW_BITS[number].columns
+    group = OWN_TYPES[number].columns
     scales = rng.standard_normal((rows, columns // group)).astype("<f2")
     if number == Q1_0:
         codes = rng.integers(0, 2, (rows, columns))
@@ -75,7 +77,7 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("number", FEW_BITS)
+@pytest.mark.parametrize("number", OWN_TYPES)
 def test_a_tensor_is_what_its_formula_says(number, tmp_path, rng):
     drawn = {f"blk.{i}.x.weight": draw(rng, number) for i in range(3)}
     in_file = {name: (abs(number), (ROWS, COLUMNS), data) for name, (data, _) in drawn.items()}
@@ -83,13 +85,46 @@ def test_a_tensor_is_what_its_formula_says(number, tmp_path, rng):
     for name, (_, expected) in drawn.items():
         tensor = found[name]
         tensor.check_readable()
-        assert (tensor.kind, tensor.form, tensor.shape) == (FEW_BITS[number].name, FORMS[number], (ROWS, COLUMNS))
+        assert (tensor.kind, tensor.form, tensor.shape) == (OWN_TYPES[number].name, FORMS[number], (ROWS, COLUMNS))
         for start, stop in ((0, ROWS), (3, 20)):
-            np.testing.assert_array_equal(tensor.read(start, stop), expected[start:stop].astype(np.float32))
+            # The scale of I2_S has 22 bits here, those of others are exact.
+            rtol = 2.0**-22 if number == I2_S else 0
+            np.testing.assert_allclose(tensor.read(start, stop), expected[start:stop], rtol=rtol)
             codes = tensor.read_codes(start, stop)
-            np.testing.assert_array_equal(
-                reference.values_of_codes(codes).astype(np.float32), expected[start:stop].astype(np.float32)
-            )
+            np.testing.assert_array_equal(reference.values_of_codes(codes), tensor.read(start, stop))
+    assert found["blk.0.x.weight"].read_codes(0, 0).codes.shape == (0, COLUMNS)
+
+
+# One type for all, others beside it over layers, and rows that share blocks: one bit stays, or takes four or eight.
+@pytest.mark.parametrize(
+    ("numbers", "rows", "bits"),
+    [
+        ((Q1_0,) * 4, (32, 24), {1}),
+        ((Q2_0, I2_S, Q2_0, I2_S), (32, 24), {2}),
+        ((Q1_0, Q2_0, Q1_0, Q1_0), (32, 24), {4}),
+        ((Q1_0, Q1_0, I2_S, I2_S), (32, 24), {4}),
+        ((Q1_0, I2_S, Q1_0, Q1_0), (24, 24), {4, 8}),
+    ],
+)
+def test_codes_pass_through(numbers, rows, bits, tmp_path, rng):
+    names = [f"{layer}.{part}.weight" for layer in range(2) for part in ("q", "k")]
+    in_file = {
+        name: (abs(number), (count, COLUMNS), draw(rng, number, count)[0])
+        for name, number, count in zip(names, numbers, rows * 2)
+    }
+    tensors = Tensors(tmp_path, dict(write_blocks(tmp_path / "x.gguf", in_file)))
+    linear = test_passthrough.linear_of(rows, COLUMNS)
+    got, stored = test_passthrough.native_rows(tensors, linear)
+    assert {form.bits for form in stored.forms} == bits
+    expected = test_passthrough.read_rows(tensors, linear)
+    np.testing.assert_array_equal(got[:, : sum(rows)].astype(np.float32), expected)
+
+
+def test_rows_that_are_no_whole_blocks_of_the_older_type_are_refused(tmp_path, rng):
+    data, _ = draw(rng, Q2_0, ROWS, 192)
+    in_file = {f"{i}.weight": (Q2_0, (ROWS, 192), data.reshape(-1)[: data.size * 15 // 16]) for i in range(2)}
+    with pytest.raises(CheckpointError, match="a shape that it cannot have"):
+        write_blocks(tmp_path / "x.gguf", in_file)
 
 
 def test_a_file_that_ends_early_is_not_taken_for_an_older_one(tmp_path, rng):
@@ -107,7 +142,7 @@ def test_a_file_that_ends_early_is_not_taken_for_an_older_one(tmp_path, rng):
 @pytest.mark.parametrize("name", ["Q1_0", "Q2_0", "Q2_K", "TQ1_0", "TQ2_0"])
 def test_numbers_are_llama_cpps(name, tmp_path, rng):
     number = {"Q1_0": Q1_0, "Q2_0": Q2_0}.get(name) or int(gguf.GGMLQuantizationType[name])
-    columns, size = gguf.GGML_QUANT_SIZES.get(number) or (FEW_BITS[number].columns, FEW_BITS[number].bytes)
+    columns, size = gguf.GGML_QUANT_SIZES.get(number) or (OWN_TYPES[number].columns, OWN_TYPES[number].bytes)
     blocks = rng.integers(0, 256, (ROWS * COLUMNS // columns, size), np.uint8)
     for place in {"Q2_K": (80, 82), "TQ1_0": (52,), "TQ2_0": (64,)}.get(name, (0,)):
         numbers = rng.standard_normal(len(blocks)).astype("<f2")

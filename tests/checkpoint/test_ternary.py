@@ -11,16 +11,21 @@ from safetensors.numpy import load_file, save_file
 
 import tinychat
 from tinychat.checkpoint.checkpoint import open_checkpoint
+from tinychat.checkpoint.group_codes import in_22_bits
 from tinychat.conversion.passthrough import passthrough_quantization
 from tinychat.conversion.pipeline import default_recipe
 from tinychat.errors import CheckpointError, UnsupportedModelError
 from tinychat.generate.sequence import logits_of_all
+from tinychat.kernels.simd import ROUNDER
 from tinychat.models.passthrough import Form
 
 VARIANT = families.BY_NAME["bitnet"]
 OFFLINE = {"quant_method": "bitnet", "linear_class": "autobitlinear", "quantization_mode": "offline"}
 ONLINE = OFFLINE | {"quantization_mode": "online", "modules_to_not_convert": ["model.layers.1.mlp", "k_proj"]}
 NAME = "model.layers.1.self_attn.q_proj"
+
+
+ROUNDED = 2.0**-22  # 22 bits
 
 
 def pack(values):
@@ -54,12 +59,11 @@ def test_packed_weights_are_what_their_formula_says(linear_class, tmp_path, rng)
     checkpoint = open_checkpoint(tmp_path)
     assert not any(name.endswith("_scale") for name in checkpoint.tensors.by_name)
     for name, expected in values.items():
-        np.testing.assert_array_equal(checkpoint.tensors.read(name).astype(np.float32), expected)
+        np.testing.assert_allclose(checkpoint.tensors.read(name).astype(np.float32), expected, rtol=ROUNDED)
     tensor, expected = checkpoint.tensors[f"{NAME}.weight"], values[f"{NAME}.weight"]
     assert (tensor.kind, tensor.form) == ("BitNet", Form(2, "I8", 32))
-    np.testing.assert_array_equal(tensor.read(5, 60), expected[5:60])
-    codes = tensor.read_codes(5, 60)
-    np.testing.assert_array_equal(reference.values_of_codes(codes).astype(np.float32), expected[5:60])
+    np.testing.assert_allclose(tensor.read(5, 60), expected[5:60], rtol=ROUNDED)
+    np.testing.assert_array_equal(reference.values_of_codes(tensor.read_codes(5, 60)), tensor.read(5, 60))
     # 172 columns make no whole groups.
     assert checkpoint.tensors["model.layers.1.mlp.down_proj.weight"].form is None
 
@@ -124,6 +128,9 @@ def test_a_packed_model_predicts_what_it_does_in_transformers(tmp_path, rng, mon
         ("weight", lambda data: data.astype(np.int32), "is int32, not of 8 bits"),
         ("weight_scale", lambda data: data * np.float32("nan"), "is not one number"),
         ("weight_scale", lambda data: data * 0, "is not one number"),
+        ("weight_scale", lambda data: np.repeat(data, 3), "is not one number"),
+        ("weight_scale", lambda data: np.repeat(data, 16)[:, None], "is not one number"),
+        ("weight_scale", lambda data: data[:0], "is not one number"),
     ],
 )
 def test_damaged_weights_are_refused_in_one_line(part, change, reason, tmp_path, rng):
@@ -134,6 +141,23 @@ def test_damaged_weights_are_refused_in_one_line(part, change, reason, tmp_path,
     save_file(tensors, tmp_path / "model.safetensors")
     with pytest.raises(CheckpointError, match=rf"{NAME}\.{part} {reason}"):
         open_checkpoint(tmp_path).tensors[f"{NAME}.weight"].read_codes(0, 1)
+
+
+def test_weights_that_training_lost_are_refused(tmp_path, rng):
+    write(tmp_path, rng, ONLINE)
+    tensors = load_file(tmp_path / "model.safetensors")
+    tensors[f"{NAME}.weight"][3, 5] = np.inf
+    save_file(tensors, tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointError, match="holds weights that are not finite"):
+        open_checkpoint(tmp_path).tensors.read(f"{NAME}.weight")
+
+
+def test_scales_are_rounded_to_what_sums_are_exact_with(rng):
+    numbers = (rng.uniform(0.5, 2, 1000) * 10.0 ** rng.integers(-6, 6, 1000)).astype(np.float32)
+    for number in [*numbers, np.float32(2 / 3), np.float32(0.50000006), np.nextafter(np.float32(1), np.float32(0))]:
+        found = in_22_bits(number)
+        assert abs(float(found) - float(number)) <= ROUNDED * float(number)
+        assert float(np.float32(ROUNDER) * found) == float(ROUNDER) * float(found)
 
 
 def test_norms_before_linears_are_refused(tmp_path, rng):

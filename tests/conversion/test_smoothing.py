@@ -54,7 +54,8 @@ def test_the_function_stays(uneven):
 
 
 # Norms of 1 + weight, before and after; none before; one for both, with biases; weights that are transposed; linears of
-# two sizes; a norm whose result is added to the residual stream too; linears of few numbers behind the same norm.
+# two sizes; a norm whose result is added to the residual stream too; linears of few numbers behind the same norm; norms
+# inside of attention and MLP.
 OTHERS = [
     "gemma2",
     "olmo2",
@@ -66,6 +67,7 @@ OTHERS = [
     "laguna",
     "qwen3.5",
     "granite-hybrid",
+    "bitnet",
 ]
 
 

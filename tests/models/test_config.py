@@ -823,6 +823,7 @@ def test_plain_rope_in_a_scaling_section():
         ({"architectures": None, "model_type": "mamba"}, ["mamba", "Supported families"]),
         ({"model_type": "mllama"}, ["mllama", "LlamaForCausalLM"]),
         ({"hidden_act": "xielu"}, ["xielu", "silu", "gelu"]),
+        ({"hadamard_config": {"block": 128}}, ["hadamard_config is not supported"]),
         ({"quantization_config": {"quant_method": "bitsandbytes"}}, ["bitsandbytes", "unquantized", "gptq, awq"]),
         ({"rope_scaling": {"type": "mrope", "factor": 2.0}}, ["mrope", "longrope"]),
         ({"partial_rotary_factor": 0.5}, ["partial_rotary_factor"]),

@@ -93,11 +93,17 @@ def config_of(files: Sequence[GgufFile]) -> dict[str, Any]:
     return {"architectures": [architecture]} | named
 
 
+# Begins the keys of Bonsai 2, whose linears read other activations than their weights' types tell.
+_TURNED = "prism.hadamard."
+
+
 def check_architecture(metadata: Mapping[str, Any], source: Path) -> str:
     """Return the architecture that a file's metadata name."""
     name = metadata.get("general.architecture")
     if not isinstance(name, str) or name not in FAMILIES:
         raise unsupported(str(source), f"architecture {one_line(str(name), 40)!r}")
+    if any(key.startswith(_TURNED) for key in metadata):
+        raise unsupported(str(source), "a model whose activations are turned (Hadamard)")
     experts = GgufValues(metadata, name, {}, str(source)).get("expert_count")
     if experts and not FAMILIES[name].experts:
         raise unsupported(str(source), f"a mixture of experts of {name}")

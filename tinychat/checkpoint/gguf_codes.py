@@ -9,7 +9,7 @@ package `gguf` knows the bits of most codes: these are its values of blocks whos
 import numpy as np
 from numpy.typing import NDArray
 
-from tinychat.checkpoint.gguf_types import FEW_BITS, OLDER_Q2_0, codes_of_few_bits, numbers_of, type_of
+from tinychat.checkpoint.gguf_types import OLDER_Q2_0, OWN_TYPES, codes_of_few_bits, numbers_of, type_of
 from tinychat.checkpoint.group_codes import GroupCodes
 from tinychat.models.passthrough import Form
 
@@ -35,7 +35,7 @@ _ZEROS = {"TQ1_0": 1, "TQ2_0": 1, "Q4_0": 8, "Q5_0": 16, "Q6_K": 32, "Q8_0": 128
 _ONE = np.array([1], "<f2").view(np.uint8)
 # The 12 bytes of eight scales that are 1 and eight minima that are 0, six bits each.
 _ONES_AND_ZEROS = np.array([1] * 4 + [0] * 4 + [1] * 4, np.uint8)
-# Its 12 bytes of sixteen scales that are 1: six bits each, 32 more than they mean.
+# Of Q3_K, the 12 bytes of sixteen scales that are 1: six bits each, 32 more than they mean.
 _ONES_OF_Q3 = np.array([0b00010001] * 8 + [0b10101010] * 4, np.uint8)
 # Where blocks have their float16, if not at their beginning.
 _SCALES_AT = {"TQ1_0": 52, "TQ2_0": 64}
@@ -54,7 +54,7 @@ def codes_of(rows: NDArray[np.uint8], number: int) -> GroupCodes:
     from gguf.quants import Q4_K
 
     kind, size = type_of(number).name, type_of(number).bytes
-    if number in FEW_BITS:
+    if number in OWN_TYPES:
         return GroupCodes(*codes_of_few_bits(rows, number), zero=1)
     N, zero = len(rows), _ZEROS.get(kind, 0)
     blocks = rows.reshape(-1, size)

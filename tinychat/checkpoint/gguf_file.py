@@ -1,6 +1,6 @@
 """GGUF files, the format of llama.cpp: tensors of its many types, read as numbers; one file, or all parts of one.
 
-The package `gguf` turns the blocks of its types into numbers; `gguf_header` reads where they lie.
+`gguf_types` turns the blocks of types into numbers; `gguf_header` reads where they lie.
 """
 
 import math
@@ -17,7 +17,7 @@ from tinychat.checkpoint.gguf import PART, parts_of
 from tinychat.checkpoint.gguf_codes import codes_of, form_of
 from tinychat.checkpoint.gguf_header import TensorEntry, read_header
 from tinychat.checkpoint.gguf_types import I2_S, numbers_of, type_of
-from tinychat.checkpoint.group_codes import GroupCodes
+from tinychat.checkpoint.group_codes import GroupCodes, in_22_bits
 from tinychat.checkpoint.mapping import FloatArray, map_rows
 from tinychat.checkpoint.tensors import Tensor
 from tinychat.errors import CheckpointError, UnsupportedModelError
@@ -84,10 +84,9 @@ class GgufTensor(Tensor):
 
     @property
     def _scale(self) -> np.float32:
-        """Scale of a whole tensor, which stands behind its blocks."""
+        """Scale of a whole tensor, which stands behind its blocks, in 22 bits."""
         behind = self._offset + math.prod(self._shape_of_blocks)
-        found: np.float32 = map_rows(self.path, "float32", behind, (1,), 0, 1)[0]
-        return found
+        return in_22_bits(map_rows(self.path, "float32", behind, (1,), 0, 1)[0])
 
 
 class GgufFile:

@@ -117,6 +117,8 @@ class HeaderReader:
         begin = -(-self._position // alignment) * alignment
         found: dict[str, TensorEntry] = {}
         for name, tensor in _with_older_types(entries):
+            if tensor.shape[-1] % type_of(tensor.type).columns:
+                raise self._damaged(f"gives tensor {one_line(name)!r} a shape that it cannot have")
             offset = begin + tensor.offset
             if name in found:
                 raise self._damaged(f"has two tensors {one_line(name)!r}")
@@ -135,7 +137,7 @@ class HeaderReader:
         shape = tuple(self._number("Q") for _ in range(axes))[::-1]
         kind, offset = self._number("I"), self._number("Q")
         block = _block_of(kind, name, self._path)
-        if 0 in shape or shape[-1] % block or (axes == 1 and block > 1) or math.prod(shape) > 1 << 48:
+        if 0 in shape or (axes == 1 and block > 1) or math.prod(shape) > 1 << 48:
             raise self._damaged(f"gives tensor {one_line(name)!r} a shape that it cannot have")
         return name, TensorEntry(shape, kind, offset)
 

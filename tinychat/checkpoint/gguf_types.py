@@ -7,7 +7,8 @@ The package `gguf` knows most. Of others, which have one or two bits for each nu
            (github.com/ggml-org/llama.cpp, ggml/src/ggml-quants.c)
     Q2_0   of files that are older than that: 128 columns (github.com/PrismML-Eng/llama.cpp)
     I2_S   128 numbers: 32 bytes of four such codes, the highest bits first, of numbers that are 32 apart; the scale,
-           float32, is that of the whole tensor, and stands behind it in 32 bytes of its own
+           float32, is that of the whole tensor, and stands behind it in 32 bytes of its own. So its converter and
+           its quantizer on x86 write them, and nothing in a file tells those of ARM, which differ
            (github.com/microsoft/BitNet)
 """
 
@@ -30,7 +31,7 @@ class GgufType:
 Q1_0, Q2_0, I2_S = 41, 42, 36
 # In the place of 42 where blocks have 128 columns; no file has this number.
 OLDER_Q2_0 = -42
-FEW_BITS = {
+OWN_TYPES = {
     Q1_0: GgufType("Q1_0", 128, 18),
     Q2_0: GgufType("Q2_0", 64, 18),
     OLDER_Q2_0: GgufType("Q2_0", 128, 34),
@@ -42,8 +43,8 @@ def type_of(number: int) -> GgufType:
     """Return a type by its number in the file; ValueError where it is not known."""
     from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
-    if number in FEW_BITS:
-        return FEW_BITS[number]
+    if number in OWN_TYPES:
+        return OWN_TYPES[number]
     known = GGMLQuantizationType(number)
     return GgufType(known.name, *GGML_QUANT_SIZES[known])
 
@@ -53,7 +54,7 @@ def numbers_of(rows: NDArray[np.uint8], number: int) -> NDArray[np.float32]:
 
     NotImplementedError for types that llama.cpp only computes with.
     """
-    if number in FEW_BITS:
+    if number in OWN_TYPES:
         codes, scales = codes_of_few_bits(rows, number)
         numbers = codes.astype(np.float32) - np.float32(1)
         return numbers * np.repeat(scales, numbers.shape[1] // scales.shape[1], axis=1)
@@ -65,14 +66,15 @@ def numbers_of(rows: NDArray[np.uint8], number: int) -> NDArray[np.float32]:
 
 
 def codes_of_few_bits(rows: NDArray[np.uint8], number: int) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-    """Return codes [N, K], of which 1 counts as 0, and scales [N, groups] of rows of blocks of a type of `FEW_BITS`."""
-    N, blocks = len(rows), rows.reshape(-1, FEW_BITS[number].bytes)
+    """Return codes [N, K], of which 1 counts as 0, and scales [N, groups] of rows of blocks of one of `OWN_TYPES`."""
+    N, count = len(rows), rows.shape[1] // OWN_TYPES[number].bytes
+    blocks, columns = rows.reshape(N * count, OWN_TYPES[number].bytes), count * OWN_TYPES[number].columns
     if number == I2_S:
         codes = blocks[:, None, :] >> np.array([[6], [4], [2], [0]], np.uint8) & 3
-        return codes.astype(np.uint8).reshape(N, -1), np.ones((N, 1), np.float32)
+        return codes.astype(np.uint8).reshape(N, columns), np.ones((N, 1), np.float32)
     scales = np.ascontiguousarray(blocks[:, :2]).view("<f2").astype(np.float32)
     if number == Q1_0:
         codes = np.unpackbits(blocks[:, 2:], axis=1, bitorder="little") << 1
     else:
         codes = blocks[:, 2:, None] >> np.array([0, 2, 4, 6], np.uint8) & 3
-    return codes.astype(np.uint8).reshape(N, -1), scales.reshape(N, -1)
+    return codes.astype(np.uint8).reshape(N, columns), scales.reshape(N, count)

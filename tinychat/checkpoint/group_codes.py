@@ -31,8 +31,15 @@ class GroupCodes(NamedTuple):
         return GroupCodes(self.codes[order], self.scales[order], offsets, factors, self.zero)
 
     def times(self, factor: np.float32) -> "GroupCodes":
-        """Return the same of weights without factors, times a number that is exact as a factor."""
+        """Return the same of weights without factors, of scales of 1, times a number of 22 bits (`in_22_bits`)."""
         return self._replace(factors=np.full((len(self.codes), 1, 2), factor))
+
+
+def in_22_bits(number: np.float32) -> np.float32:
+    """Return a number with 22 significant bits, off by 2**-23 at most: sums of products with it are then exact."""
+    bits = np.float32(number).view(np.uint32)
+    found: np.float32 = ((bits + np.uint32(2)) & ~np.uint32(3)).view(np.float32)
+    return found
 
 
 def concatenate(parts: Sequence[GroupCodes]) -> GroupCodes:

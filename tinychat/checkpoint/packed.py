@@ -1,8 +1,9 @@
-"""Checkpoints whose weights are codes of four or eight bits already: GPTQ, AWQ, compressed-tensors and mlx, or fewer.
+"""Checkpoints whose weights are codes already: GPTQ, AWQ, compressed-tensors and mlx, of one to eight bits.
 
 Those of ternary weights, `checkpoint.ternary` reads.
 
-Each packs codes into 32-bit numbers, the lowest bits first, and has a scale for each row and group of columns:
+Each packs codes into 32-bit numbers, the lowest bits first, and has a scale for each row and group of columns; of four
+bits, in eight columns or rows to a number:
 
 ========================= ===================================================== ==============================
 format                    tensors of a weight [N, K], with groups [N, G]        weight

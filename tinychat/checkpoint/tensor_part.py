@@ -126,9 +126,11 @@ class JoinedTensor(Tensor):
         """Yield each part with the rows of it that the rows ``start..stop-1`` have."""
         first = 0
         for part in self._parts:
-            rows = part.shape[0]
-            yield part, min(max(start - first, 0), rows), min(max(stop - first, 0), rows)
-            first += rows
+            begin, end = max(start - first, 0), min(stop - first, part.shape[0])
+            # Of no rows at all, the first part has the type.
+            if begin < end or (start == stop and first == 0):
+                yield part, begin, max(begin, end)
+            first += part.shape[0]
 
 
 class ProductTensor(Tensor):

@@ -3,7 +3,8 @@
 ``quant_method: bitnet`` (github.com/huggingface/transformers, integrations/bitnet.py). Weights of four rows stand in a
 byte, each in two bits, plus one: row ``n + q R`` of N = 4 R in bits 2q of row n, uint8 [R, K]. ``weight_scale`` [1]
 multiplies them, or, where ``linear_class`` is not "autobitlinear", divides. In the mode "online" a file has the numbers
-that training changed: the scale is their mean magnitude, and weights are these by the scale, rounded.
+that training changed: the scale is their mean magnitude, and weights are these by the scale, rounded; of linears that
+are called as Llama's are. Scales have 22 bits here (`group_codes.in_22_bits`).
 """
 
 import math
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tinychat.checkpoint.group_codes import GroupCodes
+from tinychat.checkpoint.group_codes import GroupCodes, in_22_bits
 from tinychat.checkpoint.mapping import FloatArray
 from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.errors import CheckpointError, UnsupportedModelError
@@ -43,7 +44,7 @@ class TernaryTensor(Tensor):
 
     @cached_property
     def _scale(self) -> np.float32:
-        return self._find_scale()
+        return in_22_bits(self._find_scale())
 
     @property
     def kind(self) -> str:
@@ -53,13 +54,15 @@ class TernaryTensor(Tensor):
     @property
     def form(self) -> Form | None:
         """Form of the codes; None where columns make no whole groups."""
-        group = math.gcd(self.shape[-1], GROUPS[-1])
+        group = math.gcd(self.shape[1], GROUPS[-1]) if len(self.shape) == 2 else 1
         # One whole scale for all columns, times a factor for each row.
         return Form(2, "I8", group) if group in GROUPS[1:] else None
 
     def read(self, start: int, stop: int) -> FloatArray:
         """Return rows ``start..stop-1`` in float32."""
-        return (self._codes(start, stop).astype(np.float32) - np.float32(1)) * self._scale
+        # The caller reports what is not finite.
+        with np.errstate(all="ignore"):
+            return (self._codes(start, stop).astype(np.float32) - np.float32(1)) * self._scale
 
     def read_codes(self, start: int, stop: int) -> GroupCodes:
         """Return rows ``start..stop-1`` as codes."""
@@ -84,10 +87,14 @@ class PackedTernary(TernaryTensor):
         return _ROWS * found[0], found[1]
 
     def _find_scale(self) -> np.float32:
-        found = self._scale_tensor.read(0, 1).astype(np.float32).reshape(-1)
-        if len(found) != 1 or not np.isfinite(found[0]) or found[0] == 0:
+        scale = np.float32(0)
+        if math.prod(self._scale_tensor.shape) == 1:
+            scale = self._scale_tensor.read(0, 1).astype(np.float32).reshape(-1)[0]
+        with np.errstate(all="ignore"):
+            scale = np.float32(1) / scale if self._divides else scale
+        if not np.isfinite(scale) or scale == 0:
             raise self._damaged(_SCALE, "is not one number that a weight can have")
-        return np.float32(1 / found[0] if self._divides else found[0])
+        return np.float32(scale)
 
     def _codes(self, start: int, stop: int) -> NDArray[np.uint8]:
         packed = self._packed.read_integers()
@@ -117,7 +124,10 @@ class RoundedTernary(TernaryTensor):
         for start in range(0, rows, _SLAB):
             slab = self._tensor.read(start, min(start + _SLAB, rows)).astype(np.float32)
             total += float(np.abs(slab).sum(dtype=np.float64))
-        return max(np.float32(total / math.prod(self.shape)), _LEAST)
+        mean = total / math.prod(self.shape)
+        if not mean < np.finfo(np.float32).max:
+            raise CheckpointError(f"{self.path} holds weights that are not finite: download the checkpoint again")
+        return max(np.float32(mean), _LEAST)
 
     def _codes(self, start: int, stop: int) -> NDArray[np.uint8]:
         rows = self._tensor.read(start, stop).astype(np.float32) * (np.float32(1) / self._scale)

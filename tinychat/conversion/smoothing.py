@@ -2,10 +2,10 @@
 
 The columns of a group share one scale, so a large column costs the others bits. Each column of a norm's output is
 divided by a factor, in the norm's gains, and the matching columns of the weights that read it are multiplied by the
-factor. The rows of ``up_proj`` and the columns of ``down_proj`` are treated alike. Inputs without a norm or a gate
-before them stay as they are. The factor is the square root of the column's root mean square, which shares the
-difficulty between activations and weights (https://arxiv.org/abs/2211.10438, alpha = 0.5). This is for weights of eight
-bits: four-bit weights lose more by it than activations gain.
+factor. The rows of ``up_proj`` and the columns of ``down_proj``, where no norm stands between them, are treated alike.
+Inputs without a norm or a gate before them stay as they are. The factor is the square root of the column's root mean
+square, which shares the difficulty between activations and weights (https://arxiv.org/abs/2211.10438, alpha = 0.5).
+This is for weights of eight bits: four-bit weights lose more by it than activations gain.
 """
 
 from collections.abc import Sequence
@@ -45,6 +45,8 @@ BEFORE = {
     "gate_up_proj": "post_attention_layernorm",
     "wide_gate_up_proj": "post_attention_layernorm",
     "up_proj": "post_attention_layernorm",
+    "o_proj": "attn_sub_norm",
+    "down_proj": "ffn_sub_norm",
 }
 
 
@@ -84,7 +86,7 @@ def smoothed(checkpoint: Checkpoint, texts: Sequence[Sequence[int]]) -> Checkpoi
 
 def _before(source: Source, name: str, shard: int, factors: NDArray[np.float32]) -> Factors:
     """Return the factors for the rows of the tensors that give a linear its input columns."""
-    if name == "down_proj":
+    if name == "down_proj" and not source.config.sub_norms:
         gate_up = source.layout("gate_up_proj")
         up, rows = gate_up.names(shard)[-1], gate_up.rows[-1]
         # In one tensor with the gate's, they are its last rows.
@@ -95,7 +97,7 @@ def _before(source: Source, name: str, shard: int, factors: NDArray[np.float32])
 
 def _can_be_evened(source: Source, name: str, shard: int) -> bool:
     """Return whether a norm or a gated MLP half before a linear can take its factors."""
-    if name == "down_proj":
+    if name == "down_proj" and not source.config.sub_norms:
         return source.config.gated
     if BEFORE.get(name) == "input_layernorm" and source.config.altup:
         return False  # LAuReL adds what that norm gives to the residual stream

@@ -237,6 +237,8 @@ def _read_activation(values: ConfigValues) -> str:
 
 
 def _refuse_quantized(values: ConfigValues) -> None:
+    if values.get("hadamard_config") is not None:
+        raise UnsupportedModelError(f"{values.source}: hadamard_config is not supported; use another checkpoint")
     quantization = values.optional_section("quantization_config")
     if quantization is not None:
         # mlx names no method.

@@ -6,7 +6,7 @@
      "quantization": {"method": "int4", "group_size": 32, "int8": [], "frequent": 0}, ...}
 
 Of passthrough quantization ("native" in the program, "kept" in the file), the format is 3, and "quantization" has
-"kept", an object by linear::
+"kept", an object by linear, of codes of 1, 2, 4 or 8 bits::
 
     {"forms": [{"bits": 4, "numbers": "F16", "group": 32, "span": 0, "offsets": true}], "bits": [[4, 4, 4], ...]}
 
