@@ -255,6 +255,8 @@ def test_slots_and_metrics_can_be_switched_off(model):
     with TestClient(create_app(server, Door({"testserver"}))) as client:
         for path in ("/slots", "/metrics"):
             assert client.get(path).status_code == 404
+        described = client.get("/openapi.json").json()["paths"]
+        assert not any(path.startswith(("/slots", "/metrics")) for path in described) and "/health" in described
 
 
 def test_metrics_count_tokens_under_llama_servers_names(client, model):

@@ -59,7 +59,7 @@ def create_app(server: Server, door: Door) -> Starlette:
         Route("/v1/messages", partial(_answered, server, MessagesAnswer), methods=["POST"]),
         Route("/v1/messages/count_tokens", partial(answer_text, count_tokens, server), methods=["POST"]),
         *_both("/props", partial(monitoring.props, server), "GET"),
-        Route("/openapi.json", _openapi, methods=["GET"]),
+        Route("/openapi.json", partial(_openapi, server), methods=["GET"]),
         *_ollama_routes(server),
         *page_routes(),
     ]
@@ -127,8 +127,8 @@ async def _answered(server: Server, kind: AnswerKind, http: HttpRequest) -> Resp
     return await answer(server, http, lambda body, served: kind(body, served, server.shown_name(served)))
 
 
-async def _openapi(_http: HttpRequest) -> Response:
-    return JSONResponse(openapi_document())
+async def _openapi(server: Server, _http: HttpRequest) -> Response:
+    return JSONResponse(openapi_document(server.options.shows_slots, server.options.shows_metrics))
 
 
 async def _refused(server: Server, http: HttpRequest, error: Exception) -> Response:

@@ -199,18 +199,20 @@ _STORED: Schema = {
     },
 }
 _READ = (
-    *("/v1/models", "/health", "/props", "/slots", "/metrics"),
+    *("/v1/models", "/health", "/props"),
     *("/api/tags", "/api/ps", "/api/version"),
 )
 
 
 @cache
-def openapi_document() -> Schema:
-    """Return the description of the server as OpenAPI's JSON."""
+def openapi_document(shows_slots: bool = True, shows_metrics: bool = True) -> Schema:
+    """Return the description of the server as OpenAPI's JSON; what it does not serve is not in it."""
+    read = [*_READ, *["/slots"] * shows_slots, *["/metrics"] * shows_metrics]
     paths: Schema = {
         path: {"post": {"requestBody": body, "responses": _responses_of(path)}} for path, body in _bodies().items()
     }
-    paths |= {path: {"get": {"responses": _responses_of(path)}} for path in _READ}
+    paths |= {path: {"get": {"responses": _responses_of(path)}} for path in read}
     paths |= _STORED
-    paths["/slots/{id_slot}"] = {"post": _SLOT}
+    if shows_slots:
+        paths["/slots/{id_slot}"] = {"post": _SLOT}
     return {"openapi": "3.1.0", "info": {"title": "tinychat", "version": version("tinychat")}, "paths": paths}
