@@ -153,12 +153,9 @@ def dot_small(builder, tile, codes, activations, index):
 @operation(SAME, ANY, ANY, ANY, INDEX)
 def dot_lines(builder, tile, lines, activations, index):
     """Add dot products as `dot_small` does, of several lines of codes up to 3, each of the next 4 columns."""
-    result, stride = list(tile), 4 * len(tile)
-    by_line = [
-        activations.splats(builder.add(index, I64(q * stride)), len(tile), I32, unit=4, lanes=tile[0].type.count)
-        for q in range(len(lines))
-    ]
-    return [dot4_lines(builder, total, lines, xs) for total, xs in zip(result, zip(*by_line))]
+    places = [builder.add(index, I64(q * 4 * len(tile))) for q in range(len(lines))]
+    by_line = [activations.splats(place, len(tile), I32, unit=4, lanes=tile[0].type.count) for place in places]
+    return [dot4_lines(builder, total, lines, xs) for total, xs in zip(tile, zip(*by_line))]
 
 
 def dots(builder, sums, line, activations: Elements, index: ir.Value, dot4) -> list[ir.Value]:
