@@ -82,7 +82,7 @@ def test_numbers_are_rounded_where_training_changed_them(tmp_path, rng):
 
 
 def test_a_model_of_ternary_codes_predicts_what_its_values_do(tmp_path, rng):
-    """What differs are activations of eight bits, and the embedding, which is rounded."""
+    """Only activations of eight bits, and the embedding, which is rounded, differ."""
     variant = families.Variant("bitnet-wide", VARIANT.config | {"intermediate_size": 192}, "bfloat16")
     values = write(tmp_path / "packed", rng, OFFLINE, variant)
     assert default_recipe(tmp_path / "packed").quant == "native"

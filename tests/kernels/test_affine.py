@@ -66,7 +66,7 @@ def random_affine(rng, bits, blocks, K, group, per_span, dtype, offsets=True):
 
 
 def codes_of(packed, bits, offsets):
-    """Return what the codes of packed weights count, int64 [N, K]."""
+    """Return the whole numbers that codes of packed weights stand for, int64 [N, K]."""
     if bits < 4:
         zero = 0 if offsets else 1
         return (reference.unpack_bits(packed, bits).astype(np.int64) << (bits == 1)) - zero

@@ -82,16 +82,11 @@ def read_bias(tensors: Tensors, linear: Linear, shard: int) -> NDArray[np.float3
 def pack_codes(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
     """Arrange codes [N, K] for `kernels.weights`: N a multiple of 16, K of a line's columns; of one bit 0 and 2."""
     N, K = codes.shape
-    if bits < 4:
-        parts = codes.reshape(N // LANES, LANES, K * bits // 32, 8 // bits, 4).transpose(3, 0, 2, 1, 4)
-        packed = np.zeros(parts.shape[1:], np.uint8)
-        for q, part in enumerate(parts):
-            packed |= (part >> (bits == 1)) << bits * q
-        return packed
-    if bits == 4:
-        low, high = codes.reshape(N // LANES, LANES, K // 8, 2, 4).transpose(3, 0, 2, 1, 4)
-        return np.ascontiguousarray(low | high << 4)
-    return np.ascontiguousarray(codes.reshape(N // LANES, LANES, K // 4, 4).transpose(0, 2, 1, 3))
+    parts = codes.reshape(N // LANES, LANES, K * bits // 32, 8 // bits, 4).transpose(3, 0, 2, 1, 4)
+    packed = np.zeros(parts.shape[1:], np.uint8)
+    for q, part in enumerate(parts):
+        packed |= (part >> (bits == 1)) << bits * q
+    return packed
 
 
 def slabs(tensors: Tensors, linear: Linear, shard: int) -> Iterator[tuple[str, int, Array]]:

@@ -86,7 +86,7 @@ def smoothed(checkpoint: Checkpoint, texts: Sequence[Sequence[int]]) -> Checkpoi
 
 def _before(source: Source, name: str, shard: int, factors: NDArray[np.float32]) -> Factors:
     """Return the factors for the rows of the tensors that give a linear its input columns."""
-    if name == "down_proj" and not source.config.sub_norms:
+    if _follows_gates(source, name):
         gate_up = source.layout("gate_up_proj")
         up, rows = gate_up.names(shard)[-1], gate_up.rows[-1]
         # In one tensor with the gate's, they are its last rows.
@@ -95,9 +95,14 @@ def _before(source: Source, name: str, shard: int, factors: NDArray[np.float32])
     return dict.fromkeys(source.norm_tensors(BEFORE[name], source.layout(name).layer_of(shard)), factors)
 
 
+def _follows_gates(source: Source, name: str) -> bool:
+    """Return whether a linear reads what the gates of an MLP let through, with no norm between them."""
+    return name == "down_proj" and not source.config.sub_norms
+
+
 def _can_be_evened(source: Source, name: str, shard: int) -> bool:
     """Return whether a norm or a gated MLP half before a linear can take its factors."""
-    if name == "down_proj" and not source.config.sub_norms:
+    if _follows_gates(source, name):
         return source.config.gated
     if BEFORE.get(name) == "input_layernorm" and source.config.altup:
         return False  # LAuReL adds what that norm gives to the residual stream

@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tinychat.kernels.weights import Affine1Weight, Affine2Weight, Affine4Weight, Affine8Weight, MixedWeight
+from tinychat.kernels.weights import AFFINE_KINDS, CODE_BITS, MixedWeight
 from tinychat.models.architectures import linears
 from tinychat.models.folder import ModelFolder
 from tinychat.models.layout import LANES
 
-AFFINE: dict[int, Any] = {1: Affine1Weight, 2: Affine2Weight, 4: Affine4Weight, 8: Affine8Weight}
+AFFINE: dict[int, Any] = {CODE_BITS[kind]: kind for kind in AFFINE_KINDS}
 
 
 def passthrough_weight(folder: ModelFolder, name: str) -> Any:

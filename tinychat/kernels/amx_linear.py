@@ -28,22 +28,14 @@ from tinychat.kernels.amx_buffer import (
     TOTALS,
 )
 from tinychat.kernels.amx_slice import AHEAD, Slice, add_fine_slice, add_slice, begin_stream, take_turn
-from tinychat.kernels.codes import (
-    codes_of_one_bit,
-    codes_of_two_bits,
-    high_codes,
-    load_table,
-    look_up_high,
-    look_up_low,
-    low_codes,
-)
+from tinychat.kernels.codes import high_codes, load_table, look_up_high, look_up_low, low_codes
 from tinychat.kernels.compile_queue import deferred
 from tinychat.kernels.intrinsics import ANY, I8, I64, INDEX, SAME, constant, operation, u8x64
 from tinychat.kernels.jit import always_inline, always_inline_by_type, by_type, inline, is_kind
 from tinychat.kernels.memory import address_of, load_f32, load_line, prefetch_far, store_f32
 from tinychat.kernels.simd import ROUNDER
 from tinychat.kernels.sizes import FAR_BYTES, LANES
-from tinychat.kernels.weight_access import code_of_zero, columns, input_group
+from tinychat.kernels.weight_access import code_of_zero, codes_of_line, columns, input_group
 from tinychat.kernels.weights import (
     AFFINE_KINDS,
     FINE_KINDS,
@@ -111,17 +103,13 @@ def unpack_codes(weight, block, first, count, buffer, place):
         for j in range(count):
             store_line(buffer, place + j * 16, less_128(load_line(weight.packed, line + j * 64)))
 
-    def two_bits(weight, block, first, count, buffer, place):
+    def few_bits(weight, block, first, count, buffer, place):
         line, zero = (block * weight.packed.shape[1] + first) * 64, code_of_zero(weight)
         for j in range(count):
-            store_lines(buffer, place + j * 64, codes_of_two_bits(load_line(weight.packed, line + j * 64)), zero)
+            parts = codes_of_line(weight, load_line(weight.packed, line + j * 64))
+            store_lines(buffer, place + j * 16 * len(parts), parts, zero)
 
-    def one_bit(weight, block, first, count, buffer, place):
-        line, zero = (block * weight.packed.shape[1] + first) * 64, code_of_zero(weight)
-        for j in range(count):
-            store_lines(buffer, place + j * 128, codes_of_one_bit(load_line(weight.packed, line + j * 64)), zero)
-
-    kinds = {Affine1Weight: one_bit, Affine2Weight: two_bits, Affine4Weight: four_bits, Int4Weight: looked_up}
+    kinds = {Affine1Weight: few_bits, Affine2Weight: few_bits, Affine4Weight: four_bits, Int4Weight: looked_up}
     return kinds.get(weight.instance_class, eight_bits)
 
 

@@ -13,11 +13,8 @@ from tinychat.kernels.team import share_of, stage
 from tinychat.kernels.weight_access import code_of_zero, columns
 from tinychat.kernels.weights import (
     AFFINE_KINDS,
+    CODE_BITS,
     ZERO,
-    Affine1Weight,
-    Affine2Weight,
-    Affine4Weight,
-    Affine8Weight,
     Float32Weight,
     Int4Weight,
     MixedWeight,
@@ -42,21 +39,13 @@ def value_at(weight, n, k):
 @by_type
 def code_at(weight, block, lane, k):
     """Return the code of column `k` of a row of an affine weight; of one bit 0 or 2."""
+    bits = CODE_BITS[weight.instance_class]
+    of_line, of_byte, mask, unit = 32 // bits, 8 // bits, (1 << bits) - 1, 2 if bits == 1 else 1
 
-    def one_bit(weight, block, lane, k):
-        return (np.int32(weight.packed[block, k // 32, lane, k % 4]) >> (k // 4 % 8) & 1) * 2
+    def code(weight, block, lane, k):
+        return (np.int32(weight.packed[block, k // of_line, lane, k % 4]) >> k // 4 % of_byte * bits & mask) * unit
 
-    def two_bits(weight, block, lane, k):
-        return np.int32(weight.packed[block, k // 16, lane, k % 4]) >> (k // 4 % 4 * 2) & 3
-
-    def four_bits(weight, block, lane, k):
-        return np.int32(weight.packed[block, k // 8, lane, k % 4]) >> (k & 4) & 15
-
-    def eight_bits(weight, block, lane, k):
-        return np.int32(weight.packed[block, k // 4, lane, k % 4])
-
-    kinds = {Affine1Weight: one_bit, Affine2Weight: two_bits, Affine4Weight: four_bits, Affine8Weight: eight_bits}
-    return kinds[weight.instance_class]
+    return code
 
 
 @always_inline

@@ -3,22 +3,13 @@
 Integers, exact, so in any order: one token and many, halves of a row block and pairs of tokens, get the same sums.
 """
 
-from tinychat.kernels.codes import (
-    codes_of_one_bit,
-    codes_of_two_bits,
-    high_codes,
-    load_table,
-    look_up_high,
-    look_up_low,
-    low_codes,
-    whole_codes,
-)
+from tinychat.kernels.codes import high_codes, load_table, look_up_high, look_up_low, low_codes, whole_codes
 from tinychat.kernels.dot import dot, dot_line_pairs, dot_lines, dot_pairs, dot_small
-from tinychat.kernels.jit import always_inline, always_inline_by_type, is_kind
+from tinychat.kernels.jit import always_inline, always_inline_by_type
 from tinychat.kernels.memory import prefetch, prefetch_far
 from tinychat.kernels.sizes import FAR_BYTES, HALVED, NEAR_BYTES, READS_AHEAD
 from tinychat.kernels.sums import is_paired, lower_half, upper_half, whole_tile
-from tinychat.kernels.weight_access import load_again_for, load_for
+from tinychat.kernels.weight_access import codes_of_line, load_again_for, load_for
 from tinychat.kernels.weights import Affine1Weight, Affine2Weight, Affine4Weight, Int4Weight
 
 
@@ -36,7 +27,7 @@ def dot_few_bits(weight, sums, first, codes, index, tokens):
     Of one token the nearer line is not prefetched: on Zen 4 it is 1.1 times as fast then with two bits, and slower by a
     fifth without either.
     """
-    one_bit, one_token = is_kind(weight, Affine1Weight), len(tokens) == 1
+    one_token = len(tokens) == 1
 
     def added(weight, sums, first, codes, index, tokens):
         line = load_for(sums, weight.packed, first)
@@ -44,7 +35,7 @@ def dot_few_bits(weight, sums, first, codes, index, tokens):
             prefetch_far(weight.packed, first + FAR_BYTES)
         else:
             prefetch_next(weight.packed, first)
-        return dot_lines(sums, codes_of_one_bit(line) if one_bit else codes_of_two_bits(line), codes, index)
+        return dot_lines(sums, codes_of_line(weight, line), codes, index)
 
     return added
 
@@ -115,15 +106,11 @@ def dot_paired_rows(weight, sums, first, lines, codes, index, tokens):
             sums = dot_pairs(sums, low_codes(line), high_codes(line), codes, index + j * 8 * len(tokens))
         return sums
 
-    def affine2(weight, sums, first, lines, codes, index, tokens):
+    def few_bits(weight, sums, first, lines, codes, index, tokens):
         for j in range(lines):
-            parts = codes_of_two_bits(load_for(sums, weight.packed, first + j * 64))
-            sums = dot_line_pairs(sums, parts, codes, index + j * 16 * len(tokens))
+            parts = codes_of_line(weight, load_for(sums, weight.packed, first + j * 64))
+            sums = dot_line_pairs(sums, parts, codes, index + j * 4 * len(parts) * len(tokens))
         return sums
-
-    def affine1(weight, sums, first, lines, codes, index, tokens):
-        parts = codes_of_one_bit(load_for(sums, weight.packed, first))
-        return dot_line_pairs(sums, parts, codes, index)
 
     def int8(weight, sums, first, lines, codes, index, tokens):
         for j in range(0, lines, 2):
@@ -134,7 +121,7 @@ def dot_paired_rows(weight, sums, first, lines, codes, index, tokens):
             sums = dot_pairs(sums, line, next_line, codes, index + j * 4 * len(tokens))
         return sums
 
-    kinds = {Affine1Weight: affine1, Affine2Weight: affine2, Affine4Weight: affine4, Int4Weight: int4}
+    kinds = {Affine1Weight: few_bits, Affine2Weight: few_bits, Affine4Weight: affine4, Int4Weight: int4}
     return kinds.get(weight.instance_class, int8)
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 from numba import types
 
+from tinychat.kernels.codes import codes_of_one_bit, codes_of_two_bits
 from tinychat.kernels.intrinsics import i32x8
 from tinychat.kernels.jit import always_inline_by_type, by_type, is_kind
 from tinychat.kernels.memory import load_half_line, load_line, load_line_again
@@ -10,15 +11,12 @@ from tinychat.kernels.sizes import LOADS_AGAIN
 from tinychat.kernels.weights import (
     ACTIVATION_GROUP,
     AFFINE_KINDS,
+    CODE_BITS,
     FEW_BITS,
     ZERO,
     Affine1Weight,
-    Affine2Weight,
     Affine4Weight,
-    Affine8Weight,
     Float32Weight,
-    Int4Weight,
-    Int8Weight,
     MixedWeight,
     PerLayer,
 )
@@ -52,14 +50,9 @@ def layer_of(stacked, layer):
 @by_type
 def columns(weight):
     """Return K, padding included."""
-    if is_kind(weight, Affine1Weight):
-        return lambda weight: weight.packed.shape[1] * 32
-    if is_kind(weight, Affine2Weight):
-        return lambda weight: weight.packed.shape[1] * 16
-    if is_kind(weight, Int4Weight, Affine4Weight):
-        return lambda weight: weight.packed.shape[1] * 8
-    if is_kind(weight, Int8Weight, Affine8Weight):
-        return lambda weight: weight.packed.shape[1] * 4
+    if is_kind(weight, *CODE_BITS):
+        of_line = 32 // CODE_BITS[weight.instance_class]
+        return lambda weight: weight.packed.shape[1] * of_line
     if is_kind(weight, MixedWeight):
         return lambda weight: weight.four.packed.shape[1] * 8
     return lambda weight: weight.values.shape[1]
@@ -100,6 +93,14 @@ def load_for(sums, packed, first):
     """Load what the rows of some sums have of a line, from byte `first` on."""
     load = load_half_line if sums.dtype == i32x8 else load_line
     return lambda sums, packed, first: load(packed, first)
+
+
+@always_inline_by_type
+def codes_of_line(weight, line):
+    """Return the lines of codes that a line of a weight of one or two bits holds."""
+    if is_kind(weight, Affine1Weight):
+        return lambda weight, line: codes_of_one_bit(line)
+    return lambda weight, line: codes_of_two_bits(line)
 
 
 @always_inline_by_type

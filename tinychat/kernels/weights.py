@@ -190,6 +190,8 @@ class FineRowActivations(NamedTuple):
 
 
 AFFINE_KINDS = (Affine1Weight, Affine2Weight, Affine4Weight, Affine8Weight)
+# Bits of a code; a row has 32 of them in a line.
+CODE_BITS = dict(zip((*AFFINE_KINDS, Int4Weight, Int8Weight), (1, 2, 4, 8, 4, 8)))
 # Those whose codes are -1, 0 and 1, more or less, around a zero of their own.
 FEW_BITS = (Affine1Weight, Affine2Weight)
 # Those of two parts, and those for tile registers.
