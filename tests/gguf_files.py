@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import families
 import gguf
+import ml_dtypes
 import numpy as np
 from variants.common import YARN, longrope
 
+from tinychat.checkpoint.group_codes import E2M1
 from tinychat.models.architectures import parse_config
 
 # By model_type.
@@ -242,7 +244,7 @@ def write_variant(variant, path, kind_of=lambda name: "F32", pooling=None, **ten
         writer.add_pooling_type(gguf.PoolingType(pooling))
         writer.add_add_eos_token(True)
     for name, values in tensors.items():
-        writer.add_tensor(f"{name}.weight", values)
+        writer.add_tensor(name if name.endswith(".scale") else f"{name}.weight", values)
     add_rope(writer, raw)
     weights = families.make_weights(variant)
     if config.mamba:
@@ -259,9 +261,21 @@ def write_variant(variant, path, kind_of=lambda name: "F32", pooling=None, **ten
         kind = gguf.GGMLQuantizationType[kind_of(name)]
         if values.ndim < 2 or values.shape[-1] % gguf.GGML_QUANT_SIZES[kind][0]:
             kind = gguf.GGMLQuantizationType.F32
-        writer.add_tensor(names[name] or name, gguf.quants.quantize(values, kind), raw_dtype=kind)
+        quantize = quantized_to_nvfp4 if kind.name == "NVFP4" else gguf.quants.quantize
+        writer.add_tensor(names[name] or name, quantize(values, kind), raw_dtype=kind)
     write(writer)
     return path
+
+
+def quantized_to_nvfp4(values, kind):
+    """Return blocks of NVFP4, which the package only reads: four scales, and codes of 16 columns in 8 bytes each."""
+    groups = values.reshape(-1, 4, 16).astype(np.float32)
+    scales = np.maximum(np.abs(groups).max(axis=2) / 6, 2.0**-9).astype(ml_dtypes.float8_e4m3fn)
+    steps = groups / scales.astype(np.float32)[..., None]
+    codes = np.abs(steps[..., None] - E2M1 / np.float32(2)).argmin(axis=3).astype(np.uint8)
+    packed = codes[..., :8] | codes[..., 8:] << 4
+    blocks = np.concatenate([scales.view(np.uint8), packed.reshape(-1, 32)], axis=1)
+    return blocks.reshape(*values.shape[:-1], -1)
 
 
 def add_sizes(writer, architecture, raw, config):

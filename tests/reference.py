@@ -249,11 +249,14 @@ def dequantize_affine(codes, scales, offsets, factors):
     """Return ``f * scale * code + h * offset`` as float64 [N, K].
 
     codes : whole numbers [N, K]; scales, offsets : [N/16, groups, 16], offsets perhaps [N/16, 0, 16], of float32, int8,
-    or uint16 that stands for float16; factors : float32 [N/16, spans, 2, 16].
+    uint16 that stands for float16, or uint8 for powers of two; factors : float32 [N/16, spans, 2, 16], perhaps
+    [N/16, spans, 1, 16] without offsets.
     """
 
     def by_row(numbers):
         numbers = numbers.view(np.float16) if numbers.dtype == np.uint16 else numbers
+        if numbers.dtype == np.uint8:
+            numbers = np.where(numbers == 0, 0, 2.0 ** (numbers.astype(int) - 127))
         wide = numbers.astype(np.float64).transpose(0, 2, 1).reshape(len(codes), -1)
         return np.repeat(wide, codes.shape[1] // wide.shape[1], axis=1)
 
@@ -1080,7 +1083,7 @@ def _router_mlp(config, parts, layer, x):
 
 
 def values_of_codes(codes):
-    """Return the weights of `GroupCodes`, float32 [N, K]: ``f * scale * (code - zero) + h * offset``."""
+    """Return the weights of `GroupCodes`, float32 [N, K]: ``f * scale * (code - zero) + h * offset``, or by a table."""
     N, groups = codes.scales.shape
     scales, offsets = codes.scales, codes.offsets
     if codes.factors is not None:
@@ -1088,6 +1091,8 @@ def values_of_codes(codes):
         scales = scales * factors[:, :, 0]
         offsets = None if offsets is None else offsets * factors[:, :, 1]
     steps = codes.codes.astype(np.float32) - np.float32(codes.zero)
+    if codes.table is not None:
+        steps = codes.table[codes.codes].astype(np.float32)
     numbers = steps.reshape(N, groups, -1) * scales[:, :, None]
     if offsets is not None:
         numbers += offsets[:, :, None]

@@ -212,6 +212,39 @@ def test_experts_in_mxfp4_give_the_logits_of_the_checkpoint(tmp_path):
     assert np.abs(found - expected).max() < 1e-4 * expected.std()
 
 
+def test_scales_of_whole_tensors_multiply_them(tmp_path):
+    """NVFP4 has them in tensors of their own: one for a matrix, or one for each expert."""
+    variant = gguf_files.like("qwen3-moe", hidden_size=128, moe_intermediate_size=64)
+    scales = {
+        "blk.1.ffn_up_exps.scale": np.linspace(0.1, 3, variant.config["num_experts"], dtype=np.float32),
+        "blk.0.attn_q.scale": np.array([1 / 3], np.float32),
+    }
+    kinds = {"experts": "NVFP4", "q_proj": "NVFP4"}
+
+    def kind_of(name):
+        return next((kind for part, kind in kinds.items() if part in name), "F32")
+
+    def tensors_of(name, **scales):
+        with unpacked(gguf_files.write_variant(variant, tmp_path / name, kind_of, **scales)) as folder:
+            yield open_checkpoint(folder).tensors
+
+    for plain, scaled in zip(tensors_of("plain.gguf"), tensors_of("scaled.gguf", **scales), strict=True):
+        for name, factor in (
+            ("model.layers.1.mlp.experts.3.up_proj.weight", scales["blk.1.ffn_up_exps.scale"][3]),
+            ("model.layers.0.self_attn.q_proj.weight", np.float32(1 / 3)),
+            ("model.layers.1.self_attn.q_proj.weight", np.float32(1)),
+        ):
+            assert scaled[name].kind == "NVFP4"
+            np.testing.assert_allclose(scaled.read(name, 5, 40), plain.read(name, 5, 40) * factor, rtol=2.0**-18)
+            np.testing.assert_array_equal(
+                reference.values_of_codes(scaled[name].read_codes(5, 40)), scaled.read(name, 5, 40)
+            )
+    damaged = {"blk.0.attn_q.scale": np.ones(3, np.float32)}
+    for tensors in tensors_of("damaged.gguf", **damaged):
+        with pytest.raises(CheckpointError, match=r"attn_q\.scale has shape"):
+            tensors.read("model.layers.0.self_attn.q_proj.weight")
+
+
 def test_halves_of_one_type_keep_their_codes(tmp_path):
     kinds = {"gate_proj": "Q4_0", "up_proj": "Q4_0", "down_proj": "Q8_0"}
 

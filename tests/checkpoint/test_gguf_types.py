@@ -1,4 +1,4 @@
-"""Types of one and two bits in GGUF files, against their formulas and against llama.cpp."""
+"""Types of one and two bits in GGUF files, against their formulas, and these and those of tables against llama.cpp."""
 
 import json
 import os
@@ -13,6 +13,7 @@ from conversion import test_passthrough
 from fuzzing.gguf_headers import Header
 
 from tinychat.checkpoint.gguf_file import GgufFile
+from tinychat.checkpoint.gguf_tables import TABLES
 from tinychat.checkpoint.gguf_types import I2_S, OLDER_Q2_0, OWN_TYPES, Q1_0, Q2_0
 from tinychat.checkpoint.tensors import Tensors
 from tinychat.errors import CheckpointError
@@ -139,14 +140,13 @@ def test_a_file_that_ends_early_is_not_taken_for_an_older_one(tmp_path, rng):
 
 
 @pytest.mark.skipif(not LLAMA_PYTHON, reason="set TINYCHAT_LLAMA_PYTHON to a Python with llama_cpp")
-@pytest.mark.parametrize("name", ["Q1_0", "Q2_0", "Q2_K", "TQ1_0", "TQ2_0"])
+@pytest.mark.parametrize("name", ["Q1_0", "Q2_0", "Q2_K", "TQ1_0", "TQ2_0", *TABLES])
 def test_numbers_are_llama_cpps(name, tmp_path, rng):
     number = {"Q1_0": Q1_0, "Q2_0": Q2_0}.get(name) or int(gguf.GGMLQuantizationType[name])
-    columns, size = gguf.GGML_QUANT_SIZES.get(number) or (OWN_TYPES[number].columns, OWN_TYPES[number].bytes)
-    blocks = rng.integers(0, 256, (ROWS * COLUMNS // columns, size), np.uint8)
-    for place in {"Q2_K": (80, 82), "TQ1_0": (52,), "TQ2_0": (64,)}.get(name, (0,)):
-        numbers = rng.standard_normal(len(blocks)).astype("<f2")
-        blocks[:, place : place + 2] = numbers.view(np.uint8).reshape(-1, 2)
+    if number in OWN_TYPES:
+        blocks = draw(rng, number)[0]
+    else:
+        blocks = test_passthrough.random_blocks(rng, name, ROWS, COLUMNS)
     found = write_blocks(tmp_path / "x.gguf", {"x": (number, (ROWS, COLUMNS), blocks)})["x"]
     file = tmp_path / "blocks.npy"
     np.save(file, blocks)

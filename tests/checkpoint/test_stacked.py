@@ -2,14 +2,18 @@
 
 import json
 
+import engines
 import families
 import numpy as np
 import pytest
+import reference
 from safetensors.numpy import load_file, save_file
 
+import tinychat
 from tinychat.checkpoint.checkpoint import open_checkpoint
 from tinychat.conversion.convert import check_tensors, convert
 from tinychat.errors import CheckpointError, ConversionError
+from tinychat.generate.sequence import logits_of_all
 
 VARIANT = families.BY_NAME["gpt-oss"]
 HIDDEN, INNER, EXPERTS = 96, 64, 6
@@ -73,6 +77,23 @@ def test_packed_experts_are_numbers(tmp_path, rng):
     expected = np.concatenate([found[GATE_UP][2][5][::2], found[GATE_UP][2][5][1::2]])[60:70]
     assert (gate_up == expected).all()
     convert(tmp_path / "checkpoint", tmp_path / "model", quant="f32")
+
+
+def test_codes_of_packed_experts_pass_through(tmp_path, rng):
+    write_packed(tmp_path / "checkpoint", rng)
+    tensors = open_checkpoint(tmp_path / "checkpoint").tensors
+    for part in ("down_proj", "gate_up_proj"):
+        tensor = tensors[f"model.layers.1.mlp.experts.5.{part}.weight"]
+        np.testing.assert_array_equal(reference.values_of_codes(tensor.read_codes(3, 40)), tensor.read(3, 40))
+    folder = tinychat.convert(tmp_path / "checkpoint", tmp_path / "model", check=False)
+    description = json.loads((folder / "tinychat.json").read_text())
+    assert description["codes"]["kept"]["MXFP4"] == VARIANT.config["num_hidden_layers"] * EXPERTS * 2
+    plain = convert(tmp_path / "checkpoint", tmp_path / "plain", quant="f32")
+    sequence = engines.open_sequence(folder)
+    ids = engines.draw_ids(sequence, 40)
+    expected = logits_of_all(engines.open_sequence(plain, kv="f32"), ids)
+    error = logits_of_all(sequence, ids) - expected
+    assert error.std() < 0.02 * expected.std()
 
 
 def test_blocks_that_do_not_fit_are_refused(tmp_path, rng):

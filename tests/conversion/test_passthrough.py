@@ -1,6 +1,7 @@
 """Codes of a checkpoint in a model folder give the same weights as in the checkpoint, bit by bit."""
 
 import json
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from tinychat.checkpoint.gguf_codes import FORMS
 from tinychat.checkpoint.gguf_file import GgufFile
 from tinychat.checkpoint.group_codes import GroupCodes
 from tinychat.checkpoint.tensors import Tensors
+from tinychat.conversion import passthrough
 from tinychat.conversion.passthrough import ROUNDED, layers_of, passthrough_linear, rounded
 from tinychat.engine.passthrough_parameters import block_indices
 from tinychat.errors import ConversionError
@@ -35,10 +37,20 @@ def random_blocks(rng, kind, rows, columns):
     number = gguf.GGMLQuantizationType[kind]
     block, size = gguf.GGML_QUANT_SIZES[number]
     blocks = rng.integers(0, 256, (rows * columns // block, size), np.uint8)
-    halves = {"Q4_0": (0,), "Q5_0": (0,), "Q8_0": (0,), "Q6_K": (208,), "IQ4_NL": (0,), "MXFP4": ()}
-    halves = (halves | {"Q2_K": (80, 82), "Q3_K": (108,), "TQ1_0": (52,), "TQ2_0": (64,)}).get(kind, (0, 2))
+    halves = {"Q4_0": (0,), "Q5_0": (0,), "Q8_0": (0,), "Q6_K": (208,), "MXFP4": (), "NVFP4": (), "IQ1_M": ()}
+    halves |= {"Q2_K": (80, 82), "Q3_K": (108,), "TQ1_0": (52,), "TQ2_0": (64,)}
+    halves = halves.get(kind, (0,) if kind.startswith("IQ") else (0, 2))
     if kind == "MXFP4":
-        blocks[:, 0] = rng.integers(120, 131, len(blocks))
+        blocks[:, 0] = rng.integers(1, 250, len(blocks))
+        blocks[rng.random(len(blocks)) < 0.1] = 0
+    if kind == "NVFP4":
+        blocks[:, :4] &= 127
+    if kind == "IQ1_M":
+        # Four bits of a float16 in each of four words.
+        scale = rng.standard_normal(len(blocks)).astype("<f2").view("<u2").astype(int)
+        for word in range(4):
+            byte = 49 + 2 * word
+            blocks[:, byte] = blocks[:, byte] & 15 | (scale >> 4 * word & 15) << 4
     smallest = -6 if kind in FORMS else -2
     for start in halves:
         scales = (rng.standard_normal(len(blocks)) * 10.0 ** rng.integers(smallest, 2, len(blocks))).astype("<f2")
@@ -73,7 +85,7 @@ def native_rows(tensors, linear):
     for form in stored.forms:
         packed, scales, factors = (arrays[f"x.{part}{form.bits}"] for part in ("packed", "scales", "factors"))
         offsets = arrays.get(f"x.offsets{form.bits}", np.zeros((len(packed), 0, 16), scales.dtype))
-        codes = codes_of(packed, form.bits, form.has_offsets)
+        codes = codes_of(packed, form.bits, form.offsets, arrays.get(f"x.table{form.bits}"))
         w = reference.dequantize_affine(codes.astype(np.float64), scales, offsets, factors)
         blocks[form.bits] = w.reshape(len(packed), 16, -1)
     if len(blocks) == 1:
@@ -121,6 +133,13 @@ MIXTURES = [
     [("TQ2_0", "Q2_K", "TQ1_0"), ("TQ1_0", "Q2_K", "TQ2_0")],
     [("TQ2_0", "TQ2_0", "TQ1_0"), ("TQ1_0", "TQ2_0", "TQ2_0")],
     [("TQ2_0", "Q2_K", "Q4_K"), ("Q2_K", "Q8_0", "TQ1_0")],
+    # Codes in tables: of several, beside codes with minima and without, beside eight bits, under powers of two.
+    [("IQ4_XS", "IQ4_XS", "IQ3_S"), ("IQ2_XXS", "IQ3_XXS", "IQ1_M")],
+    [("IQ4_XS", "Q4_K", "Q6_K"), ("IQ4_NL", "Q4_0", "Q5_K")],
+    [("IQ4_NL", "Q4_0", "TQ2_0"), ("Q4_0", "IQ4_NL", "IQ2_S")],
+    [("MXFP4", "MXFP4", "Q8_0"), ("Q8_0", "MXFP4", "MXFP4")],
+    [("MXFP4", "MXFP4", "IQ4_NL"), ("MXFP4", "IQ2_XS", "IQ1_S")],
+    [("Q4_0", "Q4_0", "Q8_0"), ("Q4_0", "Q8_0", "Q4_0")],
 ]
 
 
@@ -135,7 +154,7 @@ def test_mixtures_of_types_are_stored_exactly(kinds, rows, tmp_path, rng):
 
 
 def test_other_types_are_rounded_by_half_a_step(tmp_path, rng):
-    kinds = [("IQ4_NL", "F16", "Q4_1"), ("F32", "Q4_0", "MXFP4")]
+    kinds = [("F32", "F16", "Q4_1"), ("F32", "Q4_0", "F16")]
     tensors = write_file(tmp_path / "x.gguf", rng, kinds, (32, 16, 16), 96)
     linear = linear_of((32, 16, 16), 96)
     got, stored = native_rows(tensors, linear)
@@ -212,6 +231,12 @@ def test_joined_forms_hold_what_each_does():
     assert joined([Form(4, "I8", 32, 256, True), Form(4, "F16", 64, 0, True)]) == Form(4, "F16", 32, 256, True)
     assert joined([Form(8, "I8", 16, 256), Form(8, "I8", 32, 256, True)]) == Form(8, "F16", 16, 256, True)
     assert joined([ROUNDED]) == ROUNDED
+    assert joined([Form(4, "I8", 16, 256, table=True), Form(4, "I8", 32, 256, True)]) == Form(
+        4, "I8", 16, 256, True, True
+    )
+    assert joined([Form(4), Form(4, "I8", 32, 256, True)]) == Form(4, "F16", 32, 256, True)
+    powers = Form(4, "E8M0", table=True)
+    assert (joined([powers, powers]), joined([powers, Form(4)])) == (powers, Form(4, "F32", table=True))
     assert Quantization("native", passthrough=(("lm_head", None),)).dtype_of("lm_head") == "native"
 
 
@@ -224,11 +249,34 @@ def test_a_native_model_computes_what_its_file_says(tmp_path):
     error = logits_of_all(stored, ids) - expected
     assert error.std() < 0.04 * expected.std()
     manifest = json.loads((tmp_path / "native" / "tinychat.json").read_text())
-    assert manifest["format"] == 3
+    assert manifest["format"] == 4
     layers = 3
     # Rows of down_proj, 172 columns, make no blocks of 32.
     counts = {"Q8_0": 1 + layers, "Q5_0": 1, "Q4_1": 3 * layers, "Q4_0": 2 * layers}
     assert manifest["codes"] == {"kept": counts, "rounded": {"F32": layers}}
+
+
+def test_a_folder_of_format_3_computes_the_same(tmp_path, monkeypatch):
+    """There, codes of four bits had offsets whatever the description said, and all had factors of these."""
+
+    def as_before(forms):
+        form = joined(forms)
+        return replace(form, offsets=form.offsets or form.bits == 4, factors=2)
+
+    monkeypatch.setattr(passthrough, "joined", as_before)
+    file = gguf_files.write_variant(gguf_files.like("tinyllama"), tmp_path / "model.gguf", gguf_files.mixture)
+    folder = tinychat.convert(file, tmp_path / "native", "native", check=False)
+    ids = engines.draw_ids(engines.open_sequence(folder), 12)
+    expected = logits_of_all(engines.open_sequence(folder), ids)
+    description = json.loads((folder / "tinychat.json").read_text())
+    description["format"] = 3
+    forms = [form for linear in description["quantization"]["kept"].values() for form in linear["forms"]]
+    for form in forms:
+        assert (form.pop("table"), form.pop("factors")) == (False, 2)
+        form["offsets"] = form["offsets"] and form["bits"] != 4
+    assert {form["bits"] for form in forms} == {4, 8}
+    (folder / "tinychat.json").write_text(json.dumps(description))
+    np.testing.assert_array_equal(logits_of_all(engines.open_sequence(folder), ids), expected)
 
 
 @pytest.mark.parametrize("form", [Form(8, "F16", GROUP, GROUP, offsets=True), Form(8, "F32", GROUP, offsets=True)])

@@ -12,6 +12,7 @@ from kernels.kernel_inputs import (
     decode,
     empty_activations,
     on_threads,
+    random_table,
     scratch_of,
 )
 
@@ -30,13 +31,29 @@ from tinychat.kernels.weights import (
     Affine4Weight,
     Affine8Weight,
     MixedWeight,
+    Table4Weight,
 )
 
 AFFINE = {1: Affine1Weight, 2: Affine2Weight, 4: Affine4Weight, 8: Affine8Weight}
 LENGTHS = (1, 2, 3, 17, 200)
 SIZES = ModelDims(0, 0, 0, 0, 0, np.float32(0))
 # Those that are fine have activations of two parts.
-KINDS = ("one", "two", "two offset", "two fine", "four", "eight", "mixed", "mixed fine")
+KINDS = (
+    "one",
+    "two",
+    "two offset",
+    "two fine",
+    "four",
+    "four offset",
+    "four fine",
+    "table",
+    "table offset",
+    "table fine",
+    "eight",
+    "mixed",
+    "mixed fine",
+    "mixed table",
+)
 # (N, K, columns of a group, groups of a span); 17 spans; a group for each span.
 SHAPES = [(48, 64, 32, 2), (80, 544, 32, 1), (16, 384, 64, 3), (112, 256, 128, 2)]
 
@@ -48,10 +65,12 @@ shapes = pytest.mark.parametrize("shape", SHAPES, ids=str)
 def random_numbers(rng, shape, dtype):
     if dtype == np.int8:
         return rng.integers(-63, 64, shape, np.int8)
+    if dtype == np.uint8:
+        return np.where(rng.random(shape) < 0.1, 0, rng.integers(120, 135, shape)).astype(np.uint8)
     return (rng.standard_normal(shape) * 16).astype(np.float16).view(np.uint16)
 
 
-def random_affine(rng, bits, blocks, K, group, per_span, dtype, offsets=True):
+def random_affine(rng, bits, blocks, K, group, per_span, dtype, offsets=True, table=False):
     """Return a weight without bias, and its float64 meaning; codes use their whole range."""
     groups = K // group
     packed = rng.integers(0, 256, (blocks, K * bits // 32, LANES, 4), np.uint8)
@@ -59,20 +78,28 @@ def random_affine(rng, bits, blocks, K, group, per_span, dtype, offsets=True):
     scales = random_numbers(rng, (blocks, groups, LANES), dtype)
     offset = random_numbers(rng, (blocks, groups if offsets else 0, LANES), dtype)
     # Few bits, so that scales, and what they make of a code, are exact.
-    factors = rng.integers(-63, 64, (blocks, groups // per_span, 2, LANES)).astype(np.float32) / 65536
-    codes = codes_of(packed, bits, offsets)
-    weight = AFFINE[bits](packed, scales, offset, factors, np.zeros(0, np.float32))
+    of_span = 2 if offsets or bits == 2 else 1
+    factors = rng.integers(-63, 64, (blocks, groups // per_span, of_span, LANES)).astype(np.float32) / 65536
+    none = np.zeros(0, np.float32)
+    if table:
+        tables = np.stack([random_table(rng) for _ in range(blocks)])
+        codes = codes_of(packed, bits, offsets, tables)
+        weight = Table4Weight(packed, scales, offset, factors, tables, none)
+    else:
+        codes, weight = codes_of(packed, bits, offsets), AFFINE[bits](packed, scales, offset, factors, none)
     return weight, reference.dequantize_affine(codes.astype(np.float64), scales, offset, factors)
 
 
-def codes_of(packed, bits, offsets):
-    """Return the whole numbers that codes of packed weights stand for, int64 [N, K]."""
-    if bits < 4:
-        zero = 0 if offsets else 1
-        return (reference.unpack_bits(packed, bits).astype(np.int64) << (bits == 1)) - zero
+def codes_of(packed, bits, offsets, tables=None):
+    """Return the whole numbers that codes of packed weights stand for, int64 [N, K]; tables : int8 [N/16, 16]."""
+    if bits == 8:
+        return reference.unpack_int8(packed).astype(np.int64) - ZERO
+    if tables is not None:
+        codes = reference.unpack_int4(packed)
+        return np.take_along_axis(np.repeat(tables, LANES, axis=0), codes, axis=1).astype(np.int64)
     if bits == 4:
-        return reference.unpack_int4(packed)
-    return reference.unpack_int8(packed).astype(np.int64) - ZERO
+        return reference.unpack_int4(packed).astype(np.int64) - (0 if offsets else 8)
+    return (reference.unpack_bits(packed, bits).astype(np.int64) << (bits == 1)) - (0 if offsets else 1)
 
 
 def random_kind(rng, kind, shape, bias=False):
@@ -88,8 +115,10 @@ def random_kind(rng, kind, shape, bias=False):
         spans = per_span * group // columns
         weight, w = random_affine(rng, 2, blocks, K, columns, spans, dtype, offsets="offset" in kind)
         return weight._replace(bias=b), w, min(columns, ACTIVATION_GROUP)
-    if kind == "four":
-        weight, w = random_affine(rng, 4, blocks, K, group, per_span, np.uint16)
+    if "four" in kind or kind.startswith("table"):
+        offsets, table = "offset" in kind, kind.startswith("table")
+        dtype = np.uint8 if table and not offsets else np.uint16
+        weight, w = random_affine(rng, 4, blocks, K, group, per_span, dtype, offsets, table)
         return weight._replace(bias=b), w, min(group, ACTIVATION_GROUP)
     if kind == "eight":
         weight, w = random_affine(rng, 8, blocks, K, group // 2, 2 * per_span, np.int8, offsets=N > 48)
@@ -99,7 +128,8 @@ def random_kind(rng, kind, shape, bias=False):
     indices = np.where(is_four, rng.permutation(blocks + 2)[:blocks], -1 - rng.permutation(blocks + 2)[:blocks])
     if blocks > 4:
         indices[1:4] = 2, 3, 4
-    four, w4 = random_affine(rng, 4, blocks + 2, K, group, per_span, np.int8)
+    table = "table" in kind
+    four, w4 = random_affine(rng, 4, blocks + 2, K, group, per_span, np.int8, offsets=not table, table=table)
     eight, w8 = random_affine(rng, 8, blocks + 2, K, group // 2, 2 * per_span, np.int8, offsets=False)
     w4, w8 = (w.reshape(-1, LANES, K) for w in (w4, w8))
     rows = np.concatenate([w4[index] if index >= 0 else w8[-1 - index] for index in indices])
@@ -187,29 +217,38 @@ def test_extreme_codes_do_not_saturate(kind, T, rng):
     parts = (weight.four, weight.eight) if "mixed" in kind else (weight,)
     for part in parts:
         part.factors[:] = 1
-        one = np.float16(1).view(np.uint16) if part.scales.dtype == np.uint16 else 1
+        one = {np.uint16: np.float16(1).view(np.uint16), np.uint8: 127}.get(part.scales.dtype.type, 1)
         part.scales[:] = one
         part.offsets[:] = one
+        if isinstance(part, Table4Weight):
+            part.table[:, 0], part.table[:, 15] = -128, 127
     for sign in (1, -1):
         x = prepare(kind, weight, np.full((T, K), sign * 127, np.float32), group)
         for byte in (0, 255):
             for part in parts:
                 part.packed[:] = byte
-            codes = {
-                Affine1Weight: 2 * (byte & 1) - 1,
-                Affine2Weight: (byte & 3) - (0 if part.offsets.size else 1),
-                Affine4Weight: byte & 15,
-                Affine8Weight: byte - ZERO,
-            }
-            value = {type(part): codes[type(part)] + (1 if part.offsets.size else 0) for part in parts}
+            value = {type(part): value_of(part, byte) for part in parts}
             by_block = [type(parts[0])] * (N // LANES)
             if "mixed" in kind:
-                by_block = [Affine4Weight if index >= 0 else Affine8Weight for index in weight.indices]
+                by_block = [type(weight.four if index >= 0 else weight.eight) for index in weight.indices]
             expected = np.repeat([value[block] for block in by_block], LANES) * sign * 127 * K
             # What stands for 1 in activations of two parts is 127 / 16256, rounded.
             np.testing.assert_allclose(
                 apply(weight, x, T, N), np.tile(expected, (T, 1)), rtol=3e-7 if "fine" in kind else 0
             )
+
+
+def value_of(weight, byte):
+    """Return the weight of a byte whose codes are all lowest or all highest, where scales and offsets are 1."""
+    has_offsets = bool(weight.offsets.size)
+    codes = {
+        Affine1Weight: 2 * (byte & 1) - 1,
+        Affine2Weight: (byte & 3) - (0 if has_offsets else 1),
+        Affine4Weight: (byte & 15) - (0 if has_offsets else 8),
+        Affine8Weight: byte - ZERO,
+        Table4Weight: -128 if byte == 0 else 127,
+    }
+    return codes[type(weight)] + has_offsets
 
 
 @kinds

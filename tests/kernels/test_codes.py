@@ -52,7 +52,7 @@ def test_a_byte_is_looked_up_by_its_low_four_bits(shuffle, rng):
 @compiled
 def both_halves(table, line, out):
     """Write what the low halves of a line stand for, then what the high ones do."""
-    entries = codes.load_table(table)
+    entries = codes.load_table(table, 0)
     loaded = load_line(line, 0)
     write_line(out, 0, codes.look_up_low(entries, loaded))
     write_line(out, 64, codes.look_up_high(entries, loaded))

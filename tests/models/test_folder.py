@@ -112,10 +112,10 @@ def test_damaged_json_is_named(name, text, folder):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("found", [1, 4, 0, "2", None, [2], 2.5])
+@pytest.mark.parametrize("found", [1, 5, 0, "2", None, [2], 2.5])
 def test_another_format_is_refused(found, folder):
     change_json(folder / "tinychat.json", format=found)
-    assert_refused(folder, r"says format .*, this tinychat reads 2 and 3: convert the model again, or update tinychat")
+    assert_refused(folder, r"says format .*, this tinychat reads 2 to 4: convert the model again, or update tinychat")
 
 
 @pytest.mark.parametrize(

@@ -22,17 +22,19 @@ _PIECE_BYTES = 16 << 20
 # Codes are drawn from 1..15, zero being 8: no bias, and this standard deviation.
 _CODE_DEVIATION = np.sqrt((15**2 - 1) / 12)
 # The same of kept codes by their size: -1 and 1, -1 to 1, and of bytes of two such codes.
-_KEPT_DEVIATIONS = {1: 1.0, 2: np.sqrt(2 / 3), 8: 17 * _CODE_DEVIATION}
+_KEPT_DEVIATIONS = {1: 1.0, 2: np.sqrt(2 / 3), 4: _CODE_DEVIATION, 8: 17 * _CODE_DEVIATION}
 _TABLE = np.arange(-8, 8, dtype=np.int8)
 _SCALE = 100
+# The exponent of 1 where scales are powers of two.
+_EXPONENT = 127
 
 
 def write_random_model(shape: Mapping[str, object], folder: Path, draft_head: bool = False) -> Path:
     """Write a model folder of random int4 weights, groups of 32, and a tokenizer of as many tokens.
 
     shape : as in a config.json, of sizes that are multiples of 32; its "quantization", if it has one, stands in the
-    place of int4: `bits` and `group_size` of kept codes, and of some linears their own, by name; folder : exists and is
-    empty; draft_head : whether to write one, of a family that has it.
+    place of int4: `bits` and `group_size` of kept codes, `mode` "mxfp4" if they are that, and of some linears their
+    own, by name; folder : exists and is empty; draft_head : whether to write one, of a family that has it.
     """
     config = parse_config(shape, "random shape")
     quantization = _quantization_of(config, shape.get("quantization"))
@@ -53,8 +55,9 @@ def _quantization_of(config: ModelConfig, settings: Any) -> Quantization:
 
     def codes_of(linear: Linear) -> PassthroughLinear:
         own = settings.get(linear.name, settings)
-        bits = own["bits"]
-        return PassthroughLinear((Form(bits, "F16", own["group_size"]),), ((bits,) * len(linear.rows),) * linear.shards)
+        bits, group, is_mxfp4 = own["bits"], own["group_size"], own.get("mode") == "mxfp4"
+        form = Form(bits, "E8M0" if is_mxfp4 else "F16", group, table=is_mxfp4)
+        return PassthroughLinear((form,), ((bits,) * len(linear.rows),) * linear.shards)
 
     found = [linear for linear in linears(config) if linear.name not in UNQUANTIZED]
     return Quantization(NATIVE, passthrough=tuple((linear.name, codes_of(linear)) for linear in found))
@@ -73,11 +76,13 @@ def _write_weights(file: Path, config: ModelConfig, specs: Mapping[str, TensorSp
     with file.open("wb") as stream:
         stream.write(header_of(specs)[0])
         for name, spec in specs.items():
-            if spec.dtype == "U8":
+            if spec.dtype == "U8" and name.endswith(".scales4"):
+                stream.write(np.full(spec.shape, _EXPONENT, np.uint8).tobytes())
+            elif spec.dtype == "U8":
                 stream.writelines(_repeated(ternary if name.endswith("packed2") else codes, spec.bytes))
             elif spec.dtype == "F16":
                 stream.write(np.ones(spec.shape, np.float16).tobytes())
-            elif name.endswith(".table"):
+            elif name.endswith((".table", ".table4")):
                 stream.write(np.broadcast_to(_TABLE, spec.shape).tobytes())
             elif spec.dtype == "I8":
                 stream.write(np.full(spec.shape, _SCALE, np.int8).tobytes())

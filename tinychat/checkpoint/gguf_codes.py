@@ -4,11 +4,13 @@ A block has f16 numbers and codes (github.com/ggml-org/ggml, src/ggml-common.h).
 Q5_1, Q8_0) begin with a scale, and perhaps a minimum; those of 256 (Q2_K to Q6_K) have whole scales for
 smaller groups, and minima that are subtracted. Binary and ternary ones have a scale for 64, 128 or 256 columns. The
 package `gguf` knows the bits of most codes: these are its values of blocks whose scales are 1 and whose minima are 0.
+Numbers of the types of `checkpoint.gguf_tables` are values of a table times a scale.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tinychat.checkpoint.gguf_tables import TABLES, codes_in_table
 from tinychat.checkpoint.gguf_types import OLDER_Q2_0, OWN_TYPES, codes_of_few_bits, numbers_of, type_of
 from tinychat.checkpoint.group_codes import GroupCodes
 from tinychat.models.passthrough import Form
@@ -29,6 +31,7 @@ FORMS = {
     "Q5_K": Form(8, "I8", 32, 256, offsets=True),
     "Q6_K": Form(8, "I8", 16, 256),
     "Q8_0": Form(8),
+    **{name: kind.form for name, kind in TABLES.items()},
 }
 # The code of 0, of types without minima.
 _ZEROS = {"TQ1_0": 1, "TQ2_0": 1, "Q4_0": 8, "Q5_0": 16, "Q6_K": 32, "Q8_0": 128}
@@ -56,6 +59,8 @@ def codes_of(rows: NDArray[np.uint8], number: int) -> GroupCodes:
     kind, size = type_of(number).name, type_of(number).bytes
     if number in OWN_TYPES:
         return GroupCodes(*codes_of_few_bits(rows, number), zero=1)
+    if kind in TABLES:
+        return codes_in_table(rows, number)
     N, zero = len(rows), _ZEROS.get(kind, 0)
     blocks = rows.reshape(-1, size)
     if kind == "Q3_K":

@@ -18,9 +18,10 @@ from tinychat.checkpoint.gguf_checkpoint import check_architecture
 from tinychat.checkpoint.gguf_delta_net import BOTH_GATES, VECTORS, gates_of, restored
 from tinychat.checkpoint.gguf_delta_net import GATES as DELTA_GATES
 from tinychat.checkpoint.gguf_families import FAMILIES, NORMS, GgufFamily
-from tinychat.checkpoint.gguf_file import GgufFile, GgufTensor, open_gguf
+from tinychat.checkpoint.gguf_file import GgufFile, open_gguf
 from tinychat.checkpoint.gguf_mamba import VECTORS as MAMBA_VECTORS
 from tinychat.checkpoint.gguf_mamba import restored as restored_scan
+from tinychat.checkpoint.rescaled import RescaledTensor
 from tinychat.checkpoint.stacked import unstacked
 from tinychat.checkpoint.tensor_part import JoinedTensor, Numbers, TensorPart
 from tinychat.checkpoint.tensors import Tensor, Tensors
@@ -101,7 +102,7 @@ GATES_AND_INPUTS, BOTH_INPUTS = ("ffn_gate_exps", "ffn_up_exps"), "ffn_gate_up_e
 _EXPERT = re.compile(r"\.(?:experts|[kv]_b_proj|altup_(?:unembed_)?projections)\.(\d+)\.")
 
 
-def expert_of(tensor: GgufTensor, name: str, expert: int, half: int | None = None) -> TensorPart:
+def expert_of(tensor: Tensor, name: str, expert: int, half: int | None = None) -> TensorPart:
     """Return the matrix, or bias, of one expert or head in a tensor of all; `half` of its rows if two share one."""
     experts, *shape = tensor.shape
     if len(shape) != (1 if name.endswith(".bias") else 2) or expert >= experts:
@@ -216,6 +217,9 @@ class _StoredTensors:
 
     def __init__(self, files: Sequence[GgufFile], config: ModelConfig, family: GgufFamily) -> None:
         self.by_name = {name: tensor for file in files for name, tensor in file.tensors.items()}
+        # Gemma 4 has scales of experts anyway, with which these are multiplied.
+        has_own = any(norm.name == "expert_scale" for norm in norms(config))
+        self._own_scale = _VECTORS["expert_scale"] if has_own else None
         self._config, self._family = config, family
         # Of Gated DeltaNet, it is another tensor.
         is_fused = "blk.0.attn_qkv.weight" in self.by_name and config.delta_net is None
@@ -231,8 +235,8 @@ class _StoredTensors:
         stored = whole if whole in self.by_name else whole.removesuffix(".weight")
         if stored not in self.by_name:
             return None
-        tensor = self.by_name[stored]
-        tensor.check_readable()
+        self.by_name[stored].check_readable()
+        tensor = self._scaled(stored)
         if expert := _EXPERT.search(name):
             half = GATES_AND_INPUTS.index(kind) if stored_kind == BOTH_INPUTS else None
             return expert_of(tensor, stored, int(expert[1]), half)
@@ -248,6 +252,14 @@ class _StoredTensors:
                 raise CheckpointError(f"{tensor.path}: {what}: download the file again")
             return AdjustedTensor(tensor, order=halves_order(tensor.shape[0], heads))
         return self._restored(tensor, stored, kind)
+
+    def _scaled(self, stored: str) -> Tensor:
+        """Return a tensor times the scale of the whole, which NVFP4 has in another tensor."""
+        tensor, scale = self.by_name[stored], f"{stored.removesuffix('.weight')}.scale"
+        is_own = self._own_scale is not None and scale.endswith(self._own_scale)
+        if tensor.kind != "NVFP4" or scale not in self.by_name or is_own:
+            return tensor
+        return RescaledTensor(tensor, self.by_name[scale], scale)
 
     def _stored_kind(self, theirs: str, kind: str) -> str:
         """Return the kind that has these tensors in the file: some are a part of another one."""

@@ -7,10 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
+# Twice the values of a sign, two bits of exponent and one of fraction (Open Compute Project, 2023,
+# https://www.opencompute.org/documents/ocp-microscaling-formats-mx-v1-0-spec-final-pdf).
+E2M1 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8)
 
 
 class GroupCodes(NamedTuple):
-    """Rows of a weight [N, K]: ``f * scale * (code - zero) + h * offset``.
+    """Rows of a weight [N, K]: ``f * scale * (code - zero) + h * offset``, or ``table[code]`` for ``code - zero``.
 
     Columns share scales and offsets in groups, and factors in spans of groups, whose sizes follow from the shapes. ``f
     * scale`` must have at most 22 significant bits, then sums of products are exact: any float16 or bfloat16 does, and
@@ -22,32 +25,53 @@ class GroupCodes(NamedTuple):
     scales: Floats  # [N, K / group]
     offsets: Floats | None = None  # [N, K / group]; None: all 0
     factors: Floats | None = None  # [N, K / span, 2]: those of scales, f, and of offsets, h; None: all 1
-    zero: int = 0  # the code of 0 where there are no offsets, as 8 or 128, of fewer than four bits 1; else 0
+    # The code of 0 where there are neither offsets nor a table: 8 or 128, of fewer than four bits 1; else 0.
+    zero: int = 0
+    table: NDArray[np.int8] | None = None  # [16], of all rows: of codes of four bits
 
     def rows(self, order: NDArray[np.intp]) -> "GroupCodes":
         """Return some rows, in some order."""
         offsets = None if self.offsets is None else self.offsets[order]
         factors = None if self.factors is None else self.factors[order]
-        return GroupCodes(self.codes[order], self.scales[order], offsets, factors, self.zero)
+        return self._replace(codes=self.codes[order], scales=self.scales[order], offsets=offsets, factors=factors)
 
     def times(self, factor: np.float32) -> "GroupCodes":
-        """Return the same of weights without factors, of scales of 1, times a number of 22 bits (`in_22_bits`)."""
+        """Return the same of weights without factors, times a number of 22 bits (`in_22_bits`).
+
+        Scales are 1, or powers of two.
+        """
         return self._replace(factors=np.full((len(self.codes), 1, 2), factor))
+
+
+def powers_of_two(exponents: NDArray[np.uint8]) -> Floats:
+    """Return 2 to the power of exponents less 127, as E8M0 has them; 0 for 0, infinity for 255."""
+    return (exponents.astype(np.uint32) << 23).view(np.float32)
 
 
 def in_22_bits(number: np.float32) -> np.float32:
     """Return a number with 22 significant bits, off by 2**-23 at most: sums of products with it are then exact."""
-    bits = np.float32(number).view(np.uint32)
-    found: np.float32 = ((bits + np.uint32(2)) & ~np.uint32(3)).view(np.float32)
+    found: np.float32 = _without_last_bits(np.array([number], np.float32), 2)[0]
     return found
 
 
+def in_18_bits(numbers: Floats) -> Floats:
+    """Return numbers with 18 significant bits, off by 2**-19 at most: times scales of four bits they have 22."""
+    return _without_last_bits(numbers, 6)
+
+
+def _without_last_bits(numbers: Floats, count: int) -> Floats:
+    """Return numbers whose last bits are rounded off."""
+    bits, unit = numbers.view(np.uint32), np.uint32(1 << count)
+    return ((bits + unit // np.uint32(2)) & ~(unit - np.uint32(1))).view(np.float32)
+
+
 def concatenate(parts: Sequence[GroupCodes]) -> GroupCodes:
-    """Return rows of one form and one zero, one below the other."""
+    """Return rows of one form, one zero and one table, one below the other."""
 
     def stacked(arrays: Sequence[Floats | None]) -> Floats | None:
         found = [array for array in arrays if array is not None]
         return np.concatenate(found) if found else None
 
-    codes, scales, offsets, factors, zeros = zip(*parts)
-    return GroupCodes(np.concatenate(codes), np.concatenate(scales), stacked(offsets), stacked(factors), zeros[0])
+    codes, scales, offsets, factors, zeros, tables = zip(*parts)
+    whole = np.concatenate(codes), np.concatenate(scales), stacked(offsets), stacked(factors)
+    return GroupCodes(*whole, zeros[0], tables[0])

@@ -13,10 +13,12 @@ from tinychat.errors import CheckpointError
 # float32, float16 or bfloat16; numpy's own annotations do not know the last.
 FloatArray = NDArray[Any]
 
+FLOAT8 = np.dtype(ml_dtypes.float8_e4m3fn)
 FLOATS = {
     "float32": np.dtype("<f4"),
     "float16": np.dtype("<f2"),
     "bfloat16": np.dtype(ml_dtypes.bfloat16),
+    "float8_e4m3fn": FLOAT8,
 }
 INTEGERS = ("uint8", "int32", "uint32", "int64")
 DTYPES: dict[str, np.dtype[Any]] = FLOATS | {name: np.dtype(name).newbyteorder("<") for name in INTEGERS}

@@ -300,7 +300,7 @@ def unpack_weights(tensors: Tensors) -> Tensors:
     """Return a checkpoint's tensors with its packed weights under the names of unpacked ones."""
     config_file = tensors.folder / "config.json"
     config, source = read_json_object(config_file), str(config_file)
-    if section := _ternary_section(config):
+    if section := _section_of(config, METHOD):
         return unpack_ternary(tensors, section, source)
     packing = read_packing(config, source)
     if packing is None:
@@ -318,13 +318,15 @@ def unpack_weights(tensors: Tensors) -> Tensors:
 def is_packed(folder: Path) -> bool:
     """Return whether the weights of a checkpoint folder are packed; raises as `unpack_weights` does."""
     config = read_json_object(folder / "config.json")
-    return bool(_ternary_section(config)) or read_packing(config, str(folder / "config.json")) is not None
+    if _section_of(config, METHOD) or _section_of(config, STACKED_METHOD):
+        return True
+    return read_packing(config, str(folder / "config.json")) is not None
 
 
-def _ternary_section(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the settings of a checkpoint of ternary weights; empty where it is none."""
+def _section_of(config: Mapping[str, Any], method: str) -> Mapping[str, Any]:
+    """Return the settings of a checkpoint that is quantized by a method; empty where it is not."""
     section = config.get("quantization_config")
-    return section if isinstance(section, dict) and section.get("quant_method") == METHOD else {}
+    return section if isinstance(section, dict) and section.get("quant_method") == method else {}
 
 
 def _own_packing(stem: str, config: Mapping[str, Any], source: str) -> Packing | None:

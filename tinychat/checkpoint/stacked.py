@@ -4,9 +4,7 @@ Qwen3.5 stacks them as [E, N, K], the rows of gates before those of their inputs
 whose names have no part for experts. gpt-oss stacks them as
 [E, K, N], biases as [E, N]; or has them in MXFP4, where 32 columns share a power of two:
 ``_blocks`` uint8 [E, N, K/32, 16], two codes to a byte, the lower one first, and ``_scales`` uint8 [E, N, K/32], the
-exponent and 127 (Open Compute Project, 2023,
-https://www.opencompute.org/documents/ocp-microscaling-formats-mx-v1-0-spec-final-pdf). An expert is read only when it
-is asked for, one at a time.
+exponent and 127. An expert is read only when it is asked for, one at a time.
 """
 
 import math
@@ -15,17 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.checkpoint.adjusted import AdjustedTensor, stored_name
+from tinychat.checkpoint.group_codes import E2M1, GroupCodes, powers_of_two
 from tinychat.checkpoint.mapping import FloatArray
 from tinychat.checkpoint.tensor_part import part_of
 from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.errors import CheckpointError
 from tinychat.models.architectures import linears
 from tinychat.models.config import ModelConfig
+from tinychat.models.passthrough import Form
 from tinychat.models.tensors import Part
 
-# Values of the codes: a sign, two bits of exponent, one of fraction.
-E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
-VALUES = np.concatenate([E2M1, -E2M1])
 EXPONENT_BIAS = 127
 BLOCK = 32
 HALVES = ".gate_proj", ".up_proj"
@@ -80,12 +77,27 @@ class Mxfp4Tensor(Tensor):
 
     def read(self, start: int, stop: int) -> NDArray[np.float32]:
         """Return rows ``start..stop-1``; the caller reports numbers that are not finite."""
-        _, K = self.shape
-        blocks, scales = (self._bytes(each)[self._expert, start:stop] for each in (self._blocks, self._scales))
-        codes = np.stack([blocks & 15, blocks >> 4], axis=-1).reshape(*scales.shape, BLOCK)
+        codes, exponents = self._codes(start, stop)
+        values = E2M1[codes].astype(np.float32).reshape(*exponents.shape, BLOCK)
         with np.errstate(over="ignore", invalid="ignore"):
-            values = np.ldexp(VALUES[codes], scales[..., None].astype(np.int32) - EXPONENT_BIAS)
-        return np.asarray(values.reshape(len(scales), K), np.float32)
+            numbers = np.ldexp(values, exponents[..., None].astype(np.int32) - EXPONENT_BIAS - 1)
+        return np.asarray(numbers.reshape(codes.shape), np.float32)
+
+    @property
+    def form(self) -> Form:
+        """Form of the codes."""
+        return Form(4, "E8M0", BLOCK, table=True)
+
+    def read_codes(self, start: int, stop: int) -> GroupCodes:
+        """Return rows ``start..stop-1`` as codes."""
+        codes, exponents = self._codes(start, stop)
+        return GroupCodes(codes, powers_of_two(exponents), table=E2M1).times(np.float32(0.5))
+
+    def _codes(self, start: int, stop: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+        """Return codes of rows, [stop - start, K], and the exponents of their scales, [stop - start, K/32]."""
+        _, K = self.shape
+        blocks, exponents = (self._bytes(each)[self._expert, start:stop] for each in (self._blocks, self._scales))
+        return np.stack([blocks & 15, blocks >> 4], axis=-1).reshape(-1, K), exponents
 
     def _bytes(self, tensor: Tensor) -> NDArray[np.uint8]:
         found = tensor.read_integers()

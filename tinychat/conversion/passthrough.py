@@ -16,7 +16,7 @@ from tinychat.checkpoint.group_codes import GroupCodes
 from tinychat.checkpoint.tensors import Tensors
 from tinychat.conversion.pack import SLAB_ROWS, Array, check_finite, pack_codes, read_bias, shares_blocks
 from tinychat.errors import ConversionError
-from tinychat.kernels.weights import ZERO
+from tinychat.kernels.weights import TABLE_SIZE, ZERO
 from tinychat.models.architectures import linears
 from tinychat.models.config import ModelConfig
 from tinychat.models.layout import LANES, UNQUANTIZED, Quantization, padded
@@ -24,6 +24,7 @@ from tinychat.models.passthrough import BITS, NATIVE, Form, PassthroughLinear, j
 from tinychat.models.tensors import Linear
 
 ROUNDED = Form(8)
+MIDDLE_OF_FOUR = 8
 _LARGEST_CODE = 127
 TensorSlice = tuple[str, int, Array]
 """Name of a stored tensor, first byte of it, and the data."""
@@ -32,15 +33,15 @@ TensorSlice = tuple[str, int, Array]
 class Spread(NamedTuple):
     """Rows of codes with the groups and spans of their form, and all that a form can store.
 
-    codes : uint8 [N, K], of which 0 counts as 0, or `ZERO` where they have eight bits, or 1 where they have fewer than
-    four and no offsets; scales, offsets : float32
-    [N, K / group]; factors : float32 [N, K / span, 2].
+    codes : uint8 [N, K]; of eight bits `ZERO` counts as 0, of fewer 0 does, or without offsets 8 or 1;
+    scales, offsets : float32 [N, K / group]; factors : float32 [N, K / span, 2]; tables : int8 [N, 16].
     """
 
     codes: NDArray[np.uint8]
     scales: NDArray[np.float32]
     offsets: NDArray[np.float32]
     factors: NDArray[np.float32]
+    tables: NDArray[np.int8]
 
 
 def passthrough_quantization(checkpoint: Checkpoint) -> Quantization:
@@ -92,19 +93,21 @@ def passthrough_linear(tensors: Tensors, linear: Linear) -> PassthroughLinear:
     layers = []
     for shard in range(linear.shards):
         forms = [tensors[name].form or ROUNDED for name in weight_names(linear, shard)]
-        if len({form.bits for form in forms}) > 1 and shares_blocks(linear):
-            forms = [replace(form, bits=8) for form in forms]
+        differ = len({form.bits for form in forms}) > 1 or any(form.table for form in forms)
+        if differ and shares_blocks(linear):
+            forms = [replace(form, bits=8, table=False) for form in forms]
         layers.append(forms)
     found = [form for forms in layers for form in forms]
     if len({form.bits for form in found}) > 1:
         # Four bits and eight may stand beside each other, and hold what fewer bits do.
         layers = [[replace(form, bits=max(form.bits, 4)) for form in forms] for forms in layers]
         found = [form for forms in layers for form in forms]
-    by_size = ([form for form in found if form.bits == bits] for bits in BITS)
-    return PassthroughLinear(
-        tuple(joined(forms) for forms in by_size if forms),
-        tuple(tuple(form.bits for form in forms) for forms in layers),
-    )
+    by_size = {bits: [form for form in found if form.bits == bits] for bits in BITS}
+    stored = {bits: joined(forms) for bits, forms in by_size.items() if forms}
+    if len(stored) > 1 and not stored[4].offsets:
+        # Beside codes of eight bits, values count from the same zero as those.
+        stored[4] = replace(stored[4], table=True)
+    return PassthroughLinear(tuple(stored.values()), tuple(tuple(form.bits for form in forms) for forms in layers))
 
 
 def passthrough_layers(
@@ -185,21 +188,28 @@ def spread(rows: GroupCodes, form: Form) -> Spread:
     N, K = rows.codes.shape
     factors = np.ones((N, 1, 2), np.float32) if rows.factors is None else rows.factors
     offsets = np.zeros_like(rows.scales) if rows.offsets is None else rows.offsets
-    codes = rows.codes
-    if form.bits == 8 and rows.zero == 0 and codes.max(initial=0) >= ZERO:
+    codes, table = rows.codes, np.zeros(TABLE_SIZE, np.int8)
+    if form.table:
+        table = np.arange(TABLE_SIZE, dtype=np.int8) - np.int8(rows.zero) if rows.table is None else rows.table
+    elif rows.table is not None:
+        codes = (rows.table[codes].astype(np.int16) + ZERO).astype(np.uint8)
+    elif form.bits == 8 and rows.zero == 0 and codes.max(initial=0) >= ZERO:
         # Codes up to 255 count from `ZERO`: an offset adds the difference. The factors are one.
         offsets = offsets + rows.scales * np.float32(ZERO)
     elif form.bits == 8:
         codes = codes + np.uint8(ZERO - rows.zero)
-    elif rows.zero and form.has_offsets:
+    elif rows.zero and form.offsets:
         # Their codes count from 0: an offset under the scale's own factor subtracts the zero.
         offsets, factors = rows.scales * np.float32(-rows.zero), factors[:, :, [0, 0]]
+    elif form.bits == 4 and not form.offsets:
+        codes = codes + np.uint8(MIDDLE_OF_FOUR - rows.zero)
     groups, spans = K // form.group, K // (form.span or K)
 
     def repeated(array: NDArray[np.float32], count: int) -> NDArray[np.float32]:
         return np.repeat(array, count // array.shape[1], axis=1)
 
-    return Spread(codes, repeated(rows.scales, groups), repeated(offsets, groups), repeated(factors, spans))
+    tables = np.repeat(table[None], N, axis=0)
+    return Spread(codes, repeated(rows.scales, groups), repeated(offsets, groups), repeated(factors, spans), tables)
 
 
 def arranged(rows: Spread, form: Form, name: str) -> dict[str, Array]:
@@ -211,10 +221,13 @@ def arranged(rows: Spread, form: Form, name: str) -> dict[str, Array]:
         "packed": pack_codes(codes, form.bits),
         "scales": _stored(by_block(rows.scales, N), form, name),
     }
-    if form.has_offsets:
+    if form.offsets:
         arrays["offsets"] = _stored(by_block(rows.offsets, N), form, name)
     check_finite(rows.factors, name)
-    arrays["factors"] = np.stack([by_block(rows.factors[:, :, i], N) for i in (0, 1)], axis=2)
+    factors = [by_block(rows.factors[:, :, i], N) for i in range(form.factor_count)]
+    arrays["factors"] = np.stack(factors, axis=2)
+    if form.table:
+        arrays["table"] = np.ascontiguousarray(rows.tables[::LANES])
     return arrays
 
 
@@ -228,9 +241,13 @@ def by_block(array: NDArray[np.float32], rows: int) -> NDArray[np.float32]:
 def _stored(numbers: NDArray[np.float32], form: Form, name: str) -> Array:
     """Return scales or offsets as they are stored, exactly."""
     check_finite(numbers, name)
-    dtype = {"I8": np.int8, "F16": np.float16, "F32": np.float32}[form.numbers]
     with np.errstate(all="ignore"):
-        stored = numbers.astype(dtype)
-    if not np.array_equal(stored.astype(np.float32), numbers):
+        if form.numbers == "E8M0":
+            stored: Array = (numbers.view(np.uint32) >> 23).astype(np.uint8)
+            found = (stored.astype(np.uint32) << 23).view(np.float32)
+        else:
+            stored = numbers.astype({"I8": np.int8, "F16": np.float16, "F32": np.float32}[form.numbers])
+            found = stored.astype(np.float32)
+    if not np.array_equal(found, numbers):
         raise ConversionError(f"the scales of {name} cannot be stored exactly: convert with another --quant")
     return stored

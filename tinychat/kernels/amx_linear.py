@@ -28,21 +28,20 @@ from tinychat.kernels.amx_buffer import (
     TOTALS,
 )
 from tinychat.kernels.amx_slice import AHEAD, Slice, add_fine_slice, add_slice, begin_stream, take_turn
-from tinychat.kernels.codes import high_codes, load_table, look_up_high, look_up_low, low_codes
+from tinychat.kernels.codes import look_up_high, look_up_low
 from tinychat.kernels.compile_queue import deferred
 from tinychat.kernels.intrinsics import ANY, I8, I64, INDEX, SAME, constant, operation, u8x64
 from tinychat.kernels.jit import always_inline, always_inline_by_type, by_type, inline, is_kind
 from tinychat.kernels.memory import address_of, load_f32, load_line, prefetch_far, store_f32
 from tinychat.kernels.simd import ROUNDER
 from tinychat.kernels.sizes import FAR_BYTES, LANES
-from tinychat.kernels.weight_access import code_of_zero, codes_of_line, columns, input_group
+from tinychat.kernels.weight_access import code_of_zero, codes_of_line, columns, input_group, rows_of
 from tinychat.kernels.weights import (
     AFFINE_KINDS,
+    FEW_BITS,
     FINE_KINDS,
     PRODUCT_COLUMNS,
-    Affine1Weight,
-    Affine2Weight,
-    Affine4Weight,
+    TABLE_KINDS,
     Int4Weight,
     Int8Weight,
     MixedWeight,
@@ -85,18 +84,11 @@ def unpack_codes(weight, block, first, count, buffer, place):
     """
 
     def looked_up(weight, block, first, count, buffer, place):
-        table, line = less_128(load_table(weight.table)), (block * weight.packed.shape[1] + first) * 64
+        table, line = less_128(rows_of(weight, block).table), (block * weight.packed.shape[1] + first) * 64
         for j in range(count):
             codes = load_line(weight.packed, line + j * 64)
             store_line(buffer, place + j * 32, look_up_low(table, codes))
             store_line(buffer, place + j * 32 + 16, look_up_high(table, codes))
-
-    def four_bits(weight, block, first, count, buffer, place):
-        line = (block * weight.packed.shape[1] + first) * 64
-        for j in range(count):
-            codes = load_line(weight.packed, line + j * 64)
-            store_line(buffer, place + j * 32, low_codes(codes))
-            store_line(buffer, place + j * 32 + 16, high_codes(codes))
 
     def eight_bits(weight, block, first, count, buffer, place):
         line = (block * weight.packed.shape[1] + first) * 64
@@ -109,8 +101,9 @@ def unpack_codes(weight, block, first, count, buffer, place):
             parts = codes_of_line(weight, load_line(weight.packed, line + j * 64))
             store_lines(buffer, place + j * 16 * len(parts), parts, zero)
 
-    kinds = {Affine1Weight: few_bits, Affine2Weight: few_bits, Affine4Weight: four_bits, Int4Weight: looked_up}
-    return kinds.get(weight.instance_class, eight_bits)
+    if is_kind(weight, *FEW_BITS):
+        return few_bits
+    return looked_up if is_kind(weight, *TABLE_KINDS) else eight_bits
 
 
 @always_inline
@@ -137,9 +130,9 @@ def unpack_factors(weight, block, first, count, parts, buffer):
         groups, spans = weight.scales.shape[1], weight.factors.shape[1]
         per_group, per_span, has_offsets = parts // groups, groups // spans, weight.offsets.shape[1] > 0
         group, part = first // per_group, first % per_group
-        span, in_span = group // per_span, group % per_span
+        span, in_span, factor_floats = group // per_span, group % per_span, weight.factors.shape[2] * LANES
         for g in range(count):
-            start, factor = (block * groups + group) * LANES, (block * spans + span) * 2 * LANES
+            start, factor = (block * groups + group) * LANES, (block * spans + span) * factor_floats
             write_scales(buffer, g, load_f32(weight.scales, start) * load_f32(weight.factors, factor))
             if has_offsets:
                 offsets = load_f32(weight.offsets, start) * load_f32(weight.factors, factor + LANES)

@@ -5,7 +5,7 @@ from numba import types
 
 from tinychat import processor
 from tinychat.kernels.dot import SIGNED
-from tinychat.kernels.intrinsics import ANY, I8, I16, I32, I64, SAME, U8X64, constant, operation, u8x64
+from tinychat.kernels.intrinsics import ANY, I8, I16, I32, INDEX, SAME, U8X64, constant, operation, u8x64
 from tinychat.kernels.setup import ISA
 
 
@@ -77,10 +77,10 @@ def default_shuffle():
 shuffle = default_shuffle()
 
 
-@operation(u8x64, ANY)
-def load_table(builder, table):
-    """Return the 16 int8 of a code table as `dot` takes codes, once for each 16 bytes of a line."""
-    entries = table.load(I64(0), ir.VectorType(I8, 16), align=1)
+@operation(u8x64, ANY, INDEX)
+def load_table(builder, tables, index):
+    """Return the 16 int8 of a table from element `index` on as `dot` takes codes, once for each 16 bytes of a line."""
+    entries = tables.load(index, ir.VectorType(I8, 16), align=1)
     if not SIGNED:
         entries = builder.xor(entries, constant(128, I8, 16))
     return builder.lanes(entries, [i % 16 for i in range(64)])

@@ -10,35 +10,34 @@ from tinychat.kernels.jit import always_inline, by_type, is_kind
 from tinychat.kernels.memory import load_f32, load_one, store_f32
 from tinychat.kernels.sizes import LANES
 from tinychat.kernels.team import share_of, stage
-from tinychat.kernels.weight_access import code_of_zero, columns
+from tinychat.kernels.weight_access import ZERO_CODE, code_of_zero, columns
 from tinychat.kernels.weights import (
     AFFINE_KINDS,
     CODE_BITS,
-    ZERO,
     Float32Weight,
     Int4Weight,
+    Int8Weight,
     MixedWeight,
     SplitWeight,
+    Table4Weight,
 )
 
 
 @by_type
-def value_at(weight, n, k):
-    """Return the number of the code of row n, column k."""
-
-    def int4(weight, n, k):
-        byte = weight.packed[n // LANES, k // 8, n % LANES, k % 4]
-        return np.int32(weight.table[(byte >> (k & 4)) & 15])
-
-    def int8(weight, n, k):
-        return np.int32(weight.packed[n // LANES, k // 4, n % LANES, k % 4]) - ZERO
-
-    return int4 if is_kind(weight, Int4Weight) else int8
+def value_at(weight, block, lane, k):
+    """Return the value of the code of column `k` of a row: by the weight's table, or less its code of zero."""
+    if is_kind(weight, Int4Weight):
+        return lambda weight, block, lane, k: np.int32(weight.table[code_at(weight, block, lane, k)])
+    if is_kind(weight, Table4Weight):
+        return lambda weight, block, lane, k: np.int32(weight.table[block, code_at(weight, block, lane, k)])
+    if is_kind(weight, Int8Weight):
+        return lambda weight, block, lane, k: code_at(weight, block, lane, k) - ZERO_CODE
+    return lambda weight, block, lane, k: code_at(weight, block, lane, k) - code_of_zero(weight)
 
 
 @by_type
 def code_at(weight, block, lane, k):
-    """Return the code of column `k` of a row of an affine weight; of one bit 0 or 2."""
+    """Return the code of column `k` of a row; of one bit 0 or 2."""
     bits = CODE_BITS[weight.instance_class]
     of_line, of_byte, mask, unit = 32 // bits, 8 // bits, (1 << bits) - 1, 2 if bits == 1 else 1
 
@@ -51,7 +50,7 @@ def code_at(weight, block, lane, k):
 @always_inline
 def expand_affine_row(weight, block, lane, factor, out):
     """Write row `lane` of a block of an affine weight, times `factor`."""
-    groups, spans, zero = weight.scales.shape[1], weight.factors.shape[1], code_of_zero(weight)
+    groups, spans = weight.scales.shape[1], weight.factors.shape[1]
     size, has_offsets = columns(weight) // groups, weight.offsets.shape[1] > 0
     for g in range(groups):
         span = g * spans // groups
@@ -60,14 +59,13 @@ def expand_affine_row(weight, block, lane, factor, out):
         if has_offsets:
             offset = number_at(weight.offsets, block, g, lane) * weight.factors[block, span, 1, lane]
         for k in range(g * size, (g + 1) * size):
-            code = code_at(weight, block, lane, k) - zero
-            out[k] = (np.float32(code) * scale + offset) * factor
+            out[k] = (np.float32(value_at(weight, block, lane, k)) * scale + offset) * factor
 
 
 @by_type
 def number_at(array, block, g, lane):
-    """Return an element of an array of int8, float32, or uint16 (float16) as float32."""
-    if array.dtype == types.uint16:
+    """Return an element of an array of scales as float32."""
+    if array.dtype in (types.uint8, types.uint16):
         return lambda array, block, g, lane: load_one(array, (block * array.shape[1] + g) * LANES + lane)
     return lambda array, block, g, lane: np.float32(array[block, g, lane])
 
@@ -82,7 +80,7 @@ def expand_row(weight, n, factor, out):
         for g in range(groups):
             scale = np.int32(weight.scales[block, g, lane])
             for k in range(g * size, (g + 1) * size):
-                out[k] = np.float32(value_at(weight, n, k) * scale) * row_scale
+                out[k] = np.float32(value_at(weight, block, lane, k) * scale) * row_scale
 
     def float32(weight, n, factor, out):
         for k in range(columns(weight)):

@@ -3,14 +3,14 @@
 Integers, exact, so in any order: one token and many, halves of a row block and pairs of tokens, get the same sums.
 """
 
-from tinychat.kernels.codes import high_codes, load_table, look_up_high, look_up_low, low_codes, whole_codes
+from tinychat.kernels.codes import high_codes, look_up_high, look_up_low, low_codes, whole_codes
 from tinychat.kernels.dot import dot, dot_line_pairs, dot_lines, dot_pairs, dot_small
 from tinychat.kernels.jit import always_inline, always_inline_by_type
 from tinychat.kernels.memory import prefetch, prefetch_far
 from tinychat.kernels.sizes import FAR_BYTES, HALVED, NEAR_BYTES, READS_AHEAD
 from tinychat.kernels.sums import is_paired, lower_half, upper_half, whole_tile
-from tinychat.kernels.weight_access import codes_of_line, load_again_for, load_for
-from tinychat.kernels.weights import Affine1Weight, Affine2Weight, Affine4Weight, Int4Weight
+from tinychat.kernels.weight_access import TableRows, codes_of_line, load_again_for, load_for
+from tinychat.kernels.weights import Affine1Weight, Affine2Weight, Affine4Weight
 
 
 @always_inline
@@ -44,15 +44,14 @@ def dot_few_bits(weight, sums, first, codes, index, tokens):
 def dot_rows(weight, sums, first, lines, codes, index, tokens):
     """Add to `sums`, of all rows or of half of them, the products of `lines` lines of which theirs begin at `first`."""
 
-    def int4(weight, sums, first, lines, codes, index, tokens):
-        table = load_table(weight.table)
+    def looked_up(weight, sums, first, lines, codes, index, tokens):
         for j in range(lines):
             line = load_for(sums, weight.packed, first + j * 64)
             prefetch_next(weight.packed, first + j * 64)
             x = index + j * 8 * len(tokens)
-            sums = dot(sums, look_up_low(table, line), codes, x)
+            sums = dot(sums, look_up_low(weight.table, line), codes, x)
             line = load_again_for(sums, line, weight.packed, first + j * 64)
-            sums = dot(sums, look_up_high(table, line), codes, x + 4 * len(tokens))
+            sums = dot(sums, look_up_high(weight.table, line), codes, x + 4 * len(tokens))
         return sums
 
     def affine4(weight, sums, first, lines, codes, index, tokens):
@@ -83,7 +82,7 @@ def dot_rows(weight, sums, first, lines, codes, index, tokens):
             sums = dot(sums, whole_codes(line), codes, index + j * 4 * len(tokens))
         return sums
 
-    kinds = {Affine1Weight: affine1, Affine2Weight: affine2, Affine4Weight: affine4, Int4Weight: int4}
+    kinds = {Affine1Weight: affine1, Affine2Weight: affine2, Affine4Weight: affine4, TableRows: looked_up}
     return kinds.get(weight.instance_class, int8)
 
 
@@ -91,12 +90,11 @@ def dot_rows(weight, sums, first, lines, codes, index, tokens):
 def dot_paired_rows(weight, sums, first, lines, codes, index, tokens):
     """Add products to paired sums, as `dot_rows`."""
 
-    def int4(weight, sums, first, lines, codes, index, tokens):
-        table = load_table(weight.table)
+    def looked_up(weight, sums, first, lines, codes, index, tokens):
         for j in range(lines):
             line = load_for(sums, weight.packed, first + j * 64)
             prefetch_next(weight.packed, first + j * 64)
-            low, high = look_up_low(table, line), look_up_high(table, line)
+            low, high = look_up_low(weight.table, line), look_up_high(weight.table, line)
             sums = dot_pairs(sums, low, high, codes, index + j * 8 * len(tokens))
         return sums
 
@@ -121,7 +119,7 @@ def dot_paired_rows(weight, sums, first, lines, codes, index, tokens):
             sums = dot_pairs(sums, line, next_line, codes, index + j * 4 * len(tokens))
         return sums
 
-    kinds = {Affine1Weight: few_bits, Affine2Weight: few_bits, Affine4Weight: affine4, Int4Weight: int4}
+    kinds = {Affine1Weight: few_bits, Affine2Weight: few_bits, Affine4Weight: affine4, TableRows: looked_up}
     return kinds.get(weight.instance_class, int8)
 
 
@@ -129,7 +127,7 @@ def dot_paired_rows(weight, sums, first, lines, codes, index, tokens):
 def dot_group(weight, sums, first, lines, codes, index, tokens):
     """Add to the tile `sums` the products of one weight group: `lines` lines from byte `first` on.
 
-    A line is 4 columns of int8, 8 of four bits, 16 of two, 32 of one.
+    weight : of `rows_of`. A line is 4 columns of int8, 8 of four bits, 16 of two, 32 of one.
     """
     count = len(tokens)
     dot_some = dot_paired_rows if is_paired(count) else dot_rows

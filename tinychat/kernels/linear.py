@@ -55,7 +55,7 @@ from tinychat.kernels.sums import (
 from tinychat.kernels.team import barrier, stage
 from tinychat.kernels.team_queue import THREADS
 from tinychat.kernels.tile import add_outer, load_rows, store_tile, zero_tile
-from tinychat.kernels.weight_access import columns, input_group, out_blocks
+from tinychat.kernels.weight_access import columns, input_group, out_blocks, rows_of
 from tinychat.kernels.weights import (
     AFFINE_KINDS,
     FINE_BITS,
@@ -100,30 +100,31 @@ def tokens_per_tile(T):
 
 
 @always_inline_by_type
-def add_group(weight, total, scales, first, lines, x, position, index, tokens):
+def add_group(weight, rows, total, scales, first, lines, x, position, index, tokens):
     """Add the products of one group of an affine weight to the tile `total`.
 
-    first, lines : as in `dot_group`; position, index : of the group's scales and codes in `x`.
+    rows, first, lines : as in `dot_group`; position, index : of the group's scales and codes in `x`.
     """
-    counts_from_zero = is_kind(weight, Affine4Weight)
+    is_four = is_kind(weight, Affine4Weight)
 
-    def plain(weight, total, scales, first, lines, x, position, index, tokens):
-        if counts_from_zero:
+    def plain(weight, rows, total, scales, first, lines, x, position, index, tokens):
+        if is_four and weight.offsets.shape[1] > 0:
+            # Beside rows of eight bits, corrections are for the zero of those.
             sums = start_all(ROUNDER_BITS, tokens)
         else:
             sums = start_tile(x.corrections, position, tokens)
-        sums = dot_group(weight, sums, first, lines, x.codes, index, tokens)
+        sums = dot_group(rows, sums, first, lines, x.codes, index, tokens)
         return add_scaled(total, sums, scales, x.scales, position)
 
-    def fine(weight, total, scales, first, lines, x, position, index, tokens):
-        sums = dot_group(weight, start_all(ZERO_SUM, tokens), first, lines, x.codes, index, tokens)
+    def fine(weight, rows, total, scales, first, lines, x, position, index, tokens):
+        sums = dot_group(rows, start_all(ZERO_SUM, tokens), first, lines, x.codes, index, tokens)
         sums = shift_tile(sums, FINE_BITS)
-        if not counts_from_zero:
+        if not (is_four and weight.offsets.shape[1] > 0):
             sums = add_starts(sums, x.corrections, position)
-        sums = dot_group(weight, sums, first, lines, x.fine, index, tokens)
+        sums = dot_group(rows, sums, first, lines, x.fine, index, tokens)
         return add_scaled_integers(total, sums, scales, x.scales, position)
 
-    def fine_token(weight, total, scales, first, lines, x, position, index, tokens):
+    def fine_token(weight, rows, total, scales, first, lines, x, position, index, tokens):
         # Integers, so in any order: the codes are loaded and taken apart once for both halves of the activations.
         coarse = sums = start_all(ZERO_SUM, tokens)
         for j in range(lines):
@@ -132,10 +133,13 @@ def add_group(weight, total, scales, first, lines, x, position, index, tokens):
             low, high = low_codes(line), high_codes(line)
             coarse = dot_small(dot_small(coarse, low, x.codes, at), high, x.codes, at + 4)
             sums = dot_small(dot_small(sums, low, x.fine, at), high, x.fine, at + 4)
-        return add_scaled_integers(total, add_shifted(sums, coarse, FINE_BITS), scales, x.scales, position)
+        sums = add_shifted(sums, coarse, FINE_BITS)
+        if weight.offsets.shape[1] == 0:
+            sums = add_starts(sums, x.corrections, position)
+        return add_scaled_integers(total, sums, scales, x.scales, position)
 
     if is_kind(x, *FINE_KINDS):
-        return fine_token if counts_from_zero and len(tokens) == 1 else fine
+        return fine_token if is_four and len(tokens) == 1 else fine
     return plain
 
 
@@ -149,19 +153,19 @@ def affine_tile(weight, size, x, tile, block, tokens):
     groups, spans = weight.scales.shape[1], weight.factors.shape[1]
     parts, has_offsets = columns(weight) // size, weight.offsets.shape[1] > 0
     per_group, per_span = parts // groups, groups // spans
-    lines = row_lines // parts
+    lines, rows = row_lines // parts, rows_of(weight, block)
     total = zero_tile(ONE_ROW, tokens)
     for span in range(spans):
-        factor = (block * spans + span) * 2 * LANES
+        factor = (block * spans + span) * weight.factors.shape[2] * LANES
         scale_factors = load_f32(weight.factors, factor)
-        offset_factors = load_f32(weight.factors, factor + LANES)
+        offset_factors = load_f32(weight.factors, factor + LANES if has_offsets else factor)
         for group in range(span * per_span, (span + 1) * per_span):
             start = (block * groups + group) * LANES
             scales = load_f32(weight.scales, start) * scale_factors
             for g in range(group * per_group, (group + 1) * per_group):
                 position = (tile * parts + g) * T
                 first = (block * row_lines + g * lines) * 64
-                total = add_group(weight, total, scales, first, lines, x, position, position * size, tokens)
+                total = add_group(weight, rows, total, scales, first, lines, x, position, position * size, tokens)
                 if has_offsets:
                     offsets = load_f32(weight.offsets, start) * offset_factors
                     total = add_offsets(total, offsets, x.sums, position)
@@ -174,13 +178,13 @@ def linear_tile(weight, x, tile, block, tokens):
 
     def quantized(weight, x, tile, block, tokens):
         T, groups, row_lines = len(tokens), weight.scales.shape[1], weight.packed.shape[1]
-        lines, group_bytes = row_lines // groups, columns(weight) // groups * T
+        lines, group_bytes, rows = row_lines // groups, columns(weight) // groups * T, rows_of(weight, block)
         total = zero_tile(ONE_ROW, tokens)
         for g in range(groups):
             position = tile * groups + g
             sums = start_tile(x.corrections, position * T, tokens)
             first = (block * row_lines + g * lines) * 64
-            sums = dot_group(weight, sums, first, lines, x.codes, position * group_bytes, tokens)
+            sums = dot_group(rows, sums, first, lines, x.codes, position * group_bytes, tokens)
             scales = load_f32(weight.scales, (block * groups + g) * LANES)
             total = add_scaled(total, sums, scales, x.scales, position * T)
         return tokens_apart(scale_rows(total, load_f32(weight.row_scales, block * LANES)))

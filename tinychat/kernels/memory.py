@@ -124,12 +124,19 @@ def array_from(context, builder, kind: types.Array, address: ir.Value, shape: li
 
 
 def load_floats(builder: Emitter, array: Elements, index: ir.Value) -> ir.Value:
-    """Emit the load of 16 consecutive numbers as floats: of float32, float16 (uint16) or int8."""
+    """Emit the load of 16 consecutive numbers as floats: of float32, float16 (uint16), int8, or exponents (uint8)."""
     if array.dtype == types.uint16:
         return extend_half(builder, array.load(index, ir.VectorType(I16, LANES), align=2))
+    if array.dtype == types.uint8:
+        return powers_of_two(builder, array.load(index, ir.VectorType(I8, LANES), align=1))
     if array.dtype == types.int8:
         return builder.sitofp(array.load(index, ir.VectorType(I8, LANES), align=1), F32X16)
     return array.load(index, F32X16, align=4)
+
+
+def powers_of_two(builder: Emitter, exponents: ir.Value) -> ir.Value:
+    """Emit 2 to the power of bytes less 127, as floats; 0 for 0."""
+    return builder.bitcast(builder.shl(builder.zext(exponents, I32X16), constant(23, I32)), F32X16)
 
 
 @operation(f32x16, ANY, INDEX)
@@ -174,6 +181,9 @@ def load_one(builder, array, index):
     """Load a single float from flat element `index`."""
     if array.dtype == types.uint16:
         vector = extend_half(builder, builder.splat(array.load(index, I16, align=2)))
+        return builder.extract_element(vector, I32(0))
+    if array.dtype == types.uint8:
+        vector = powers_of_two(builder, builder.splat(array.load(index, I8, align=1)))
         return builder.extract_element(vector, I32(0))
     return array.load(index, F32, align=4)
 

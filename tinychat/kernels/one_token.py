@@ -26,7 +26,7 @@ def dot_line(table, sums, packed, first, codes, index, far):
 @always_inline
 def int4_of_token(weight, x, tile, block, lines):
     """Return the tile of a row block of four-bit codes and one token; a group has `lines` lines, a multiple of four."""
-    table, groups = load_table(weight.table), weight.scales.shape[1]
+    table, groups = load_table(weight.table, 0), weight.scales.shape[1]
     # Of a line that has just been read a prefetch costs nothing.
     far = 0 if READS_AHEAD and weight.packed.size >= LONG_STREAM else FAR_BYTES
     total = zero_tile(ONE_ROW, ONE_TOKEN)

@@ -1,9 +1,11 @@
 """A layer of stacked weights, the sizes of a weight, and the lines of its codes."""
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import types
 
-from tinychat.kernels.codes import codes_of_one_bit, codes_of_two_bits
+from tinychat.kernels.codes import codes_of_one_bit, codes_of_two_bits, high_codes, load_table, low_codes
 from tinychat.kernels.intrinsics import i32x8
 from tinychat.kernels.jit import always_inline_by_type, by_type, is_kind
 from tinychat.kernels.memory import load_half_line, load_line, load_line_again
@@ -12,13 +14,17 @@ from tinychat.kernels.weights import (
     ACTIVATION_GROUP,
     AFFINE_KINDS,
     CODE_BITS,
-    FEW_BITS,
+    TABLE_SIZE,
     ZERO,
     Affine1Weight,
+    Affine2Weight,
     Affine4Weight,
+    Affine8Weight,
     Float32Weight,
+    Int4Weight,
     MixedWeight,
     PerLayer,
+    Table4Weight,
 )
 
 ZERO_CODE = np.int32(ZERO)
@@ -71,11 +77,10 @@ def input_group(weight):
 @by_type
 def code_of_zero(weight):
     """Return the code that counts as 0 where an affine weight has no offsets; 0 where its offsets say that."""
-    if is_kind(weight, *FEW_BITS):
-        return lambda weight: np.int32(1 if weight.offsets.shape[1] == 0 else 0)
-    if is_kind(weight, Affine4Weight):
-        return lambda weight: np.int32(0)
-    return lambda weight: ZERO_CODE
+    if is_kind(weight, Affine8Weight):
+        return lambda weight: ZERO_CODE
+    middle = 8 if is_kind(weight, Affine4Weight) else 1
+    return lambda weight: np.int32(middle if weight.offsets.shape[1] == 0 else 0)
 
 
 @by_type
@@ -88,6 +93,29 @@ def out_blocks(weight):
     return lambda weight: weight.packed.shape[0]
 
 
+class TableRows(NamedTuple):
+    """Lines of codes, and the table of a row block in a register."""
+
+    packed: np.ndarray
+    table: object
+
+
+@always_inline_by_type
+def rows_of(weight, block):
+    """Return the lines of a weight for products with a row block: with its table, if there is any."""
+
+    def with_table(weight, block):
+        return TableRows(weight.packed, load_table(weight.table, 0))
+
+    def with_tables(weight, block):
+        return TableRows(weight.packed, load_table(weight.table, block * TABLE_SIZE))
+
+    def plain(weight, block):
+        return weight
+
+    return {Int4Weight: with_table, Table4Weight: with_tables}.get(weight.instance_class, plain)
+
+
 @always_inline_by_type
 def load_for(sums, packed, first):
     """Load what the rows of some sums have of a line, from byte `first` on."""
@@ -97,10 +125,12 @@ def load_for(sums, packed, first):
 
 @always_inline_by_type
 def codes_of_line(weight, line):
-    """Return the lines of codes that a line of a weight of one or two bits holds."""
+    """Return the lines of codes that a line of a weight of one, two or four bits holds."""
     if is_kind(weight, Affine1Weight):
         return lambda weight, line: codes_of_one_bit(line)
-    return lambda weight, line: codes_of_two_bits(line)
+    if is_kind(weight, Affine2Weight):
+        return lambda weight, line: codes_of_two_bits(line)
+    return lambda weight, line: (low_codes(line), high_codes(line))
 
 
 @always_inline_by_type

@@ -20,12 +20,13 @@ columns, and factors f and h of a span of such groups (`models.passthrough`):
                    32j+4q+i; c is -1 for 0, and 1 for 1
     Affine2Weight  packed uint8 [N/16, K/16, 16, 4]: bits 2q and 2q+1 of byte (b, j, r, i) are the code of row 16b+r,
                    column 16j+4q+i; c is the code minus 1, or the code where there are offsets
-    Affine4Weight  packed as in Int4Weight; c is the code
+    Affine4Weight  packed as in Int4Weight; c is the code minus 8, or the code where there are offsets
     Affine8Weight  packed as in Int8Weight; c is the code minus 128
+    Table4Weight   packed as in Int4Weight; c is ``table[code]`` of the row block, int8 [N/16, 16]
 
-`scales` and `offsets` are [N/16, K/group, 16] of int8, float32, or uint16 for float16; `factors` float32
-[N/16, K/span, 2, 16], first those of the scales. Weights without offsets have [N/16, 0, 16] of them: of one bit all, of
-four bits none.
+`scales` and `offsets` are [N/16, K/group, 16] of int8, float32, or uint16 for float16; scales also uint8 for powers of
+two, an exponent plus 127, of which 0 means 0. `factors` float32 [N/16, K/span, 2, 16], first those of the scales.
+Weights without offsets, of one bit all, have [N/16, 0, 16] of them, and perhaps factors [N/16, K/span, 1, 16].
 
 Stacked over layers, each array has one more axis in front. Sums of groups of up to 256 columns do not overflow.
 """
@@ -35,6 +36,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 ZERO = 128
+# Values of codes of four bits.
+TABLE_SIZE = 16
 # Columns of the input of an affine weight that share a scale, at most.
 ACTIVATION_GROUP = 32
 # Bits of the finer part of an activation that has two.
@@ -83,7 +86,7 @@ class Affine2Weight(NamedTuple):
 
 
 class Affine4Weight(NamedTuple):
-    """Four-bit codes with scales and offsets."""
+    """Four-bit codes with scales and, perhaps, offsets."""
 
     packed: np.ndarray
     scales: np.ndarray
@@ -102,15 +105,26 @@ class Affine8Weight(NamedTuple):
     bias: np.ndarray
 
 
+class Table4Weight(NamedTuple):
+    """Four-bit codes of values in tables, with scales and, perhaps, offsets."""
+
+    packed: np.ndarray
+    scales: np.ndarray
+    offsets: np.ndarray
+    factors: np.ndarray
+    table: np.ndarray
+    bias: np.ndarray
+
+
 class MixedWeight(NamedTuple):
     """Row blocks in two types, in any order.
 
     indices : int32 [N/16], or stacked; of each block, its index in `four`, or, from -1 downwards, in `eight`; these
-    have the blocks of all layers, one after another, and no bias.
+    have the blocks of all layers, one after another, and no bias. Without a table those of four bits have offsets.
     """
 
     indices: np.ndarray
-    four: Affine4Weight
+    four: Affine4Weight | Table4Weight
     eight: Affine8Weight
     bias: np.ndarray
 
@@ -189,11 +203,13 @@ class FineRowActivations(NamedTuple):
     fine: np.ndarray
 
 
-AFFINE_KINDS = (Affine1Weight, Affine2Weight, Affine4Weight, Affine8Weight)
+AFFINE_KINDS = (Affine1Weight, Affine2Weight, Affine4Weight, Affine8Weight, Table4Weight)
 # Bits of a code; a row has 32 of them in a line.
-CODE_BITS = dict(zip((*AFFINE_KINDS, Int4Weight, Int8Weight), (1, 2, 4, 8, 4, 8)))
-# Those whose codes are -1, 0 and 1, more or less, around a zero of their own.
-FEW_BITS = (Affine1Weight, Affine2Weight)
+CODE_BITS = dict(zip((*AFFINE_KINDS, Int4Weight, Int8Weight), (1, 2, 4, 8, 4, 4, 8)))
+# Those whose codes are indices into a table.
+TABLE_KINDS = (Int4Weight, Table4Weight)
+# Those whose codes are small numbers around a zero of their own.
+FEW_BITS = (Affine1Weight, Affine2Weight, Affine4Weight)
 # Those of two parts, and those for tile registers.
 FINE_KINDS = (FineActivations, FineRowActivations)
 ROW_KINDS = (RowActivations, FineRowActivations)

@@ -5,10 +5,13 @@
     {"format": 2, "source": "owner/name",
      "quantization": {"method": "int4", "group_size": 32, "int8": [], "frequent": 0}, ...}
 
-Of passthrough quantization ("native" in the program, "kept" in the file), the format is 3, and "quantization" has
+Of passthrough quantization ("native" in the program, "kept" in the file), the format is 4, and "quantization" has
 "kept", an object by linear, of codes of 1, 2, 4 or 8 bits::
 
-    {"forms": [{"bits": 4, "numbers": "F16", "group": 32, "span": 0, "offsets": true}], "bits": [[4, 4, 4], ...]}
+    {"forms": [{"bits": 4, "numbers": "F16", "group": 32, "span": 0, "offsets": true, "table": false, "factors": 0}],
+     "bits": [[4, 4, 4], ...]}
+
+In format 3 there are no tables, codes of four bits have offsets whatever "offsets" says, and all have two factors.
 
 ``model.safetensors`` (github.com/huggingface/safetensors: 8 bytes of header length, a JSON header, the data) holds the
 tensors of `models.layout.tensor_specs`, byte for byte as the kernels read them.
@@ -37,7 +40,7 @@ from tinychat.models.layout import LINE, Quantization, TensorSpec, tensor_specs
 from tinychat.models.passthrough import NATIVE, STORED_NATIVE, dtype_named, read_linear
 from tinychat.models.varied_layers import LAYER_INPUTS
 
-FORMAT, PASSTHROUGH_FORMAT = 2, 3
+FORMAT, OLDER_PASSTHROUGH_FORMAT, PASSTHROUGH_FORMAT = 2, 3, 4
 DESCRIPTION = "tinychat.json"
 WEIGHTS = "model.safetensors"
 # Files that `model_fingerprint` reads.
@@ -132,9 +135,9 @@ def read_description(path: Path) -> Quantization:
     if not (path / DESCRIPTION).is_file():
         raise ModelFolderError(f"{path} is not a model folder (no {DESCRIPTION}): make one with `tinychat convert`")
     description = read_json_object(path / DESCRIPTION)
-    if description.get("format") not in (FORMAT, PASSTHROUGH_FORMAT):
+    if description.get("format") not in (FORMAT, OLDER_PASSTHROUGH_FORMAT, PASSTHROUGH_FORMAT):
         raise ModelFolderError(
-            f"{path / DESCRIPTION} says format {description.get('format')!r}, this tinychat reads {FORMAT} and "
+            f"{path / DESCRIPTION} says format {description.get('format')!r}, this tinychat reads {FORMAT} to "
             f"{PASSTHROUGH_FORMAT}: convert the model again, or update tinychat"
         )
     try:
@@ -147,7 +150,8 @@ def read_description(path: Path) -> Quantization:
 
 def _quantization(description: Mapping[str, Any]) -> Quantization:
     stored, fields = description["quantization"], {"method", "group_size", "int8", "frequent"}
-    if description["format"] == PASSTHROUGH_FORMAT:
+    is_older = description["format"] == OLDER_PASSTHROUGH_FORMAT
+    if description["format"] != FORMAT:
         fields.add("kept")
     if not isinstance(stored, dict) or stored.keys() != fields:
         raise ValueError
@@ -157,7 +161,7 @@ def _quantization(description: Mapping[str, Any]) -> Quantization:
         group_size=stored["group_size"],
         int8=tuple(stored["int8"]),
         frequent=stored["frequent"],
-        passthrough=tuple((name, read_linear(value)) for name, value in linears.items()),
+        passthrough=tuple((name, read_linear(value, is_older)) for name, value in linears.items()),
     )
 
 

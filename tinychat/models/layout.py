@@ -222,8 +222,11 @@ def passthrough_specs(
 
 
 def _form_specs(name: str, form: Form, blocks: int, K: int) -> Iterator[tuple[str, TensorSpec]]:
+    numbers = "U8" if form.numbers == "E8M0" else form.numbers
     yield f"{name}.packed{form.bits}", TensorSpec("U8", (blocks, K * form.bits // 32, LANES, 4))
-    yield f"{name}.scales{form.bits}", TensorSpec(form.numbers, (blocks, K // form.group, LANES))
-    if form.has_offsets:
-        yield f"{name}.offsets{form.bits}", TensorSpec(form.numbers, (blocks, K // form.group, LANES))
-    yield f"{name}.factors{form.bits}", TensorSpec("F32", (blocks, K // (form.span or K), 2, LANES))
+    yield f"{name}.scales{form.bits}", TensorSpec(numbers, (blocks, K // form.group, LANES))
+    if form.offsets:
+        yield f"{name}.offsets{form.bits}", TensorSpec(numbers, (blocks, K // form.group, LANES))
+    if form.table:
+        yield f"{name}.table{form.bits}", TensorSpec("I8", (blocks, 16))
+    yield f"{name}.factors{form.bits}", TensorSpec("F32", (blocks, K // (form.span or K), form.factor_count, LANES))

@@ -1,12 +1,13 @@
 """Passthrough quantization, "native": a checkpoint's own codes with their size, their scales and offsets.
 
 A weight is ``f * scale * (code - zero) + h * offset``, with a scale and an offset for each row and group of columns,
-and factors f and h for each row and span of such groups. See `tinychat.kernels.weights` for the order of the bytes.
+and factors f and h for each row and span of such groups. Where codes of four bits have a table, ``table[code]`` stands
+in the place of ``code - zero``. See `tinychat.kernels.weights` for the order of the bytes.
 """
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tinychat.errors import SettingError
 
@@ -17,8 +18,8 @@ LANES = 16
 GROUPS = (16, 32, 64, 128, 256)
 # Sizes of codes: a linear's are all of one bit, all of two, or of four and eight, which may stand beside each other.
 BITS = (1, 2, 4, 8)
-# Each holds all values of those before it exactly.
-NUMBERS = ("I8", "F16", "F32")
+# E8M0: powers of two, their exponents and 127. F32 holds what any of them does, F16 what I8 does.
+NUMBERS = ("I8", "F16", "F32", "E8M0")
 
 
 def dtype_named(name: str) -> str:
@@ -34,37 +35,43 @@ class Form:
     numbers: str = "F16"  # type of scales and offsets, one of `NUMBERS`; their factors are float32
     group: int = 32  # columns that share a scale and an offset: 16 to 256, a power of two; of one bit 32 at least
     span: int = 0  # columns that share a factor, a multiple of `group`; 0 for whole rows
-    # Codes of one bit have none, those of four bits always: without any of their own, theirs are -8 * scale.
-    offsets: bool = False
+    offsets: bool = False  # codes of one bit, and scales of E8M0, have none
+    table: bool = False  # whether codes of four bits are places in a table, of which each block of rows has one
+    factors: int = 0  # of a row and span: one, and one of offsets where there are any; 2 in older folders anyway
 
     def __post_init__(self) -> None:
         span_fits = type(self.span) is int and self.span >= 0 and self.span % self.group == 0
         group_fits = self.group in GROUPS[self.bits == 1 :]
         if self.bits not in BITS or self.numbers not in NUMBERS or not group_fits or not span_fits:
             raise SettingError(f"{self} is not a form that codes can be stored in")
-        if type(self.offsets) is not bool or (self.offsets and self.bits == 1):
+        if type(self.offsets) is not bool or (self.offsets and (self.bits == 1 or self.numbers == "E8M0")):
             raise SettingError(f"{self} has no valid offsets")
+        if type(self.table) is not bool or (self.table and self.bits != 4):
+            raise SettingError(f"{self} has no valid table")
+        if type(self.factors) is not int or self.factors not in (0, 2):
+            raise SettingError(f"{self} has no valid factors")
 
     @property
-    def has_offsets(self) -> bool:
-        """Whether offsets are stored."""
-        return self.offsets or self.bits == 4
+    def factor_count(self) -> int:
+        """Number of factors of a row and span."""
+        return self.factors or (2 if self.offsets else 1)
 
 
 def joined(forms: Iterable[Form]) -> Form:
     """Return the form that holds all values of some forms of one size of codes."""
     first, *others = forms
     for form in others:
-        numbers = max(first.numbers, form.numbers, key=NUMBERS.index)
-        # Offsets that make up for a zero of the codes need not fit beside whole scales.
-        if first.offsets != form.offsets and numbers == "I8":
-            numbers = "F16"
+        numbers, has_table = first.numbers, first.table or form.table
+        # Offsets that make up for a zero of the codes, where no table does, need not fit beside whole scales.
+        if form.numbers != numbers or (first.offsets != form.offsets and not has_table):
+            numbers = "F16" if {form.numbers, numbers} <= {"I8", "F16"} else "F32"
         first = Form(
             first.bits,
             numbers,
             math.gcd(first.group, form.group),
             math.gcd(first.span, form.span),
             first.offsets or form.offsets,
+            has_table,
         )
     return first
 
@@ -89,11 +96,16 @@ class PassthroughLinear:
         return by_layer
 
 
-def read_linear(value: object) -> PassthroughLinear:
-    """Read the `dataclasses.asdict` of a linear; anything else is a TypeError, ValueError or SettingError."""
+def read_linear(value: object, is_older: bool = False) -> PassthroughLinear:
+    """Read the `dataclasses.asdict` of a linear; anything else is a TypeError, ValueError or SettingError.
+
+    Those that are older have offsets wherever codes have four bits, and factors of offsets everywhere.
+    """
     if not isinstance(value, dict) or value.keys() != {"forms", "bits"}:
         raise ValueError("no description of a linear")
     forms = tuple(Form(**form) for form in value["forms"])
+    if is_older:
+        forms = tuple(replace(form, offsets=form.offsets or form.bits == 4, factors=2) for form in forms)
     bits = tuple(tuple(layer) for layer in value["bits"])
     sizes = [form.bits for form in forms]
     if sizes not in ([1], [2], [4], [8], [4, 8]) or {size for layer in bits for size in layer} != set(sizes):

@@ -105,6 +105,7 @@ _ZAYA = {
     "moe_intermediate_size": 2048,
     "router_hidden_size": 256,
 }
+_MXFP4 = {"mode": "mxfp4", "bits": 4, "group_size": 32}
 _BITNET = {
     "architectures": ["BitNetForCausalLM"],
     "model_type": "bitnet",
@@ -117,6 +118,19 @@ _BONSAI = {
     "head_dim": 128,
     "rms_norm_eps": 1e-6,
     "quantization": {"bits": 1, "group_size": 128},
+}
+_GPT_OSS = {
+    "architectures": ["GptOssForCausalLM"],
+    "model_type": "gpt_oss",
+    "num_local_experts": 32,
+    "num_experts_per_tok": 4,
+    "head_dim": 64,
+    "quantization": {
+        "bits": 8,
+        "group_size": 32,
+        "expert_gate_up_proj": _MXFP4,
+        "expert_down_proj": _MXFP4,
+    },
 }
 _KIMI_LAYERS = ["linear_attention"] * 3 + ["full_attention"]
 _GEMMA3N = {
@@ -173,6 +187,8 @@ SHAPES = {
     # Codes of two bits and of one, as their checkpoints have them.
     "bitnet-2b4t": _shape(2560, 6912, 30, 20, 5, 128256, 4096, 5e5, True, **_BITNET),
     "bonsai-8b": _shape(4096, 12288, 36, 32, 8, 151936, 65536, 1e6, False, **_BONSAI),
+    # Experts in MXFP4, all else in eight bits: 12 GB.
+    "gpt-oss-20b": _shape(2880, 2880, 24, 64, 8, 201088, 131072, None, False, **_GPT_OSS),
     "zaya1-8b": _shape(2048, 2048, 40, 8, 2, 262272, 131072, None, True, **_ZAYA),
     "llama-2-7b": _shape(4096, 11008, 32, 32, 32, 32000, 4096, 1e4, False),
 }
