@@ -18,6 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+from ml_dtypes import float8_e4m3fn
 from safetensors.numpy import save
 
 from fuzzing import cache_files, mcp_messages
@@ -53,6 +54,7 @@ from tinychat.text.template import load_template
 
 TEXTS = ["Hello world", "  two  spaces\n\t日本語 🎉", "a" * 60 + "!", "<s>x</s> <|end|>", "\0\x1b\ud800", ""]
 TERNARY = {"quantization_config": {"quant_method": "bitnet", "linear_class": "autobitlinear"}}
+SMALL_FLOATS = {"quantization_config": {"quant_method": "modelopt", "weight_block_size": [16, 32]}}
 PACKING = {"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 32, "checkpoint_format": "gptq"}}
 MESSAGES = [
     {"role": "system", "content": "Be brief."},
@@ -312,6 +314,13 @@ def ternary_weights() -> bytes:
     return save({"x.weight": np.zeros((4, 32), np.uint8), "x.weight_scale": np.ones(1, np.float32)})
 
 
+@cache
+def small_float_weights() -> bytes:
+    """Return a weight of 16 rows and 32 columns in NVFP4, all 0."""
+    factor, scales = np.ones(1, np.float32), np.ones((16, 2), float8_e4m3fn)
+    return save({"x.weight": np.zeros((16, 16), np.uint8), "x.weight_scale": scales, "x.weight_scale_2": factor})
+
+
 def model_weights() -> bytes:
     """Return the weights that the description and configuration here ask for, all zero."""
     specs = tensor_specs(parse_config(CONFIG, "config.json"), Quantization("f32", 32))
@@ -471,6 +480,10 @@ def readers() -> tuple[Reader, ...]:
         Reader("packing", "config.json", (_json(PACKING),), _read_packed, {"model.safetensors": packed_weights()}),
         Reader("ternary", "model.safetensors", (ternary,), _read_packed, {"config.json": _json(TERNARY)}),
         Reader("ternary_settings", "config.json", (_json(TERNARY),), _read_packed, {"model.safetensors": ternary}),
+        Reader("small_floats", "model.safetensors", (small_float_weights(),), _read_packed,
+               {"config.json": _json(SMALL_FLOATS)}),
+        Reader("small_float_settings", "config.json", (_json(SMALL_FLOATS),), _read_packed,
+               {"model.safetensors": small_float_weights()}),
         *(Reader(Path(name).parts[0], name, (embedder[name],), read_embedder, embedder) for name in embedder),
         Reader("index", "model.safetensors.index.json", (index,), open_tensors, {"model-1.safetensors": weights}),
         Reader("manifest", "tinychat.json", (_json(DESCRIPTION),), _read_store,

@@ -1,6 +1,6 @@
 """Checkpoints whose weights are codes already: GPTQ, AWQ, compressed-tensors and mlx, of one to eight bits.
 
-Those of ternary weights, `checkpoint.ternary` reads.
+Those of ternary weights, `checkpoint.ternary` reads, and those of small floats, `checkpoint.small_floats`.
 
 Each packs codes into 32-bit numbers, the lowest bits first, and has a scale for each row and group of columns; of four
 bits, in eight columns or rows to a number:
@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from tinychat.checkpoint.group_codes import GroupCodes
 from tinychat.checkpoint.mapping import FloatArray
+from tinychat.checkpoint.small_floats import has_small_floats, unpack_small_floats
 from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.checkpoint.ternary import METHOD, unpack_ternary
 from tinychat.errors import CheckpointError, UnsupportedModelError
@@ -302,6 +303,8 @@ def unpack_weights(tensors: Tensors) -> Tensors:
     config, source = read_json_object(config_file), str(config_file)
     if section := _section_of(config, METHOD):
         return unpack_ternary(tensors, section, source)
+    if section := _section_of_floats(config):
+        return unpack_small_floats(tensors, section)
     packing = read_packing(config, source)
     if packing is None:
         return tensors
@@ -318,7 +321,7 @@ def unpack_weights(tensors: Tensors) -> Tensors:
 def is_packed(folder: Path) -> bool:
     """Return whether the weights of a checkpoint folder are packed; raises as `unpack_weights` does."""
     config = read_json_object(folder / "config.json")
-    if _section_of(config, METHOD) or _section_of(config, STACKED_METHOD):
+    if _section_of(config, METHOD) or _section_of(config, STACKED_METHOD) or _section_of_floats(config):
         return True
     return read_packing(config, str(folder / "config.json")) is not None
 
@@ -327,6 +330,12 @@ def _section_of(config: Mapping[str, Any], method: str) -> Mapping[str, Any]:
     """Return the settings of a checkpoint that is quantized by a method; empty where it is not."""
     section = config.get("quantization_config")
     return section if isinstance(section, dict) and section.get("quant_method") == method else {}
+
+
+def _section_of_floats(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the settings of a checkpoint of small floats; empty where it is none."""
+    section = config.get("quantization_config")
+    return section if isinstance(section, dict) and has_small_floats(section) else {}
 
 
 def _own_packing(stem: str, config: Mapping[str, Any], source: str) -> Packing | None:

@@ -21,7 +21,7 @@ from tinychat.json_file import one_line
 MAX_HEADER_BYTES = 16 << 20
 MAX_DIMENSIONS = 8
 
-READABLE = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+READABLE = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn"}
 INTEGERS = {"U8": "uint8", "I32": "int32", "U32": "uint32", "I64": "int64"}
 
 

@@ -17,8 +17,8 @@ from tinychat.models.state_layers import StateLayers
 from tinychat.models.varied_layers import VariedLayers
 
 MAX_HEAD_DIM = 4096
-# Ways of quantization whose checkpoints are read: see `tinychat.checkpoint.packed` and `tinychat.checkpoint.ternary`.
-PACKED = ("gptq", "awq", "compressed-tensors", "mlx", "mxfp4", "bitnet")
+# Ways of quantization whose checkpoints are read: see `tinychat.checkpoint.packed`, `ternary` and `small_floats`.
+PACKED = ("gptq", "awq", "compressed-tensors", "mlx", "mxfp4", "bitnet", "fp8", "fbgemm_fp8", "modelopt")
 # Of the names that transformers has for activations, those that are implemented, and as what.
 ACTIVATIONS = {
     "silu": "silu",

@@ -1,0 +1,203 @@
+"""Checkpoints whose weights are floats of eight or four bits with scales: FP8, NVFP4 and MXFP4.
+
+====== ================================================================================ ==========================
+format tensors of a weight [N, K]                                                       weight
+====== ================================================================================ ==========================
+FP8    weight float8 [N, K]; weight_scale, or weight_scale_inv: one, [N], [N, 1], or     scale * value
+       one for each block of rows and columns, [N / n, K / k]
+NVFP4  weight or weight_packed uint8 [N, K / 2], the even column of two in the lower     scale * value * weight_scale_2
+       bits; weight_scale float8 [N, K / 16]; weight_scale_2 [1], or weight_global_scale or / weight_global_scale
+MXFP4  weight_packed uint8 [N, K / 2]; weight_scale uint8 [N, K / 32], exponents         2**(scale - 127) * value
+====== ================================================================================ ==========================
+
+float8 is E4M3, and values of four bits are `group_codes.E2M1`. The names are those of ``quant_method: fp8`` (DeepSeek,
+Qwen, Mistral: github.com/huggingface/transformers, integrations/finegrained_fp8.py), of compressed-tensors and of
+NVIDIA's modelopt (github.com/vllm-project/compressed-tensors, github.com/NVIDIA/Model-Optimizer), which may mix them: a
+weight is read by the tensors that it has. Scales of activations are not used. One scale of a whole tensor of NVFP4 has
+18 bits here.
+"""
+
+import math
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tinychat.checkpoint.group_codes import E2M1, GroupCodes, in_18_bits, powers_of_two
+from tinychat.checkpoint.mapping import FLOAT8, FloatArray
+from tinychat.checkpoint.tensors import Tensor, Tensors
+from tinychat.errors import CheckpointError, UnsupportedModelError
+from tinychat.models.passthrough import Form
+
+METHODS = ("fp8", "fbgemm_fp8", "modelopt")
+# Of compressed-tensors.
+FORMATS = ("float-quantized", "naive-quantized", "nvfp4-pack-quantized", "mxfp4-pack-quantized", "mixed-precision")
+_WEIGHT, _PACKED, _SCALE, _INVERSE = "weight", "weight_packed", "weight_scale", "weight_scale_inv"
+_FACTOR, _DIVISOR, _ZERO = "weight_scale_2", "weight_global_scale", "weight_zero_point"
+_BLOCK = (128, 128)
+_COLUMNS_OF_NVFP4, _COLUMNS_OF_MXFP4 = 16, 32
+
+
+class _SmallFloats(Tensor):
+    """A weight of small floats; `stem` is its name without ``.weight``."""
+
+    def __init__(self, tensors: Tensors, stem: str, codes: str, scales: str) -> None:
+        self._codes_tensor, self._scales_tensor = tensors[f"{stem}.{codes}"], tensors[f"{stem}.{scales}"]
+        self._comes_with(self._codes_tensor, self._scales_tensor)
+        self._tensors, self._stem, self._codes_name, self._scales_name = tensors, stem, codes, scales
+
+    def _damaged(self, name: str, what: str) -> CheckpointError:
+        return CheckpointError(f"{self.path}: {self._stem}.{name} {what}: download the checkpoint again")
+
+    def _scales_of(self, shape: tuple[int, int]) -> FloatArray:
+        """Return the scales as they are stored, in that shape."""
+        found = self._scales_tensor
+        if found.shape != shape:
+            raise self._damaged(self._scales_name, f"has shape {list(found.shape)}, expected {list(shape)}")
+        return found.read(0, shape[0])
+
+
+class Float8Tensor(_SmallFloats):
+    """A weight of float8 with scales; `block` : rows and columns that share one, where neither rows nor tensors do."""
+
+    kind = "FP8"
+
+    def __init__(self, tensors: Tensors, stem: str, scales: str, block: tuple[int, int]) -> None:
+        super().__init__(tensors, stem, _WEIGHT, scales)
+        self._block = block
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the weight."""
+        return self._codes_tensor.shape
+
+    def read(self, start: int, stop: int) -> NDArray[np.float32]:
+        """Return rows ``start..stop-1`` in float32."""
+        values = self._codes_tensor.read(start, stop)
+        if len(self.shape) != 2 or values.dtype != FLOAT8:
+            raise self._damaged(_WEIGHT, f"is {values.dtype} of shape {list(self.shape)}, not a matrix of float8")
+        # The caller reports what is not finite.
+        with np.errstate(all="ignore"):
+            return np.asarray(values.astype(np.float32) * self._scales(start, stop), np.float32)
+
+    def _scales(self, start: int, stop: int) -> NDArray[np.float32]:
+        """Return scales that go with rows, [stop - start, K] or with fewer columns, or one."""
+        (N, K), found = self.shape, self._scales_tensor
+        if math.prod(found.shape) == 1:
+            return found.read(0, 1).astype(np.float32).reshape(1, 1)
+        if found.shape in ((N,), (N, 1)):
+            return found.read(start, stop).astype(np.float32).reshape(-1, 1)
+        rows, columns = self._block
+        blocks = self._scales_of((-(-N // rows), -(-K // columns))).astype(np.float32)
+        return np.repeat(blocks[np.arange(start, stop) // rows], columns, axis=1)[:, :K]
+
+
+class Float4Tensor(_SmallFloats):
+    """A weight of floats of four bits, two to a byte; is_mxfp4 : whether its scales are powers of two."""
+
+    def __init__(self, tensors: Tensors, stem: str, codes: str, is_mxfp4: bool) -> None:
+        super().__init__(tensors, stem, codes, _SCALE)
+        self._is_mxfp4 = is_mxfp4
+
+    @property
+    def kind(self) -> str:
+        """Name of the format."""
+        return "MXFP4" if self._is_mxfp4 else "NVFP4"
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """Rows and columns of the weight."""
+        found = self._codes_tensor.shape
+        if len(found) != 2 or 2 * found[1] % self._group:
+            raise self._damaged(self._codes_name, f"has shape {list(found)}, not rows of whole groups")
+        return found[0], 2 * found[1]
+
+    @property
+    def form(self) -> Form:
+        """Form of the codes."""
+        return Form(4, "E8M0" if self._is_mxfp4 else "F16", self._group, table=True)
+
+    def read(self, start: int, stop: int) -> NDArray[np.float32]:
+        """Return rows ``start..stop-1`` in float32."""
+        found = self.read_codes(start, stop)
+        assert found.factors is not None
+        with np.errstate(all="ignore"):
+            scales = found.scales * found.factors[:, :, 0]
+            return E2M1[found.codes].astype(np.float32) * np.repeat(scales, self._group, axis=1)
+
+    def read_codes(self, start: int, stop: int) -> GroupCodes:
+        """Return rows ``start..stop-1`` as codes."""
+        packed = self._bytes(self._codes_tensor, self._codes_name)[start:stop]
+        codes = np.stack([packed & 15, packed >> 4], axis=2).reshape(len(packed), -1)
+        return GroupCodes(codes, self._scales(start, stop), table=E2M1).times(self._factor / np.float32(2))
+
+    @property
+    def _group(self) -> int:
+        return _COLUMNS_OF_MXFP4 if self._is_mxfp4 else _COLUMNS_OF_NVFP4
+
+    def _scales(self, start: int, stop: int) -> NDArray[np.float32]:
+        """Return the scales of rows, [stop - start, K / group]."""
+        N, K = self.shape
+        shape = N, K // self._group
+        if self._is_mxfp4:
+            if self._scales_tensor.shape != shape:
+                what = f"has shape {list(self._scales_tensor.shape)}, expected {list(shape)}"
+                raise self._damaged(_SCALE, what)
+            return powers_of_two(self._bytes(self._scales_tensor, _SCALE)[start:stop])
+        found = self._scales_of(shape)[start:stop]
+        if found.dtype != FLOAT8:
+            raise self._damaged(_SCALE, f"is {found.dtype}, not float8")
+        return np.asarray(found.astype(np.float32))
+
+    @cached_property
+    def _factor(self) -> np.float32:
+        """Scale of the whole tensor."""
+        if self._is_mxfp4:
+            return np.float32(1)
+        divides = f"{self._stem}.{_FACTOR}" not in self._tensors.by_name
+        name = _DIVISOR if divides else _FACTOR
+        found, numbers = self._tensors[f"{self._stem}.{name}"], np.zeros(1, np.float32)
+        if math.prod(found.shape) == 1:
+            numbers = found.read(0, 1).astype(np.float32).reshape(1)
+        with np.errstate(all="ignore"):
+            numbers = np.float32(1) / numbers if divides else numbers
+        if not np.isfinite(numbers[0]) or numbers[0] == 0:
+            raise self._damaged(name, "is not one number that a weight can have")
+        number: np.float32 = in_18_bits(numbers)[0]
+        return number
+
+    def _bytes(self, tensor: Tensor, name: str) -> NDArray[np.uint8]:
+        found = tensor.read_integers()
+        if found.dtype != np.uint8:
+            raise self._damaged(name, f"is {found.dtype}, not of 8 bits")
+        return found
+
+
+def has_small_floats(section: Mapping[str, Any]) -> bool:
+    """Return whether a ``quantization_config`` is of one of the formats."""
+    method = section.get("quant_method")
+    return method in METHODS or (method == "compressed-tensors" and section.get("format") in FORMATS)
+
+
+def unpack_small_floats(tensors: Tensors, section: Mapping[str, Any]) -> Tensors:
+    """Return a checkpoint's tensors with its weights of small floats as such."""
+    found, block = dict(tensors.by_name), section.get("weight_block_size")
+    sizes = tuple(block) if isinstance(block, list) and len(block) == 2 else _BLOCK
+    if not all(type(size) is int and size > 0 for size in sizes):
+        sizes = _BLOCK
+    for name in tensors.by_name:
+        stem, _, last = name.rpartition(".")
+        if last not in (_SCALE, _INVERSE):
+            continue
+        names = {part for part in (_WEIGHT, _PACKED, _FACTOR, _DIVISOR) if f"{stem}.{part}" in tensors.by_name}
+        if last == _SCALE and names & {_PACKED, _FACTOR}:
+            if f"{stem}.{_ZERO}" in tensors.by_name:
+                raise UnsupportedModelError(f"{tensors.folder}: {stem} has zeros beside floats, which is not supported")
+            is_mxfp4 = not names & {_FACTOR, _DIVISOR}
+            codes = _PACKED if _PACKED in names else _WEIGHT
+            found[f"{stem}.{_WEIGHT}"] = Float4Tensor(tensors, stem, codes, is_mxfp4)
+        elif _WEIGHT in names:
+            found[f"{stem}.{_WEIGHT}"] = Float8Tensor(tensors, stem, last, sizes)
+    return Tensors(tensors.folder, found)
