@@ -133,6 +133,14 @@ def test_the_weights_of_mixtures_are_those_that_they_are_named_for():
     assert round(CATALOG["gpt-oss-20b"].shape.weights / 1e9, 1) == 20.9
 
 
+def test_experts_that_are_kept_beside_eight_bits_count_as_such():
+    """As `tinychat bench --random gpt-oss-20b` makes them: 11,570 MiB, of which a token reads 2.58 GB."""
+    entry = CATALOG["gpt-oss-20b"]
+    assert disk_bytes(entry) == pytest.approx(11_570 * 2**20, rel=0.01)
+    read = 0.87 * 40e9 * (1 / tokens_per_second(entry, lambda _: 40.0) - entry.shape.parts * 25e-6)
+    assert read == pytest.approx(2.58e9, rel=0.01)
+
+
 def test_every_model_is_of_a_family_that_is_supported():
     assert {entry.architecture for entry in CATALOG.values()} <= set(supported_families())
 

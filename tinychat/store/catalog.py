@@ -102,6 +102,10 @@ class Shape:
         """Number of weights that one more token needs: one row of the embedding counts for nothing."""
         return self._inside(self.used_experts) + self._table
 
+    def expert_weights(self, experts: int) -> int:
+        """Return the weights of so many experts of each layer."""
+        return self._inside(experts) - self._inside(0)
+
     @property
     def looked_up(self) -> int:
         """Number of weights of the embeddings for each layer, which stay on the disk."""
@@ -182,7 +186,8 @@ class Shape:
 class CatalogEntry:
     """A model that is worth trying: its short name and its repository on the hub, `context` in positions.
 
-    `abilities` are those that its chat template knows: "think" before it answers, call "tools".
+    `abilities` are those that its chat template knows: "think" before it answers, call "tools". `mxfp4` : whether its
+    experts are published in that, which is kept.
     """
 
     name: str
@@ -192,6 +197,7 @@ class CatalogEntry:
     context: int
     shape: Shape
     abilities: str = ""
+    mxfp4: bool = False
 
 
 _LLAMA, _QWEN2, _QWEN3, _QWEN3_5 = (f"{name}ForCausalLM" for name in ("Llama", "Qwen2", "Qwen3", "Qwen3_5"))
@@ -284,7 +290,7 @@ _ENTRIES = (
     CatalogEntry("moonlight-16b-a3b", "moonshotai/Moonlight-16B-A3B-Instruct", "MIT", "DeepseekV3ForCausalLM", 8192,
         Shape(27, 2048, 16, 16, 192, 1408, 163840, False, 64, 6, 2816, latent=_LATENT, first_mlp=11264)),
     CatalogEntry("gpt-oss-20b", "openai/gpt-oss-20b", _APACHE, "GptOssForCausalLM", 131072,
-        Shape(24, 2880, 64, 8, 64, 2880, 201088, False, 32, 4), _BOTH),
+        Shape(24, 2880, 64, 8, 64, 2880, 201088, False, 32, 4), _BOTH, mxfp4=True),
     CatalogEntry("qwen3-30b-a3b", "Qwen/Qwen3-30B-A3B-Instruct-2507", _APACHE, "Qwen3MoeForCausalLM", 262144,
         Shape(48, 2048, 32, 4, 128, 768, 151936, False, 128, 8), _TOOLS),
     CatalogEntry("nemotron3-nano", "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "NVIDIA Open Model",

@@ -19,6 +19,8 @@ from tinychat.store.catalog import CatalogEntry
 # Most bits of a weight, embedding included, where nothing is said: the first for models below SMALL weights.
 SMALL = 500_000_000
 SMALL_BITS, LARGE_BITS = 4.95, 4.5
+# Of MXFP4, and of what is rounded to eight bits beside it, with scales.
+_MXFP4_BITS, _ROUNDED_BITS = 4.25, 8.5
 # Python, Numba's compiler and the libraries beside them; measured with one-shot completions.
 PROGRAM_BYTES = 300 << 20
 # Of a chat's KV cache.
@@ -40,8 +42,16 @@ def default_bits(weights: int) -> float:
 
 
 def disk_bytes(entry: CatalogEntry) -> int:
-    """Return the size of a model folder, in int4."""
-    return round(entry.shape.weights * default_bits(entry.shape.weights) / 8)
+    """Return the size of a model folder as it is made by default."""
+    return _stored_bytes(entry, entry.shape.weights, entry.shape.experts)
+
+
+def _stored_bytes(entry: CatalogEntry, weights: int, experts: int) -> int:
+    """Return the bytes of some weights of a model, those of so many experts of each layer among them."""
+    if not entry.mxfp4:
+        return round(weights * default_bits(entry.shape.weights) / 8)
+    kept = entry.shape.expert_weights(experts)
+    return round((kept * _MXFP4_BITS + (weights - kept) * _ROUNDED_BITS) / 8)
 
 
 def memory_bytes_needed(entry: CatalogEntry) -> int:
@@ -49,7 +59,7 @@ def memory_bytes_needed(entry: CatalogEntry) -> int:
     context = min(entry.context, DEFAULT_CONTEXT)
     cache = context * entry.shape.cache_numbers * _BYTES_PER_CACHED_NUMBER
     states = (_STATES + context // _SNAPSHOT) * entry.shape.state_numbers * _BYTES_PER_STATE_NUMBER
-    in_memory = round((entry.shape.weights - entry.shape.looked_up) * default_bits(entry.shape.weights) / 8)
+    in_memory = _stored_bytes(entry, entry.shape.weights - entry.shape.looked_up, entry.shape.experts)
     return in_memory + cache + states + PROGRAM_BYTES
 
 
@@ -59,7 +69,7 @@ def tokens_per_second(entry: CatalogEntry, bandwidth: Callable[[int], float]) ->
     `bandwidth` is that of so many bytes, in GB/s, as `memory_bandwidth` measures it: a cache may hold a small model.
     """
     shape = entry.shape
-    weights = round(shape.weights_per_token * default_bits(shape.weights) / 8)
+    weights = _stored_bytes(entry, shape.weights_per_token, shape.used_experts)
     # A state is read and written.
     read = weights + 2 * _BYTES_PER_STATE_NUMBER * shape.state_numbers
     speed = bandwidth(min(weights, _BUFFER_BYTES))
