@@ -71,6 +71,22 @@ def mxfp4(rng, N, K):
     return tensors, values * np.repeat(2.0 ** (exponents.astype(int) - 127), 32, axis=1)
 
 
+def mlx(rng, N, K, mode):
+    """Return the tensors of a weight of one of mlx's modes, and its values."""
+    if mode == "mxfp8":
+        numbers, exponents = draw_float8(rng, (N, K)), rng.integers(115, 123, (N, K // 32), np.uint8)
+        tensors = {"weight": numbers.view(np.uint32), "scales": exponents}
+        return tensors, numbers.astype(np.float64) * np.repeat(2.0 ** (exponents.astype(int) - 127), 32, axis=1)
+    if mode == "mxfp4":
+        tensors, values = mxfp4(rng, N, K)
+        return {"weight": tensors["weight_packed"].view(np.uint32), "scales": tensors["weight_scale"]}, values
+    tensors, values = nvfp4(rng, N, K)
+    scales = tensors["weight_scale"].view(np.uint8)
+    return {"weight": tensors["weight"].view(np.uint32), "scales": scales}, values / np.float64(
+        tensors["weight_scale_2"]
+    )
+
+
 def of_compressed(layout):
     return {"quant_method": "compressed-tensors", "format": layout, "config_groups": {}}
 
@@ -102,6 +118,19 @@ CASES = {
         "NVFP4",
         Form(4, "F16", 16, table=True),
     ),
+    "mlx mxfp4": (
+        lambda r, N, K: mlx(r, N, K, "mxfp4"),
+        {"mode": "mxfp4", "bits": 4, "group_size": 32},
+        "MXFP4",
+        Form(4, "E8M0", 32, table=True),
+    ),
+    "mlx nvfp4": (
+        lambda r, N, K: mlx(r, N, K, "nvfp4"),
+        {"mode": "nvfp4", "bits": 4, "group_size": 16},
+        "NVFP4",
+        Form(4, "F16", 16, table=True),
+    ),
+    "mlx mxfp8": (lambda r, N, K: mlx(r, N, K, "mxfp8"), {"mode": "mxfp8", "bits": 8, "group_size": 32}, "MXFP8", None),
     "mxfp4": (mxfp4, of_compressed("mxfp4-pack-quantized"), "MXFP4", Form(4, "E8M0", 32, table=True)),
 }
 
@@ -163,14 +192,18 @@ def test_a_model_computes_what_its_checkpoint_says(case, quant, tmp_path, rng):
         ("rows", {"weight_scale": np.ones((5, 1), np.float32)}, r"weight_scale has shape \[5, 1\], expected"),
         ("blocks", {"weight": np.ones((64, 96), np.float32)}, "weight is float32 of shape"),
         ("nvfp4", {"weight": np.ones((64, 47), np.uint8)}, r"weight has shape \[64, 47\], not rows of whole groups"),
-        ("nvfp4", {"weight": np.ones((64, 48), np.int32)}, "weight is int32, not of 8 bits"),
+        ("nvfp4", {"weight": np.ones((64, 48), np.int32)}, "weight is int32, not uint8"),
         ("nvfp4", {"weight_scale": np.ones((64, 6), np.float32)}, "weight_scale is float32, not float8"),
         ("nvfp4", {"weight_scale": np.ones((64, 3), float8_e4m3fn)}, r"weight_scale has shape \[64, 3\], expected"),
         ("nvfp4", {"weight_scale_2": np.ones(2, np.float32)}, "weight_scale_2 is not one number"),
         ("nvfp4", {"weight_scale_2": np.float32(np.nan)}, "weight_scale_2 is not one number"),
         ("nvfp4, compressed", {"weight_global_scale": np.float32([0])}, "weight_global_scale is not one number"),
+        ("mlx mxfp8", {"weight": np.ones((64, 23), np.uint32)}, r"weight has shape \[64, 23\], not rows of whole"),
+        ("mlx mxfp8", {"weight": np.ones((64, 24), np.int32)}, "weight is int32, not uint32"),
+        ("mlx mxfp8", {"scales": np.ones((64, 2), np.uint8)}, r"scales has shape \[64, 2\], expected"),
+        ("mlx nvfp4", {"scales": np.ones((64, 6), np.int32)}, "scales is int32, not uint8"),
         ("mxfp4", {"weight_scale": np.ones((64, 2), np.uint8)}, r"weight_scale has shape \[64, 2\], expected"),
-        ("mxfp4", {"weight_scale": np.ones((64, 3), np.int32)}, "weight_scale is int32, not of 8 bits"),
+        ("mxfp4", {"weight_scale": np.ones((64, 3), np.int32)}, "weight_scale is int32, not uint8"),
     ],
 )
 def test_what_does_not_fit_is_refused(case, changed, message, tmp_path, rng):

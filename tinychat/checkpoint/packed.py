@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from tinychat.checkpoint.group_codes import GroupCodes
 from tinychat.checkpoint.mapping import FloatArray
-from tinychat.checkpoint.small_floats import has_small_floats, unpack_small_floats
+from tinychat.checkpoint.small_floats import MLX_MODES, has_small_floats, of_mlx, unpack_small_floats
 from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.checkpoint.ternary import METHOD, unpack_ternary
 from tinychat.errors import CheckpointError, UnsupportedModelError
@@ -74,6 +74,7 @@ class Packing:
     bits: int
     group: int  # columns that share a scale; 0 for whole rows
     zeros_less_one: bool = False  # stored zeros are one less than the code of 0
+    mode: str = ""  # of mlx, where it is not "affine": one of `small_floats.MLX_MODES`
 
 
 def read_packing(config: Mapping[str, Any], source: str) -> Packing | None:
@@ -92,7 +93,7 @@ def read_packing(config: Mapping[str, Any], source: str) -> Packing | None:
         group = 0
     least_group = 1 if method in ("awq", "mlx") else 0
     known_bits = {"awq": (4,), "mlx": (1, 2, 4, 8)}.get(str(method), (4, 8))
-    version, mode = str(section.get("version", "gemm")), section.get("mode", "affine")
+    version, mode = str(section.get("version", "gemm")), str(section.get("mode", "affine"))
     layout = section.get("checkpoint_format", "gptq")
     for is_refused, what in (
         (method not in [*NAMES], f"quantization by {one_line(str(method), 40)}"),
@@ -100,12 +101,18 @@ def read_packing(config: Mapping[str, Any], source: str) -> Packing | None:
         (type(group) is not int or group < least_group, f"{method} with groups of {one_line(repr(group), 20)}"),
         (method == "awq" and version.lower() != "gemm", f"awq in its version {one_line(version, 20)}"),
         (bool(section.get("dynamic")), f"{method} with other settings for some weights"),
-        (method == "mlx" and mode != "affine", f"mlx in its mode {one_line(str(mode), 20)}"),
+        (method == "mlx" and not _is_known(mode, bits, group), f"mlx in its mode {one_line(mode, 20)}"),
         (method == "gptq" and layout not in ("gptq", "gptq_v2"), f"gptq in the format {one_line(str(layout), 20)}"),
     ):
         if is_refused:
             raise refuse(what)
-    return Packing(method, bits, group or 0, method == "gptq" and layout == "gptq")
+    own_mode = mode if method == "mlx" and mode in MLX_MODES else ""
+    return Packing(method, bits, group or 0, method == "gptq" and layout == "gptq", own_mode)
+
+
+def _is_known(mode: str, bits: object, group: object) -> bool:
+    """Return whether a mode of mlx can be read."""
+    return mode == "affine" or MLX_MODES.get(mode) == (bits, group)
 
 
 def _only_group(section: Mapping[str, Any], refuse: Callable[[str], UnsupportedModelError]) -> Mapping[str, Any]:
@@ -314,7 +321,9 @@ def unpack_weights(tensors: Tensors) -> Tensors:
     for name in tensors.by_name:
         stem, _, last = name.rpartition(".")
         if last == marker:
-            found[f"{stem}.weight"] = PackedWeight(tensors, stem, _own_packing(stem, config, source) or packing)
+            own = _own_packing(stem, config, source) or packing
+            weight = of_mlx(tensors, stem, own.mode) if own.mode else PackedWeight(tensors, stem, own)
+            found[f"{stem}.weight"] = weight
     return Tensors(tensors.folder, found)
 
 

@@ -8,13 +8,15 @@ FP8    weight float8 [N, K]; weight_scale, or weight_scale_inv: one, [N], [N, 1]
 NVFP4  weight or weight_packed uint8 [N, K / 2], the even column of two in the lower     scale * value * weight_scale_2
        bits; weight_scale float8 [N, K / 16]; weight_scale_2 [1], or weight_global_scale or / weight_global_scale
 MXFP4  weight_packed uint8 [N, K / 2]; weight_scale uint8 [N, K / 32], exponents         2**(scale - 127) * value
+MXFP8  of mlx: weight uint32 [N, K / 4], scales uint8 [N, K / 32], exponents             2**(scale - 127) * value
 ====== ================================================================================ ==========================
 
 float8 is E4M3, and values of four bits are `group_codes.E2M1`. The names are those of ``quant_method: fp8`` (DeepSeek,
 Qwen, Mistral: github.com/huggingface/transformers, integrations/finegrained_fp8.py), of compressed-tensors and of
 NVIDIA's modelopt (github.com/vllm-project/compressed-tensors, github.com/NVIDIA/Model-Optimizer), which may mix them: a
 weight is read by the tensors that it has. Scales of activations are not used. One scale of a whole tensor of NVFP4 has
-18 bits here.
+18 bits here. mlx has weights as uint32 and scales as uint8, called weight and scales, in its modes of these names, and
+none of whole tensors.
 """
 
 import math
@@ -34,10 +36,13 @@ from tinychat.models.passthrough import Form
 METHODS = ("fp8", "fbgemm_fp8", "modelopt")
 # Of compressed-tensors.
 FORMATS = ("float-quantized", "naive-quantized", "nvfp4-pack-quantized", "mxfp4-pack-quantized", "mixed-precision")
+# Modes of mlx, and the bits and columns of a group that they have.
+MLX_MODES = {"mxfp4": (4, 32), "nvfp4": (4, 16), "mxfp8": (8, 32)}
 _WEIGHT, _PACKED, _SCALE, _INVERSE = "weight", "weight_packed", "weight_scale", "weight_scale_inv"
 _FACTOR, _DIVISOR, _ZERO = "weight_scale_2", "weight_global_scale", "weight_zero_point"
+_MLX_SCALES = "scales"
 _BLOCK = (128, 128)
-_COLUMNS_OF_NVFP4, _COLUMNS_OF_MXFP4 = 16, 32
+_COLUMNS_OF_NVFP4, _COLUMNS_OF_MX = 16, 32
 
 
 class _SmallFloats(Tensor):
@@ -51,12 +56,19 @@ class _SmallFloats(Tensor):
     def _damaged(self, name: str, what: str) -> CheckpointError:
         return CheckpointError(f"{self.path}: {self._stem}.{name} {what}: download the checkpoint again")
 
-    def _scales_of(self, shape: tuple[int, int]) -> FloatArray:
+    def _scales_of(self, shape: tuple[int, int], as_bytes: bool = False) -> FloatArray:
         """Return the scales as they are stored, in that shape."""
         found = self._scales_tensor
         if found.shape != shape:
             raise self._damaged(self._scales_name, f"has shape {list(found.shape)}, expected {list(shape)}")
-        return found.read(0, shape[0])
+        return self._bytes(found, self._scales_name) if as_bytes else found.read(0, shape[0])
+
+    def _bytes(self, tensor: Tensor, name: str, dtype: type[np.unsignedinteger] = np.uint8) -> NDArray[np.uint8]:
+        """Return a matrix of whole numbers of a type as bytes, the lowest of a number first."""
+        found = tensor.read_integers()
+        if found.dtype != dtype:
+            raise self._damaged(name, f"is {found.dtype}, not {np.dtype(dtype)}")
+        return np.ascontiguousarray(found).view(np.uint8)
 
 
 class Float8Tensor(_SmallFloats):
@@ -94,12 +106,38 @@ class Float8Tensor(_SmallFloats):
         return np.repeat(blocks[np.arange(start, stop) // rows], columns, axis=1)[:, :K]
 
 
-class Float4Tensor(_SmallFloats):
-    """A weight of floats of four bits, two to a byte; is_mxfp4 : whether its scales are powers of two."""
+class Mxfp8Tensor(_SmallFloats):
+    """A weight of float8 with powers of two as scales, of mlx."""
 
-    def __init__(self, tensors: Tensors, stem: str, codes: str, is_mxfp4: bool) -> None:
-        super().__init__(tensors, stem, codes, _SCALE)
-        self._is_mxfp4 = is_mxfp4
+    kind = "MXFP8"
+
+    def __init__(self, tensors: Tensors, stem: str) -> None:
+        super().__init__(tensors, stem, _WEIGHT, _MLX_SCALES)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows and columns of the weight."""
+        found = self._codes_tensor.shape
+        if len(found) != 2 or 4 * found[1] % _COLUMNS_OF_MX:
+            raise self._damaged(_WEIGHT, f"has shape {list(found)}, not rows of whole groups")
+        return found[0], 4 * found[1]
+
+    def read(self, start: int, stop: int) -> NDArray[np.float32]:
+        """Return rows ``start..stop-1`` in float32."""
+        N, K = self.shape
+        values = self._bytes(self._codes_tensor, _WEIGHT, np.uint32)[start:stop].view(FLOAT8).astype(np.float32)
+        scales = powers_of_two(self._scales_of((N, K // _COLUMNS_OF_MX), as_bytes=True)[start:stop])
+        # The caller reports what is not finite.
+        with np.errstate(all="ignore"):
+            return np.asarray(values * np.repeat(scales, _COLUMNS_OF_MX, axis=1))
+
+
+class Float4Tensor(_SmallFloats):
+    """A weight of floats of four bits; is_mxfp4 : whether its scales are powers of two."""
+
+    def __init__(self, tensors: Tensors, stem: str, codes: str, is_mxfp4: bool, is_of_mlx: bool = False) -> None:
+        super().__init__(tensors, stem, codes, _MLX_SCALES if is_of_mlx else _SCALE)
+        self._is_mxfp4, self._is_of_mlx = is_mxfp4, is_of_mlx
 
     @property
     def kind(self) -> str:
@@ -109,10 +147,10 @@ class Float4Tensor(_SmallFloats):
     @cached_property
     def shape(self) -> tuple[int, ...]:
         """Rows and columns of the weight."""
-        found = self._codes_tensor.shape
-        if len(found) != 2 or 2 * found[1] % self._group:
+        found, columns = self._codes_tensor.shape, 8 if self._is_of_mlx else 2
+        if len(found) != 2 or columns * found[1] % self._group:
             raise self._damaged(self._codes_name, f"has shape {list(found)}, not rows of whole groups")
-        return found[0], 2 * found[1]
+        return found[0], columns * found[1]
 
     @property
     def form(self) -> Form:
@@ -129,24 +167,23 @@ class Float4Tensor(_SmallFloats):
 
     def read_codes(self, start: int, stop: int) -> GroupCodes:
         """Return rows ``start..stop-1`` as codes."""
-        packed = self._bytes(self._codes_tensor, self._codes_name)[start:stop]
+        dtype = np.uint32 if self._is_of_mlx else np.uint8
+        packed = self._bytes(self._codes_tensor, self._codes_name, dtype)[start:stop]
         codes = np.stack([packed & 15, packed >> 4], axis=2).reshape(len(packed), -1)
         return GroupCodes(codes, self._scales(start, stop), table=E2M1).times(self._factor / np.float32(2))
 
     @property
     def _group(self) -> int:
-        return _COLUMNS_OF_MXFP4 if self._is_mxfp4 else _COLUMNS_OF_NVFP4
+        return _COLUMNS_OF_MX if self._is_mxfp4 else _COLUMNS_OF_NVFP4
 
     def _scales(self, start: int, stop: int) -> NDArray[np.float32]:
         """Return the scales of rows, [stop - start, K / group]."""
         N, K = self.shape
         shape = N, K // self._group
+        found = self._scales_of(shape, as_bytes=self._is_mxfp4 or self._is_of_mlx)[start:stop]
         if self._is_mxfp4:
-            if self._scales_tensor.shape != shape:
-                what = f"has shape {list(self._scales_tensor.shape)}, expected {list(shape)}"
-                raise self._damaged(_SCALE, what)
-            return powers_of_two(self._bytes(self._scales_tensor, _SCALE)[start:stop])
-        found = self._scales_of(shape)[start:stop]
+            return powers_of_two(found)
+        found = found.view(FLOAT8) if self._is_of_mlx else found
         if found.dtype != FLOAT8:
             raise self._damaged(_SCALE, f"is {found.dtype}, not float8")
         return np.asarray(found.astype(np.float32))
@@ -154,7 +191,7 @@ class Float4Tensor(_SmallFloats):
     @cached_property
     def _factor(self) -> np.float32:
         """Scale of the whole tensor."""
-        if self._is_mxfp4:
+        if self._is_mxfp4 or self._is_of_mlx:
             return np.float32(1)
         divides = f"{self._stem}.{_FACTOR}" not in self._tensors.by_name
         name = _DIVISOR if divides else _FACTOR
@@ -168,11 +205,12 @@ class Float4Tensor(_SmallFloats):
         number: np.float32 = in_18_bits(numbers)[0]
         return number
 
-    def _bytes(self, tensor: Tensor, name: str) -> NDArray[np.uint8]:
-        found = tensor.read_integers()
-        if found.dtype != np.uint8:
-            raise self._damaged(name, f"is {found.dtype}, not of 8 bits")
-        return found
+
+def of_mlx(tensors: Tensors, stem: str, mode: str) -> Tensor:
+    """Return a weight that mlx has in one of `MLX_MODES`."""
+    if mode == "mxfp8":
+        return Mxfp8Tensor(tensors, stem)
+    return Float4Tensor(tensors, stem, _WEIGHT, mode == "mxfp4", is_of_mlx=True)
 
 
 def has_small_floats(section: Mapping[str, Any]) -> bool:
