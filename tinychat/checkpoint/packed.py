@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from tinychat.checkpoint.group_codes import GroupCodes
 from tinychat.checkpoint.mapping import FloatArray
 from tinychat.checkpoint.small_floats import MLX_MODES, has_small_floats, of_mlx, unpack_small_floats
+from tinychat.checkpoint.tensor_part import PackedTensor, tensors_of_expert
 from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.checkpoint.ternary import METHOD, unpack_ternary
 from tinychat.errors import CheckpointError, UnsupportedModelError
@@ -127,7 +128,7 @@ def _only_group(section: Mapping[str, Any], refuse: Callable[[str], UnsupportedM
     return weights
 
 
-class PackedWeight(Tensor):
+class PackedWeight(PackedTensor):
     """One packed weight of a checkpoint; `stem` is its name without ``.weight``."""
 
     def __init__(self, tensors: Tensors, stem: str, packing: Packing) -> None:
@@ -166,6 +167,10 @@ class PackedWeight(Tensor):
             what = f"has shape {list(found)} for a weight of {rows} rows, {columns} columns"
             raise self._damaged(self._names.codes, what)
         return rows, columns
+
+    def of_expert(self, expert: int) -> Tensor:
+        """Return the weight of one expert, of mlx."""
+        return PackedWeight(tensors_of_expert(self._tensors, self._stem, expert), self._stem, self._packing)
 
     def read(self, start: int, stop: int) -> FloatArray:
         """Return rows ``start..stop-1`` in float32."""

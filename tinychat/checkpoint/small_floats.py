@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from tinychat.checkpoint.group_codes import E2M1, GroupCodes, in_18_bits, powers_of_two
 from tinychat.checkpoint.mapping import FLOAT8, FloatArray
+from tinychat.checkpoint.tensor_part import PackedTensor, tensors_of_expert
 from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.errors import CheckpointError, UnsupportedModelError
 from tinychat.models.passthrough import Form
@@ -45,13 +46,17 @@ _BLOCK = (128, 128)
 _COLUMNS_OF_NVFP4, _COLUMNS_OF_MX = 16, 32
 
 
-class _SmallFloats(Tensor):
+class _SmallFloats(PackedTensor):
     """A weight of small floats; `stem` is its name without ``.weight``."""
 
     def __init__(self, tensors: Tensors, stem: str, codes: str, scales: str) -> None:
         self._codes_tensor, self._scales_tensor = tensors[f"{stem}.{codes}"], tensors[f"{stem}.{scales}"]
         self._comes_with(self._codes_tensor, self._scales_tensor)
         self._tensors, self._stem, self._codes_name, self._scales_name = tensors, stem, codes, scales
+
+    def of_expert(self, expert: int) -> Tensor:
+        """Return the weight of one expert, of mlx."""
+        raise self._damaged(self._codes_name, "is of all experts, which is not supported")
 
     def _damaged(self, name: str, what: str) -> CheckpointError:
         return CheckpointError(f"{self.path}: {self._stem}.{name} {what}: download the checkpoint again")
@@ -114,6 +119,10 @@ class Mxfp8Tensor(_SmallFloats):
     def __init__(self, tensors: Tensors, stem: str) -> None:
         super().__init__(tensors, stem, _WEIGHT, _MLX_SCALES)
 
+    def of_expert(self, expert: int) -> Tensor:
+        """Return the weight of one expert."""
+        return Mxfp8Tensor(tensors_of_expert(self._tensors, self._stem, expert), self._stem)
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Rows and columns of the weight."""
@@ -138,6 +147,11 @@ class Float4Tensor(_SmallFloats):
     def __init__(self, tensors: Tensors, stem: str, codes: str, is_mxfp4: bool, is_of_mlx: bool = False) -> None:
         super().__init__(tensors, stem, codes, _MLX_SCALES if is_of_mlx else _SCALE)
         self._is_mxfp4, self._is_of_mlx = is_mxfp4, is_of_mlx
+
+    def of_expert(self, expert: int) -> Tensor:
+        """Return the weight of one expert."""
+        tensors = tensors_of_expert(self._tensors, self._stem, expert)
+        return Float4Tensor(tensors, self._stem, self._codes_name, self._is_mxfp4, self._is_of_mlx)
 
     @property
     def kind(self) -> str:

@@ -5,6 +5,9 @@ whose names have no part for experts. gpt-oss stacks them as
 [E, K, N], biases as [E, N]; or has them in MXFP4, where 32 columns share a power of two:
 ``_blocks`` uint8 [E, N, K/32, 16], two codes to a byte, the lower one first, and ``_scales`` uint8 [E, N, K/32], the
 exponent and 127. An expert is read only when it is asked for, one at a time.
+
+mlx stacks them as [E, N, K], quantized or not, and calls them ``switch_mlp.gate_proj``, ``up_proj`` and ``down_proj``;
+gpt-oss's keep their names, with gates and their inputs apart (github.com/ml-explore/mlx-lm, mlx_lm/models).
 """
 
 import math
@@ -15,7 +18,7 @@ from numpy.typing import NDArray
 from tinychat.checkpoint.adjusted import AdjustedTensor, stored_name
 from tinychat.checkpoint.group_codes import E2M1, GroupCodes, powers_of_two
 from tinychat.checkpoint.mapping import FloatArray
-from tinychat.checkpoint.tensor_part import part_of
+from tinychat.checkpoint.tensor_part import JoinedTensor, PackedTensor, StackedTensor, part_of
 from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.errors import CheckpointError
 from tinychat.models.architectures import linears
@@ -26,35 +29,7 @@ from tinychat.models.tensors import Part
 EXPONENT_BIAS = 127
 BLOCK = 32
 HALVES = ".gate_proj", ".up_proj"
-
-
-class StackedTensor(Tensor):
-    """One expert's weight or bias, of a tensor of all; `stem` is its name, for errors.
-
-    `half` : which half of its rows, if two weights share a tensor; transposed : whether the tensor has columns first.
-    """
-
-    def __init__(
-        self, tensor: Tensor, stem: str, expert: int, half: int | None = None, transposed: bool = False
-    ) -> None:
-        self._comes_with(tensor)
-        self._tensor, self._stem, self._expert = tensor, stem, expert
-        self._half, self._transposed = half, transposed
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape [N, K] of a weight, or [N] of a bias."""
-        experts, *axes = self._tensor.shape or (0,)
-        if self._expert >= experts:
-            raise CheckpointError(f"{self.path}: {self._stem} has {experts} experts: download the checkpoint again")
-        rows, *columns = axes[::-1] if self._transposed else axes or [0]
-        return rows if self._half is None else rows // 2, *columns
-
-    def read(self, start: int, stop: int) -> FloatArray:
-        """Return rows ``start..stop-1``."""
-        first = (self._half or 0) * self.shape[0]
-        values = self._tensor.read(self._expert, self._expert + 1)[0]
-        return np.ascontiguousarray((values.T if self._transposed else values)[first + start : first + stop])
+_NAMES_OF_MLX = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
 
 
 class Mxfp4Tensor(Tensor):
@@ -202,4 +177,33 @@ def _parts(tensors: Tensors, stem: str, expert: int, config: ModelConfig) -> dic
         if stem.endswith(ending):
             weight = weight or stacked(f"{stem.removesuffix(ending)}.gate_up_proj", half)
     found = {"weight": weight, "bias": stacked(f"{stem}_bias")}
-    return {part: tensor for part, tensor in found.items() if tensor is not None}
+    known = {part: tensor for part, tensor in found.items() if tensor is not None}
+    return known or _parts_of_mlx(tensors, stem, expert, config)
+
+
+def _parts_of_mlx(tensors: Tensors, stem: str, expert: int, config: ModelConfig) -> dict[str, Tensor]:
+    """Return weight and bias of one expert as mlx has them."""
+    before, _, part = stem.rpartition(".experts.")
+    if config.swiglu_limit is None:
+        return _of_all_experts(tensors, f"{before}.switch_mlp.{_NAMES_OF_MLX.get(part, part)}", expert)
+    if part != "gate_up_proj":
+        return _of_all_experts(tensors, stem, expert)
+    assert config.experts is not None
+    gates, inputs = (_of_all_experts(tensors, f"{before}.experts{half}", expert) for half in HALVES)
+    # Those of the checkpoint alternate.
+    order = np.arange(2 * config.experts.intermediate_size).reshape(2, -1).T.reshape(-1)
+    both = {end: JoinedTensor(f"{stem}.{end}", [gates[end], inputs[end]]) for end in gates.keys() & inputs.keys()}
+    return {end: AdjustedTensor(tensor, order=order) for end, tensor in both.items()}
+
+
+def _of_all_experts(tensors: Tensors, name: str, expert: int) -> dict[str, Tensor]:
+    """Return weight and bias of one expert, of tensors of all."""
+    found: dict[str, Tensor] = {}
+    for end in ("weight", "bias"):
+        if (stored := stored_name(tensors, f"{name}.{end}")) is not None:
+            whole = tensors[stored]
+            if isinstance(whole, PackedTensor):
+                found[end] = whole.of_expert(expert)
+            else:
+                found[end] = StackedTensor(whole, stored, expert)
+    return found

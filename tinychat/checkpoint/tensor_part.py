@@ -1,15 +1,17 @@
 """Parts of a tensor as tensors of their own, of one expert or of those that share a tensor; and tensors as one."""
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.checkpoint.group_codes import GroupCodes, concatenate
 from tinychat.checkpoint.mapping import FloatArray
-from tinychat.checkpoint.tensors import Tensor
+from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.errors import CheckpointError
 from tinychat.models.passthrough import Form
 from tinychat.models.tensors import Part
@@ -64,6 +66,54 @@ class TensorPart(Tensor):
     def read_codes(self, start: int, stop: int) -> GroupCodes:
         """Return rows ``start..stop-1`` as codes."""
         return self._tensor.read_codes(self._first + start, self._first + stop)
+
+
+class StackedTensor(Tensor):
+    """One expert's weight or bias, of a tensor of all; `stem` is its name, for errors.
+
+    `half` : which half of its rows, if two weights share a tensor; transposed : whether the tensor has columns first.
+    """
+
+    def __init__(
+        self, tensor: Tensor, stem: str, expert: int, half: int | None = None, transposed: bool = False
+    ) -> None:
+        self._comes_with(tensor)
+        self._tensor, self._stem, self._expert = tensor, stem, expert
+        self._half, self._transposed = half, transposed
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape [N, K] of a weight, or [N] of a bias."""
+        experts, *axes = self._tensor.shape or (0,)
+        if self._expert >= experts:
+            raise CheckpointError(f"{self.path}: {self._stem} has {experts} experts: download the checkpoint again")
+        rows, *columns = axes[::-1] if self._transposed else axes or [0]
+        return rows if self._half is None else rows // 2, *columns
+
+    def read(self, start: int, stop: int) -> FloatArray:
+        """Return rows ``start..stop-1``."""
+        first = (self._half or 0) * self.shape[0]
+        values = self._tensor.read(self._expert, self._expert + 1)[0]
+        return np.ascontiguousarray((values.T if self._transposed else values)[first + start : first + stop])
+
+    def read_integers(self) -> NDArray[Any]:
+        """Return whole numbers, of a tensor that is neither halved nor transposed."""
+        found: NDArray[Any] = self._tensor.read_integers()[self._expert]
+        return found
+
+
+class PackedTensor(Tensor):
+    """A weight of several tensors, as of codes and of scales; of mlx, perhaps, of those of all experts."""
+
+    @abstractmethod
+    def of_expert(self, expert: int) -> Tensor:
+        """Return the weight of one expert, where the tensors are those of all."""
+
+
+def tensors_of_expert(tensors: Tensors, stem: str, expert: int) -> Tensors:
+    """Return the tensors that a weight of mlx is made of, for one expert."""
+    names = [name for part in ("weight", "scales", "biases") if (name := f"{stem}.{part}") in tensors.by_name]
+    return Tensors(tensors.folder, {name: StackedTensor(tensors[name], name, expert) for name in names})
 
 
 class TensorColumns(Tensor):
