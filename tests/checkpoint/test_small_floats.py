@@ -13,6 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 import tinychat
 from tinychat.checkpoint.checkpoint import open_checkpoint
+from tinychat.checkpoint.packed import unpack_weights
 from tinychat.checkpoint.tensors import open_tensors
 from tinychat.conversion.convert import check_tensors
 from tinychat.conversion.pipeline import default_recipe
@@ -21,6 +22,7 @@ from tinychat.generate.sequence import logits_of_all
 from tinychat.models.passthrough import Form
 
 VARIANT = packed_checkpoints.VARIANT
+DOWN = "model.layers.0.mlp.down_proj.weight"
 BLOCK = (16, 32)
 # Values of a sign, two bits of exponent and one of fraction.
 E2M1 = np.array(
@@ -190,10 +192,14 @@ def test_a_model_computes_what_its_checkpoint_says(case, quant, tmp_path, rng):
     [
         ("blocks", {"weight_scale_inv": np.ones((4, 2), np.float32)}, r"weight_scale_inv has shape \[4, 2\], expected"),
         ("rows", {"weight_scale": np.ones((5, 1), np.float32)}, r"weight_scale has shape \[5, 1\], expected"),
-        ("blocks", {"weight": np.ones((64, 96), np.float32)}, "weight is float32 of shape"),
+        (
+            "blocks",
+            {"weight": np.ones((64, 96), np.float32)},
+            "weight' is F32; expected whole numbers",
+        ),
         ("nvfp4", {"weight": np.ones((64, 47), np.uint8)}, r"weight has shape \[64, 47\], not rows of whole groups"),
         ("nvfp4", {"weight": np.ones((64, 48), np.int32)}, "weight is int32, not uint8"),
-        ("nvfp4", {"weight_scale": np.ones((64, 6), np.float32)}, "weight_scale is float32, not float8"),
+        ("nvfp4", {"weight_scale": np.ones((64, 6), np.float32)}, "weight_scale' is F32; expected whole numbers"),
         ("nvfp4", {"weight_scale": np.ones((64, 3), float8_e4m3fn)}, r"weight_scale has shape \[64, 3\], expected"),
         ("nvfp4", {"weight_scale_2": np.ones(2, np.float32)}, "weight_scale_2 is not one number"),
         ("nvfp4", {"weight_scale_2": np.float32(np.nan)}, "weight_scale_2 is not one number"),
@@ -238,10 +244,57 @@ def test_sizes_of_blocks_that_are_none_are_those_of_most(tmp_path, rng):
             tensors.read("model.layers.0.mlp.down_proj.weight")
 
 
-def test_float8_without_scales_is_numbers(tmp_path, rng):
-    values = draw_float8(rng, (16, 32))
-    save_file({"x.weight": values}, tmp_path / "model.safetensors")
-    np.testing.assert_array_equal(open_tensors(tmp_path).read("x.weight").astype(np.float32), values.astype(np.float32))
+@pytest.mark.parametrize("section", [FP8, None])
+def test_float8_without_scales_is_refused(section, tmp_path, rng):
+    """Whether a scale is lost, or the settings are, or the weights are of all experts."""
+    save_file(
+        {"x.weight": draw_float8(rng, (16, 32)), "y_scale_inv": np.ones(1, np.float32)}, tmp_path / "model.safetensors"
+    )
+    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": section} if section else {}))
+    with pytest.raises(CheckpointError, match=r"'x\.weight' is F8_E4M3; only F32, F16, BF16 can be read"):
+        unpack_weights(open_tensors(tmp_path)).read("x.weight")
+
+
+def test_settings_may_be_in_a_file_of_their_own(tmp_path, rng):
+    """As older checkpoints of modelopt have them."""
+    values = write_checkpoint("nvfp4", tmp_path / "checkpoint", rng)
+    file = tmp_path / "checkpoint" / "config.json"
+    config = json.loads(file.read_text())
+    del config["quantization_config"]
+    file.write_text(json.dumps(config))
+    with pytest.raises(CheckpointError):
+        open_checkpoint(tmp_path / "checkpoint").tensors.read(DOWN)
+    (tmp_path / "checkpoint" / "hf_quant_config.json").write_text('{"quantization": {"quant_algo": "NVFP4"}}')
+    np.testing.assert_allclose(open_checkpoint(tmp_path / "checkpoint").tensors.read(DOWN), values[DOWN], rtol=4e-6)
+    assert default_recipe(tmp_path / "checkpoint").quant == "native"
+
+
+def test_scales_may_have_axes_of_one_element(tmp_path, rng):
+    values = write_checkpoint("blocks", tmp_path / "checkpoint", rng)
+    scales = np.ones((4, 1, 3, 1), np.float32)
+    write_checkpoint(
+        "blocks", tmp_path / "other", rng, {"weight": np.ones((64, 96), float8_e4m3fn), "weight_scale_inv": scales}
+    )
+    np.testing.assert_array_equal(open_checkpoint(tmp_path / "other").tensors.read(DOWN), np.ones(values[DOWN].shape))
+
+
+@pytest.mark.parametrize(
+    ("case", "changed", "message"),
+    [
+        ("nvfp4", {"pre_quant_scale": np.ones(96, np.float32)}, "pre_quant_scale multiplies inputs"),
+        (
+            "nvfp4, compressed",
+            {"weight_zero_point": np.ones((64, 6), np.int8)},
+            "weight_zero_point is of whole numbers",
+        ),
+        ("mxfp4", {"weight_shape": np.array([64, 96])}, "weight_shape is of whole numbers"),
+        ("rows", {"weight": np.ones((3, 64, 96), float8_e4m3fn)}, r"weight is float8 of shape \[3, 64, 96\]"),
+    ],
+)
+def test_what_is_more_than_small_floats_is_refused(case, changed, message, tmp_path, rng):
+    write_checkpoint(case, tmp_path / "checkpoint", rng, changed)
+    with pytest.raises(UnsupportedModelError, match=message):
+        tinychat.convert(tmp_path / "checkpoint", tmp_path / "model", "f32")
 
 
 @pytest.mark.parametrize("section", [{"quant_method": "modelopt_x"}, of_compressed("int-quantized")])

@@ -218,6 +218,24 @@ def test_forms_of_other_checkpoints_are_stored_exactly(name, rng):
     np.testing.assert_array_equal(reference.values_of_codes(rows), expected.astype(np.float32))
 
 
+@pytest.mark.parametrize("columns", [48, 80, 112])
+def test_groups_of_16_need_not_make_whole_ones_of_32(columns, rng):
+    N, groups = 40, columns // 16
+    codes, scales = rng.integers(0, 16, (N, columns), np.uint8), rng.integers(1, 99, (N, groups)).astype(np.float32)
+    table = np.arange(-8, 8, dtype=np.int8)
+    by_row = np.full((N, 1, 2), np.float32(0.25))
+    for rows, form in (
+        (GroupCodes(codes, scales, None, by_row, table=table), Form(4, "F16", 16, table=True)),
+        (GroupCodes(codes, scales, -scales), Form(4, "F16", 16, offsets=True)),
+        (GroupCodes(codes, np.ones_like(scales), -scales, np.stack([scales] * 2, axis=2)), Form(4, "I8", 16, 16, True)),
+        (GroupCodes(codes, scales, zero=8), Form(4, "F16", 16)),
+    ):
+        linear = linear_of((N,), columns)
+        got, stored = native_rows(tensors_of(linear, rows, form), linear)
+        assert stored.forms == (form,)
+        np.testing.assert_array_equal(got[:, :N, :columns].astype(np.float32), [reference.values_of_codes(rows)] * 2)
+
+
 @pytest.mark.parametrize("number", [np.nan, np.inf, 1e-3, 70000.0])
 def test_scales_that_their_form_does_not_hold_are_refused(number):
     scales = np.full((16, 2), number, np.float32)

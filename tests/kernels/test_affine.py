@@ -118,8 +118,10 @@ def random_kind(rng, kind, shape, bias=False):
     if "four" in kind or kind.startswith("table"):
         offsets, table = "offset" in kind, kind.startswith("table")
         dtype = np.uint8 if table and not offsets else np.uint16
-        weight, w = random_affine(rng, 4, blocks, K, group, per_span, dtype, offsets, table)
-        return weight._replace(bias=b), w, min(group, ACTIVATION_GROUP)
+        # With offsets, groups of the input may have 16 columns.
+        columns = group // 2 if offsets else group
+        weight, w = random_affine(rng, 4, blocks, K, columns, per_span * group // columns, dtype, offsets, table)
+        return weight._replace(bias=b), w, min(columns, ACTIVATION_GROUP)
     if kind == "eight":
         weight, w = random_affine(rng, 8, blocks, K, group // 2, 2 * per_span, np.int8, offsets=N > 48)
         return weight._replace(bias=b), w, min(group // 2, ACTIVATION_GROUP)
@@ -129,7 +131,9 @@ def random_kind(rng, kind, shape, bias=False):
     if blocks > 4:
         indices[1:4] = 2, 3, 4
     table = "table" in kind
-    four, w4 = random_affine(rng, 4, blocks + 2, K, group, per_span, np.int8, offsets=not table, table=table)
+    # A table says how codes count, so offsets are there or not.
+    offsets = not table or N > 48
+    four, w4 = random_affine(rng, 4, blocks + 2, K, group, per_span, np.int8, offsets=offsets, table=table)
     eight, w8 = random_affine(rng, 8, blocks + 2, K, group // 2, 2 * per_span, np.int8, offsets=False)
     w4, w8 = (w.reshape(-1, LANES, K) for w in (w4, w8))
     rows = np.concatenate([w4[index] if index >= 0 else w8[-1 - index] for index in indices])

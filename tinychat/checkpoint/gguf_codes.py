@@ -10,7 +10,7 @@ Numbers of the types of `checkpoint.gguf_tables` are values of a table times a s
 import numpy as np
 from numpy.typing import NDArray
 
-from tinychat.checkpoint.gguf_tables import TABLES, codes_in_table
+from tinychat.checkpoint.gguf_tables import ONE, TABLES, codes_in_table
 from tinychat.checkpoint.gguf_types import OLDER_Q2_0, OWN_TYPES, codes_of_few_bits, numbers_of, type_of
 from tinychat.checkpoint.group_codes import GroupCodes
 from tinychat.models.passthrough import Form
@@ -35,7 +35,6 @@ FORMS = {
 }
 # The code of 0, of types without minima.
 _ZEROS = {"TQ1_0": 1, "TQ2_0": 1, "Q4_0": 8, "Q5_0": 16, "Q6_K": 32, "Q8_0": 128}
-_ONE = np.array([1], "<f2").view(np.uint8)
 # The 12 bytes of eight scales that are 1 and eight minima that are 0, six bits each.
 _ONES_AND_ZEROS = np.array([1] * 4 + [0] * 4 + [1] * 4, np.uint8)
 # Of Q3_K, the 12 bytes of sixteen scales that are 1: six bits each, 32 more than they mean.
@@ -70,22 +69,22 @@ def codes_of(rows: NDArray[np.uint8], number: int) -> GroupCodes:
     if kind == "Q2_K":
         scales, offsets = (blocks[:, :16] & 15).astype(np.float32), -(blocks[:, :16] >> 4).astype(np.float32)
         factors = np.stack([_half(blocks, 80), _half(blocks, 82)], axis=2)
-        plain[:, :16], plain[:, 80:82], plain[:, 82:84] = 1, _ONE, 0
+        plain[:, :16], plain[:, 80:82], plain[:, 82:84] = 1, ONE, 0
     elif kind == "Q6_K":
         scales = blocks[:, _SCALES_OF_Q6].view(np.int8).astype(np.float32)
         factors = np.repeat(_half(blocks, 208)[:, :, None], 2, axis=2)
-        plain[:, _SCALES_OF_Q6], plain[:, 208:210] = 1, _ONE
+        plain[:, _SCALES_OF_Q6], plain[:, 208:210] = 1, ONE
     elif kind in ("Q4_K", "Q5_K"):
         whole, minima = Q4_K.get_scale_min(np.ascontiguousarray(blocks[:, 4:16]))
         scales, offsets = whole.astype(np.float32), -minima.astype(np.float32)
         factors = np.stack([_half(blocks, 0), _half(blocks, 2)], axis=2)
-        plain[:, :2], plain[:, 2:4], plain[:, 4:16] = _ONE, 0, _ONES_AND_ZEROS
+        plain[:, :2], plain[:, 2:4], plain[:, 4:16] = ONE, 0, _ONES_AND_ZEROS
     elif FORMS[kind].offsets:
         offsets = _half(blocks, 2)
-        plain[:, :2], plain[:, 2:4] = _ONE, 0
+        plain[:, :2], plain[:, 2:4] = ONE, 0
     else:
         at = _SCALES_AT.get(kind, 0)
-        plain[:, at : at + 2] = _ONE
+        plain[:, at : at + 2] = ONE
     codes = (numbers_of(plain.reshape(N, -1), number) + zero).astype(np.uint8)
     offsets = None if offsets is None else offsets.reshape(N, -1)
     factors = None if factors is None else factors.reshape(N, -1, 2)
@@ -98,8 +97,8 @@ def _codes_of_q3(blocks: NDArray[np.uint8], number: int, rows: int) -> GroupCode
     Scales are whole, -32 to 31, and codes less 4 count.
     """
     ones, plain = blocks.copy(), blocks.copy()
-    ones[:, :32], ones[:, 32:96], ones[:, 108:] = 255, 0b01010101, _ONE
-    plain[:, 96:108], plain[:, 108:] = _ONES_OF_Q3, _ONE
+    ones[:, :32], ones[:, 32:96], ones[:, 108:] = 255, 0b01010101, ONE
+    plain[:, 96:108], plain[:, 108:] = _ONES_OF_Q3, ONE
     # Where all codes are 5, values are the scales, and where all scales are 1, they are codes less 4.
     scales, codes = numbers_of(ones, number)[:, ::16], numbers_of(plain, number) + 4
     # Of a scale of -32, the offset would be 128, which is no int8: such a group counts the other way round.

@@ -21,7 +21,8 @@ from tinychat.models.passthrough import Form
 Blocks = NDArray[np.uint8]
 Whole = NDArray[np.int32]
 Floats = NDArray[np.float32]
-_ONE = np.array([1], "<f2").view(np.uint8)
+# The bytes of 1 in float16.
+ONE = np.array([1], "<f2").view(np.uint8)
 IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 IQ3_S = tuple(range(-15, 16, 2))
 IQ3_XXS = (-62, -52, -44, -36, -28, -20, -12, -4, 4, 12, 20, 28, 36, 44, 52, 62)
@@ -124,10 +125,10 @@ def _places(blocks: Blocks, number: int, scales: Floats, table: Sequence[int]) -
     """Return places in a table by the numbers of blocks; `scales` are those of their groups if their float16 is 1."""
     plain = blocks.copy()
     if type_of(number).name == "IQ1_M":
-        parts = _words(_ONE[None], "<u2") >> np.arange(0, 16, 4) << 12 & 0xF000
+        parts = _words(ONE[None], "<u2") >> np.arange(0, 16, 4) << 12 & 0xF000
         plain[:, 48:] = (_words(blocks[:, 48:], "<u2") & 0xFFF | parts).astype("<u2").view(np.uint8)
     else:
-        plain[:, :2] = _ONE
+        plain[:, :2] = ONE
     values = numbers_of(plain, number).reshape(len(blocks), scales.shape[1], -1) / scales[:, :, None]
     place_of = np.zeros(256, np.uint8)
     place_of[np.array(table) & 255] = np.arange(len(table))

@@ -236,7 +236,7 @@ class _StoredTensors:
         if stored not in self.by_name:
             return None
         self.by_name[stored].check_readable()
-        tensor = self._scaled(stored)
+        tensor = self.scaled(stored)
         if expert := _EXPERT.search(name):
             half = GATES_AND_INPUTS.index(kind) if stored_kind == BOTH_INPUTS else None
             return expert_of(tensor, stored, int(expert[1]), half)
@@ -253,7 +253,7 @@ class _StoredTensors:
             return AdjustedTensor(tensor, order=halves_order(tensor.shape[0], heads))
         return self._restored(tensor, stored, kind)
 
-    def _scaled(self, stored: str) -> Tensor:
+    def scaled(self, stored: str) -> Tensor:
         """Return a tensor times the scale of the whole, which NVFP4 has in another tensor."""
         tensor, scale = self.by_name[stored], f"{stored.removesuffix('.weight')}.scale"
         is_own = self._own_scale is not None and scale.endswith(self._own_scale)
@@ -293,7 +293,7 @@ def open_gguf_tensors(folder: Path, file: Path, config: ModelConfig) -> Tensors:
     found |= listed_numbers(files[0], config, family)
     for layer in range(config.num_hidden_layers if config.latents else 0):
         # Older files have one tensor for the matrices of heads, as checkpoints have.
-        if whole := stored.by_name.get(f"blk.{layer}.attn_kv_b.weight"):
+        if whole := stored.by_name.get(name := f"blk.{layer}.attn_kv_b.weight"):
             whole.check_readable()
-            found.setdefault(f"model.layers.{layer}.self_attn.kv_b_proj.weight", whole)
+            found.setdefault(f"model.layers.{layer}.self_attn.kv_b_proj.weight", stored.scaled(name))
     return adjusted(unstacked(Tensors(folder, found), config), config, family.done)

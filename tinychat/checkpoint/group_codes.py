@@ -36,10 +36,7 @@ class GroupCodes(NamedTuple):
         return self._replace(codes=self.codes[order], scales=self.scales[order], offsets=offsets, factors=factors)
 
     def times(self, factor: np.float32) -> "GroupCodes":
-        """Return the same of weights without factors, times a number of 22 bits (`in_22_bits`).
-
-        Scales are 1, or powers of two.
-        """
+        """Return the same of weights without factors, times a number that has at most 22 bits times any scale."""
         return self._replace(factors=np.full((len(self.codes), 1, 2), factor))
 
 

@@ -18,10 +18,10 @@ FLOATS = {
     "float32": np.dtype("<f4"),
     "float16": np.dtype("<f2"),
     "bfloat16": np.dtype(ml_dtypes.bfloat16),
-    "float8_e4m3fn": FLOAT8,
 }
 INTEGERS = ("uint8", "int32", "uint32", "int64")
 DTYPES: dict[str, np.dtype[Any]] = FLOATS | {name: np.dtype(name).newbyteorder("<") for name in INTEGERS}
+DTYPES["float8_e4m3fn"] = FLOAT8
 
 
 def map_rows(path: Path, dtype: str, offset: int, shape: tuple[int, ...], start: int, stop: int) -> FloatArray:

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from tinychat.checkpoint.group_codes import GroupCodes
 from tinychat.checkpoint.mapping import FloatArray
-from tinychat.checkpoint.small_floats import MLX_MODES, has_small_floats, of_mlx, unpack_small_floats
+from tinychat.checkpoint.small_floats import MLX_MODES, MODELOPT_FILE, has_small_floats, of_mlx, unpack_small_floats
 from tinychat.checkpoint.tensor_part import PackedTensor, tensors_of_expert
 from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.checkpoint.ternary import METHOD, unpack_ternary
@@ -315,7 +315,7 @@ def unpack_weights(tensors: Tensors) -> Tensors:
     config, source = read_json_object(config_file), str(config_file)
     if section := _section_of(config, METHOD):
         return unpack_ternary(tensors, section, source)
-    if section := _section_of_floats(config):
+    if section := _section_of_floats(config, tensors.folder):
         return unpack_small_floats(tensors, section)
     packing = read_packing(config, source)
     if packing is None:
@@ -335,7 +335,7 @@ def unpack_weights(tensors: Tensors) -> Tensors:
 def is_packed(folder: Path) -> bool:
     """Return whether the weights of a checkpoint folder are packed; raises as `unpack_weights` does."""
     config = read_json_object(folder / "config.json")
-    if _section_of(config, METHOD) or _section_of(config, STACKED_METHOD) or _section_of_floats(config):
+    if _section_of(config, METHOD) or _section_of(config, STACKED_METHOD) or _section_of_floats(config, folder):
         return True
     return read_packing(config, str(folder / "config.json")) is not None
 
@@ -346,9 +346,11 @@ def _section_of(config: Mapping[str, Any], method: str) -> Mapping[str, Any]:
     return section if isinstance(section, dict) and section.get("quant_method") == method else {}
 
 
-def _section_of_floats(config: Mapping[str, Any]) -> Mapping[str, Any]:
+def _section_of_floats(config: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
     """Return the settings of a checkpoint of small floats; empty where it is none."""
     section = config.get("quantization_config")
+    if section is None and (folder / MODELOPT_FILE).is_file():
+        return {"quant_method": "modelopt"}
     return section if isinstance(section, dict) and has_small_floats(section) else {}
 
 

@@ -21,8 +21,9 @@ from tinychat.json_file import one_line
 MAX_HEADER_BYTES = 16 << 20
 MAX_DIMENSIONS = 8
 
-READABLE = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn"}
-INTEGERS = {"U8": "uint8", "I32": "int32", "U32": "uint32", "I64": "int64"}
+READABLE = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+# Numbers that are of no use without others, which say how they count.
+INTEGERS = {"U8": "uint8", "I32": "int32", "U32": "uint32", "I64": "int64", "F8_E4M3": "float8_e4m3fn"}
 
 
 class SafetensorsEntry(NamedTuple):
@@ -65,7 +66,7 @@ class SafetensorsFile:
         return map_rows(self.path, READABLE[dtype], begin, shape, start, stop)
 
     def read_integers(self, name: str) -> NDArray[Any]:
-        """Map a tensor of `names` that holds whole numbers of 8, 32 or 64 bits."""
+        """Map a tensor of `names` that holds whole numbers of 8, 32 or 64 bits, or float8."""
         dtype, shape, begin = self._entries[name]
         if dtype not in INTEGERS:
             raise CheckpointError(f"{self.path}: tensor {one_line(name)!r} is {dtype}; expected whole numbers")

@@ -35,12 +35,15 @@ from tinychat.errors import CheckpointError, UnsupportedModelError
 from tinychat.models.passthrough import Form
 
 METHODS = ("fp8", "fbgemm_fp8", "modelopt")
+# Where older checkpoints of modelopt say so, and not in their configuration.
+MODELOPT_FILE = "hf_quant_config.json"
 # Of compressed-tensors.
 FORMATS = ("float-quantized", "naive-quantized", "nvfp4-pack-quantized", "mxfp4-pack-quantized", "mixed-precision")
 # Modes of mlx, and the bits and columns of a group that they have.
 MLX_MODES = {"mxfp4": (4, 32), "nvfp4": (4, 16), "mxfp8": (8, 32)}
 _WEIGHT, _PACKED, _SCALE, _INVERSE = "weight", "weight_packed", "weight_scale", "weight_scale_inv"
-_FACTOR, _DIVISOR, _ZERO = "weight_scale_2", "weight_global_scale", "weight_zero_point"
+_FACTOR, _DIVISOR = "weight_scale_2", "weight_global_scale"
+_ZERO, _SHAPE, _INPUTS = "weight_zero_point", "weight_shape", "pre_quant_scale"
 _MLX_SCALES = "scales"
 _BLOCK = (128, 128)
 _COLUMNS_OF_NVFP4, _COLUMNS_OF_MX = 16, 32
@@ -61,18 +64,26 @@ class _SmallFloats(PackedTensor):
     def _damaged(self, name: str, what: str) -> CheckpointError:
         return CheckpointError(f"{self.path}: {self._stem}.{name} {what}: download the checkpoint again")
 
-    def _scales_of(self, shape: tuple[int, int], as_bytes: bool = False) -> FloatArray:
-        """Return the scales as they are stored, in that shape."""
+    def _scales_of(self, shape: tuple[int, int], as_integers: bool) -> FloatArray:
+        """Return the scales as they are stored, in that shape; axes of one element may be beside."""
         found = self._scales_tensor
-        if found.shape != shape:
+        if [size for size in found.shape if size != 1] != [size for size in shape if size != 1]:
             raise self._damaged(self._scales_name, f"has shape {list(found.shape)}, expected {list(shape)}")
-        return self._bytes(found, self._scales_name) if as_bytes else found.read(0, shape[0])
+        scales: FloatArray = found.read_integers() if as_integers else found.read(0, found.shape[0])
+        return scales.reshape(shape)
 
-    def _bytes(self, tensor: Tensor, name: str, dtype: type[np.unsignedinteger] = np.uint8) -> NDArray[np.uint8]:
-        """Return a matrix of whole numbers of a type as bytes, the lowest of a number first."""
-        found = tensor.read_integers()
+    def _exponents(self, shape: tuple[int, int]) -> NDArray[np.uint8]:
+        """Return scales that are exponents, or float8 that the format calls whole numbers."""
+        found = self._scales_of(shape, as_integers=True)
+        if found.dtype != np.uint8:
+            raise self._damaged(self._scales_name, f"is {found.dtype}, not uint8")
+        return found
+
+    def _bytes(self, dtype: type[np.unsignedinteger]) -> NDArray[np.uint8]:
+        """Return codes, a matrix of whole numbers of a type, as bytes, the lowest of a number first."""
+        found = self._codes_tensor.read_integers()
         if found.dtype != dtype:
-            raise self._damaged(name, f"is {found.dtype}, not {np.dtype(dtype)}")
+            raise self._damaged(self._codes_name, f"is {found.dtype}, not {np.dtype(dtype)}")
         return np.ascontiguousarray(found).view(np.uint8)
 
 
@@ -88,13 +99,17 @@ class Float8Tensor(_SmallFloats):
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the weight."""
-        return self._codes_tensor.shape
+        found = self._codes_tensor.shape
+        if len(found) != 2:
+            what = f"{self._stem}.{_WEIGHT} is float8 of shape {list(found)}, which is not supported"
+            raise UnsupportedModelError(f"{self.path}: {what}; use the unquantized checkpoint")
+        return found
 
     def read(self, start: int, stop: int) -> NDArray[np.float32]:
         """Return rows ``start..stop-1`` in float32."""
-        values = self._codes_tensor.read(start, stop)
-        if len(self.shape) != 2 or values.dtype != FLOAT8:
-            raise self._damaged(_WEIGHT, f"is {values.dtype} of shape {list(self.shape)}, not a matrix of float8")
+        values = self._codes_tensor.read_integers()[start:stop]
+        if values.dtype != FLOAT8:
+            raise self._damaged(_WEIGHT, f"is {values.dtype}, not float8")
         # The caller reports what is not finite.
         with np.errstate(all="ignore"):
             return np.asarray(values.astype(np.float32) * self._scales(start, stop), np.float32)
@@ -107,7 +122,7 @@ class Float8Tensor(_SmallFloats):
         if found.shape in ((N,), (N, 1)):
             return found.read(start, stop).astype(np.float32).reshape(-1, 1)
         rows, columns = self._block
-        blocks = self._scales_of((-(-N // rows), -(-K // columns))).astype(np.float32)
+        blocks = self._scales_of((-(-N // rows), -(-K // columns)), as_integers=False).astype(np.float32)
         return np.repeat(blocks[np.arange(start, stop) // rows], columns, axis=1)[:, :K]
 
 
@@ -134,8 +149,8 @@ class Mxfp8Tensor(_SmallFloats):
     def read(self, start: int, stop: int) -> NDArray[np.float32]:
         """Return rows ``start..stop-1`` in float32."""
         N, K = self.shape
-        values = self._bytes(self._codes_tensor, _WEIGHT, np.uint32)[start:stop].view(FLOAT8).astype(np.float32)
-        scales = powers_of_two(self._scales_of((N, K // _COLUMNS_OF_MX), as_bytes=True)[start:stop])
+        values = self._bytes(np.uint32)[start:stop].view(FLOAT8).astype(np.float32)
+        scales = powers_of_two(self._exponents((N, K // _COLUMNS_OF_MX))[start:stop])
         # The caller reports what is not finite.
         with np.errstate(all="ignore"):
             return np.asarray(values * np.repeat(scales, _COLUMNS_OF_MX, axis=1))
@@ -182,7 +197,7 @@ class Float4Tensor(_SmallFloats):
     def read_codes(self, start: int, stop: int) -> GroupCodes:
         """Return rows ``start..stop-1`` as codes."""
         dtype = np.uint32 if self._is_of_mlx else np.uint8
-        packed = self._bytes(self._codes_tensor, self._codes_name, dtype)[start:stop]
+        packed = self._bytes(dtype)[start:stop]
         codes = np.stack([packed & 15, packed >> 4], axis=2).reshape(len(packed), -1)
         return GroupCodes(codes, self._scales(start, stop), table=E2M1).times(self._factor / np.float32(2))
 
@@ -194,13 +209,12 @@ class Float4Tensor(_SmallFloats):
         """Return the scales of rows, [stop - start, K / group]."""
         N, K = self.shape
         shape = N, K // self._group
-        found = self._scales_of(shape, as_bytes=self._is_mxfp4 or self._is_of_mlx)[start:stop]
         if self._is_mxfp4:
-            return powers_of_two(found)
-        found = found.view(FLOAT8) if self._is_of_mlx else found
+            return powers_of_two(self._exponents(shape)[start:stop])
+        found = self._exponents(shape).view(FLOAT8) if self._is_of_mlx else self._scales_of(shape, as_integers=True)
         if found.dtype != FLOAT8:
             raise self._damaged(_SCALE, f"is {found.dtype}, not float8")
-        return np.asarray(found.astype(np.float32))
+        return np.asarray(found[start:stop].astype(np.float32))
 
     @cached_property
     def _factor(self) -> np.float32:
@@ -241,12 +255,16 @@ def unpack_small_floats(tensors: Tensors, section: Mapping[str, Any]) -> Tensors
         sizes = _BLOCK
     for name in tensors.by_name:
         stem, _, last = name.rpartition(".")
+        if last == _INPUTS:
+            raise UnsupportedModelError(f"{tensors.folder}: {name} multiplies inputs, which is not supported")
         if last not in (_SCALE, _INVERSE):
             continue
         names = {part for part in (_WEIGHT, _PACKED, _FACTOR, _DIVISOR) if f"{stem}.{part}" in tensors.by_name}
         if last == _SCALE and names & {_PACKED, _FACTOR}:
-            if f"{stem}.{_ZERO}" in tensors.by_name:
-                raise UnsupportedModelError(f"{tensors.folder}: {stem} has zeros beside floats, which is not supported")
+            for other in (_ZERO, _SHAPE):
+                if f"{stem}.{other}" in tensors.by_name:
+                    what = f"{stem}.{other} is of whole numbers beside others"
+                    raise UnsupportedModelError(f"{tensors.folder}: {what}, which is not supported")
             is_mxfp4 = not names & {_FACTOR, _DIVISOR}
             codes = _PACKED if _PACKED in names else _WEIGHT
             found[f"{stem}.{_WEIGHT}"] = Float4Tensor(tensors, stem, codes, is_mxfp4)

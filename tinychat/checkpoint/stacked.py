@@ -26,7 +26,6 @@ from tinychat.models.config import ModelConfig
 from tinychat.models.passthrough import Form
 from tinychat.models.tensors import Part
 
-EXPONENT_BIAS = 127
 BLOCK = 32
 HALVES = ".gate_proj", ".up_proj"
 _NAMES_OF_MLX = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
@@ -53,10 +52,9 @@ class Mxfp4Tensor(Tensor):
     def read(self, start: int, stop: int) -> NDArray[np.float32]:
         """Return rows ``start..stop-1``; the caller reports numbers that are not finite."""
         codes, exponents = self._codes(start, stop)
-        values = E2M1[codes].astype(np.float32).reshape(*exponents.shape, BLOCK)
-        with np.errstate(over="ignore", invalid="ignore"):
-            numbers = np.ldexp(values, exponents[..., None].astype(np.int32) - EXPONENT_BIAS - 1)
-        return np.asarray(numbers.reshape(codes.shape), np.float32)
+        with np.errstate(all="ignore"):
+            scales = np.repeat(powers_of_two(exponents), BLOCK, axis=1)
+            return np.asarray(E2M1[codes].astype(np.float32) * np.float32(0.5) * scales)
 
     @property
     def form(self) -> Form:

@@ -77,7 +77,7 @@ class Tensor(ABC):
         raise TypeError(f"a tensor of {self.path} has no codes")
 
     def read_integers(self) -> NDArray[Any]:
-        """Return all of a tensor of whole numbers of 8, 32 or 64 bits."""
+        """Return all of a tensor of whole numbers of 8, 32 or 64 bits, or of float8."""
         raise CheckpointError(f"{self.path}: packed weights are read from safetensors alone: convert the file to it")
 
 

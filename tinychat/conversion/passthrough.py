@@ -183,8 +183,28 @@ def rounded(rows: NDArray[np.float32]) -> GroupCodes:
     return GroupCodes(codes.reshape(N, -1).astype(np.uint8), scales, None, both, ZERO)
 
 
+def in_whole_groups(rows: GroupCodes) -> GroupCodes:
+    """Return the same weights, with columns of 0 behind where groups of 16 make no multiple of 32."""
+    K = rows.codes.shape[1]
+    extra = -K % ROUNDED.group
+
+    def longer(array: NDArray[np.float32] | None) -> NDArray[np.float32] | None:
+        if array is None:
+            return None
+        # Of what is for whole rows, nothing.
+        behind = array.shape[1] * extra // K
+        return np.pad(array, ((0, 0), (0, behind), *[(0, 0)] * (array.ndim - 2)))
+
+    if extra == 0:
+        return rows
+    codes, scales = np.pad(rows.codes, ((0, 0), (0, extra))), longer(rows.scales)
+    assert scales is not None
+    return rows._replace(codes=codes, scales=scales, offsets=longer(rows.offsets), factors=longer(rows.factors))
+
+
 def spread(rows: GroupCodes, form: Form) -> Spread:
     """Return the same weights as a form stores them."""
+    rows = in_whole_groups(rows)
     N, K = rows.codes.shape
     factors = np.ones((N, 1, 2), np.float32) if rows.factors is None else rows.factors
     offsets = np.zeros_like(rows.scales) if rows.offsets is None else rows.offsets

@@ -76,7 +76,7 @@ def input_group(weight):
 
 @by_type
 def code_of_zero(weight):
-    """Return the code that counts as 0 where an affine weight has no offsets; 0 where its offsets say that."""
+    """Return the code that counts as 0 where an affine weight has neither offsets nor a table; 0 with offsets."""
     if is_kind(weight, Affine8Weight):
         return lambda weight: ZERO_CODE
     middle = 8 if is_kind(weight, Affine4Weight) else 1

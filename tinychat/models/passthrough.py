@@ -110,4 +110,6 @@ def read_linear(value: object, is_older: bool = False) -> PassthroughLinear:
     sizes = [form.bits for form in forms]
     if sizes not in ([1], [2], [4], [8], [4, 8]) or {size for layer in bits for size in layer} != set(sizes):
         raise ValueError("other sizes of codes")
+    if len(forms) > 1 and not (forms[0].offsets or forms[0].table):
+        raise ValueError("codes of four bits count from another zero than those of eight")
     return PassthroughLinear(forms, bits)
