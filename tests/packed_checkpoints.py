@@ -21,6 +21,10 @@ AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
 
 def pack(codes, bits, order=None):
     """Pack codes [R, C] along their columns into int32 [R, C * bits / 32]; number i of a word from ``order[i]``."""
+    if 32 % bits:
+        # One after another, wherever a number ends.
+        stream = codes[..., None] >> np.arange(bits, dtype=np.uint8) & 1
+        return np.packbits(stream.reshape(len(codes), -1), axis=1, bitorder="little").view(np.int32)
     per = 32 // bits
     rows = np.pad(codes, ((0, 0), (0, -codes.shape[1] % per))).reshape(len(codes), -1, per).astype(np.uint32)
     words = np.zeros(rows.shape[:2], np.uint32)

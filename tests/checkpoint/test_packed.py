@@ -49,6 +49,9 @@ CASES = {
     "mlx bf16": (packed_checkpoints.mlx, {"dtype": bfloat16}, Packing("mlx", 4, 32), Form(4, "F32", offsets=True)),
     "mlx 2 bits": (packed_checkpoints.mlx, {"bits": 2}, Packing("mlx", 2, 32), Form(2, offsets=True)),
     "mlx 1 bit": (packed_checkpoints.mlx, {"bits": 1}, Packing("mlx", 1, 32), Form(2, offsets=True)),
+    "mlx 3 bits": (packed_checkpoints.mlx, {"bits": 3}, Packing("mlx", 3, 32), Form(4, offsets=True)),
+    "mlx 5 bits": (packed_checkpoints.mlx, {"bits": 5}, Packing("mlx", 5, 32), Form(8, offsets=True)),
+    "mlx 6 bits": (packed_checkpoints.mlx, {"bits": 6}, Packing("mlx", 6, 32), Form(8, offsets=True)),
     "mlx 8 bits": (packed_checkpoints.mlx, {"bits": 8}, Packing("mlx", 8, 32), Form(8, "F32", offsets=True)),
 }
 

@@ -39,7 +39,7 @@ from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.checkpoint.ternary import METHOD, unpack_ternary
 from tinychat.errors import CheckpointError, UnsupportedModelError
 from tinychat.json_file import one_line, read_json_object
-from tinychat.models.passthrough import GROUPS, Form
+from tinychat.models.passthrough import BITS, GROUPS, Form
 
 # Packed experts alone: `checkpoint.stacked` reads them.
 STACKED_METHOD = "mxfp4"
@@ -93,7 +93,7 @@ def read_packing(config: Mapping[str, Any], source: str) -> Packing | None:
     if group in (None, -1) and method in ("gptq", "compressed-tensors"):
         group = 0
     least_group = 1 if method in ("awq", "mlx") else 0
-    known_bits = {"awq": (4,), "mlx": (1, 2, 4, 8)}.get(str(method), (4, 8))
+    known_bits = {"awq": (4,), "mlx": (1, 2, 3, 4, 5, 6, 8)}.get(str(method), (4, 8))
     version, mode = str(section.get("version", "gemm")), str(section.get("mode", "affine"))
     layout = section.get("checkpoint_format", "gptq")
     for is_refused, what in (
@@ -157,9 +157,9 @@ class PackedWeight(PackedTensor):
             case "mlx":
                 # Layers may have other sizes of codes than most; groups are as everywhere.
                 scales = self._tensors[f"{self._stem}.scales"].shape
-                columns = scales[-1] * self._packing.group if scales else 0
-                if columns != found[1] * times:
-                    what = f"has {found[1] * times} columns of {self._packing.bits} bits, and scales for {columns}"
+                columns, bits = scales[-1] * self._packing.group if scales else 0, self._packing.bits
+                if columns * bits != found[1] * 32:
+                    what = f"has {found[1] * 32 // bits} columns of {bits} bits, and scales for {columns}"
                     raise self._damaged("weight", what)
                 return found[0], columns
         rows, columns = self._integers("weight_shape", (2,)).tolist()
@@ -196,9 +196,9 @@ class PackedWeight(PackedTensor):
         numbers = "F16" if stored.dtype == np.float16 else "F32"
         if self._biases is not None:
             # Codes of eight bits are stored around 128: that makes offsets which float16 does not hold.
-            # Those of one bit take two, which may have offsets.
-            bits = max(self._packing.bits, 2)
-            return Form(bits, "F32" if bits == 8 else numbers, group, offsets=True)
+            # Those of one bit take two, which may have offsets, and others the next size that there is.
+            bits = next(size for size in BITS[1:] if size >= self._packing.bits)
+            return Form(bits, "F32" if self._packing.bits == 8 else numbers, group, offsets=True)
         if self._is_symmetric:
             return Form(self._packing.bits, numbers, group)
         # Zeros are whole: with the scale as a factor, they are as exact as the codes.
@@ -264,14 +264,15 @@ class PackedWeight(PackedTensor):
 
     def _codes(self, start: int, stop: int) -> Integers:
         """Return codes of rows, uint8 [stop - start, K]."""
-        bits, packed = self._packing.bits, self._integers(self._names.codes)
+        columns, bits = self.shape[1], self._packing.bits
+        packed = self._integers(self._names.codes)
         if self._packing.format == "gptq":
             return unpacked(packed[:, start:stop].T, bits)
         if self._packing.format == "awq":
             first, last = start // 8, -(-stop // 8)
             codes = unpacked(packed[:, first:last], bits, AWQ_ORDER)
             return np.ascontiguousarray(codes.T[start - 8 * first : stop - 8 * first])
-        return unpacked(packed[start:stop], bits)[:, : self.shape[1]]
+        return unpacked(packed[start:stop], bits)[:, :columns]
 
     def _floats(self, name: str) -> NDArray[np.float32]:
         """Return numbers of groups, float32 [N, G]."""
@@ -300,9 +301,13 @@ class PackedWeight(PackedTensor):
 def unpacked(numbers: NDArray[Any], bits: int, order: tuple[int, ...] | None = None) -> Integers:
     """Return the codes in 32-bit numbers [R, C], lowest bits first: uint8 [R, C * 32 / bits].
 
-    With an `order`, code i of a number is that of its column ``order[i]``.
+    With an `order`, code i of a number is that of its column ``order[i]``. Codes of 3, 5 and 6 bits begin in one number
+    and end in the next.
     """
     words = np.ascontiguousarray(numbers).astype(np.uint32, copy=False)
+    if 32 % bits:
+        by_code = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little").reshape(len(words), -1, bits)
+        return np.packbits(by_code, axis=2, bitorder="little")[:, :, 0]
     codes = np.empty((*words.shape, 32 // bits), np.uint8)
     for i in range(32 // bits):
         codes[..., i if order is None else order[i]] = (words >> (bits * i)) & ((1 << bits) - 1)
