@@ -53,7 +53,7 @@ class Comparison:
         self.pythons = models.Pythons(sys.executable, arguments.llama_python, arguments.openvino_python)
         checkpoint = arguments.checkpoint.resolve()
         theirs = models.llama_conversion(
-            checkpoint, work, self.pythons, arguments.threads, arguments.mix, arguments.type or "Q4_0"
+            checkpoint, work, self.pythons, arguments.threads, arguments.mix, arguments.file_type
         )
         ours = models.tinychat_conversion(checkpoint, work, self.pythons)
         if arguments.type:
@@ -137,7 +137,7 @@ def conditions(arguments: argparse.Namespace, versions: list[str]) -> str:
     """Return the line above the table: machine, versions, command."""
     machine = f"{arguments.threads} threads of {processor()}, {platform.system()}"
     command = ["scripts/compare_llama_cpp.py", arguments.checkpoint.name, *flags_worth_showing(arguments)]
-    made = f"{arguments.mix} {arguments.type or 'Q4_0'}"
+    made = f"{arguments.mix} {arguments.file_type}"
     how = f"{made}; medians of {arguments.runs} runs in turns: `{shlex.join(command)}`"
     return "; ".join([machine, *versions, how])
 
@@ -173,7 +173,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--work", metavar="FOLDER", type=Path, help="keep the converted models here, and use those that are here"
     )
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    # Of llama.cpp's file, where ours is made of the checkpoint.
+    arguments.file_type = arguments.type or "Q4_0"
+    return arguments
 
 
 def main() -> None:
