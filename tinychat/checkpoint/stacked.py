@@ -110,6 +110,8 @@ def unstacked(tensors: Tensors, config: ModelConfig) -> Tensors:
         for shard in range(linear.shards if linear.experts else 0):
             expert = shard % linear.experts
             for name in linear.names(shard):
+                if f"{name}.weight" in tensors.by_name:
+                    continue
                 stem = name.replace(f".experts.{expert}.", ".experts.")
                 for part, tensor in _parts(tensors, stem, expert, config).items():
                     found.setdefault(f"{name}.{part}", tensor)
