@@ -249,8 +249,7 @@ def dequantize_affine(codes, scales, offsets, factors):
     """Return ``f * scale * code + h * offset`` as float64 [N, K].
 
     codes : whole numbers [N, K]; scales, offsets : [N/16, groups, 16], offsets perhaps [N/16, 0, 16], of float32, int8,
-    uint16 that stands for float16, or uint8 for powers of two; factors : float32 [N/16, spans, 2, 16], perhaps
-    [N/16, spans, 1, 16] without offsets.
+    uint16 that stands for float16, or uint8 for powers of two; factors : float32 [N/16, spans, 2, 16].
     """
 
     def by_row(numbers):

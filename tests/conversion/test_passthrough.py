@@ -275,11 +275,11 @@ def test_a_native_model_computes_what_its_file_says(tmp_path):
 
 
 def test_a_folder_of_format_3_computes_the_same(tmp_path, monkeypatch):
-    """There, codes of four bits had offsets whatever the description said, and all had factors of these."""
+    """There, codes of four bits had offsets whatever the description said, and tables were unknown."""
 
     def as_before(forms):
         form = joined(forms)
-        return replace(form, offsets=form.offsets or form.bits == 4, factors=2)
+        return replace(form, offsets=form.offsets or form.bits == 4)
 
     monkeypatch.setattr(passthrough, "joined", as_before)
     file = gguf_files.write_variant(gguf_files.like("tinyllama"), tmp_path / "model.gguf", gguf_files.mixture)
@@ -290,7 +290,7 @@ def test_a_folder_of_format_3_computes_the_same(tmp_path, monkeypatch):
     description["format"] = 3
     forms = [form for linear in description["quantization"]["kept"].values() for form in linear["forms"]]
     for form in forms:
-        assert (form.pop("table"), form.pop("factors")) == (False, 2)
+        assert form.pop("table") is False
         form["offsets"] = form["offsets"] and form["bits"] != 4
     assert {form["bits"] for form in forms} == {4, 8}
     (folder / "tinychat.json").write_text(json.dumps(description))

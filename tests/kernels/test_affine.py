@@ -78,8 +78,7 @@ def random_affine(rng, bits, blocks, K, group, per_span, dtype, offsets=True, ta
     scales = random_numbers(rng, (blocks, groups, LANES), dtype)
     offset = random_numbers(rng, (blocks, groups if offsets else 0, LANES), dtype)
     # Few bits, so that scales, and what they make of a code, are exact.
-    of_span = 2 if offsets or bits == 2 else 1
-    factors = rng.integers(-63, 64, (blocks, groups // per_span, of_span, LANES)).astype(np.float32) / 65536
+    factors = rng.integers(-63, 64, (blocks, groups // per_span, 2, LANES)).astype(np.float32) / 65536
     none = np.zeros(0, np.float32)
     if table:
         tables = np.stack([random_table(rng) for _ in range(blocks)])

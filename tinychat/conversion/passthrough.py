@@ -244,8 +244,7 @@ def arranged(rows: Spread, form: Form, name: str) -> dict[str, Array]:
     if form.offsets:
         arrays["offsets"] = _stored(by_block(rows.offsets, N), form, name)
     check_finite(rows.factors, name)
-    factors = [by_block(rows.factors[:, :, i], N) for i in range(form.factor_count)]
-    arrays["factors"] = np.stack(factors, axis=2)
+    arrays["factors"] = np.stack([by_block(rows.factors[:, :, i], N) for i in (0, 1)], axis=2)
     if form.table:
         arrays["table"] = np.ascontiguousarray(rows.tables[::LANES])
     return arrays

@@ -130,9 +130,9 @@ def unpack_factors(weight, block, first, count, parts, buffer):
         groups, spans = weight.scales.shape[1], weight.factors.shape[1]
         per_group, per_span, has_offsets = parts // groups, groups // spans, weight.offsets.shape[1] > 0
         group, part = first // per_group, first % per_group
-        span, in_span, factor_floats = group // per_span, group % per_span, weight.factors.shape[2] * LANES
+        span, in_span = group // per_span, group % per_span
         for g in range(count):
-            start, factor = (block * groups + group) * LANES, (block * spans + span) * factor_floats
+            start, factor = (block * groups + group) * LANES, (block * spans + span) * 2 * LANES
             write_scales(buffer, g, load_f32(weight.scales, start) * load_f32(weight.factors, factor))
             if has_offsets:
                 offsets = load_f32(weight.offsets, start) * load_f32(weight.factors, factor + LANES)

@@ -26,7 +26,7 @@ columns, and factors f and h of a span of such groups (`models.passthrough`):
 
 `scales` and `offsets` are [N/16, K/group, 16] of int8, float32, or uint16 for float16; scales also uint8 for powers of
 two, an exponent plus 127, of which 0 means 0. `factors` float32 [N/16, K/span, 2, 16], first those of the scales.
-Weights without offsets, of one bit all, have [N/16, 0, 16] of them, and perhaps factors [N/16, K/span, 1, 16].
+Weights without offsets have [N/16, 0, 16] of them: of one bit all.
 
 Stacked over layers, each array has one more axis in front. Sums of groups of up to 256 columns do not overflow.
 """

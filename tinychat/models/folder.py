@@ -8,10 +8,10 @@
 Of passthrough quantization ("native" in the program, "kept" in the file), the format is 4, and "quantization" has
 "kept", an object by linear, of codes of 1, 2, 4 or 8 bits::
 
-    {"forms": [{"bits": 4, "numbers": "F16", "group": 32, "span": 0, "offsets": true, "table": false, "factors": 0}],
+    {"forms": [{"bits": 4, "numbers": "F16", "group": 32, "span": 0, "offsets": true, "table": false}],
      "bits": [[4, 4, 4], ...]}
 
-In format 3 there are no tables, codes of four bits have offsets whatever "offsets" says, and all have two factors.
+In format 3 there are no tables, and codes of four bits have offsets whatever "offsets" says.
 
 ``model.safetensors`` (github.com/huggingface/safetensors: 8 bytes of header length, a JSON header, the data) holds the
 tensors of `models.layout.tensor_specs`, byte for byte as the kernels read them.

@@ -229,4 +229,4 @@ def _form_specs(name: str, form: Form, blocks: int, K: int) -> Iterator[tuple[st
         yield f"{name}.offsets{form.bits}", TensorSpec(numbers, (blocks, K // form.group, LANES))
     if form.table:
         yield f"{name}.table{form.bits}", TensorSpec("I8", (blocks, 16))
-    yield f"{name}.factors{form.bits}", TensorSpec("F32", (blocks, K // (form.span or K), form.factor_count, LANES))
+    yield f"{name}.factors{form.bits}", TensorSpec("F32", (blocks, K // (form.span or K), 2, LANES))

@@ -37,7 +37,6 @@ class Form:
     span: int = 0  # columns that share a factor, a multiple of `group`; 0 for whole rows
     offsets: bool = False  # codes of one bit, and scales of E8M0, have none
     table: bool = False  # whether codes of four bits are places in a table, of which each block of rows has one
-    factors: int = 0  # of a row and span: one, and one of offsets where there are any; 2 in older folders anyway
 
     def __post_init__(self) -> None:
         span_fits = type(self.span) is int and self.span >= 0 and self.span % self.group == 0
@@ -48,13 +47,6 @@ class Form:
             raise SettingError(f"{self} has no valid offsets")
         if type(self.table) is not bool or (self.table and self.bits != 4):
             raise SettingError(f"{self} has no valid table")
-        if type(self.factors) is not int or self.factors not in (0, 2):
-            raise SettingError(f"{self} has no valid factors")
-
-    @property
-    def factor_count(self) -> int:
-        """Number of factors of a row and span."""
-        return self.factors or (2 if self.offsets else 1)
 
 
 def joined(forms: Iterable[Form]) -> Form:
@@ -99,13 +91,13 @@ class PassthroughLinear:
 def read_linear(value: object, is_older: bool = False) -> PassthroughLinear:
     """Read the `dataclasses.asdict` of a linear; anything else is a TypeError, ValueError or SettingError.
 
-    Those that are older have offsets wherever codes have four bits, and factors of offsets everywhere.
+    Those that are older have offsets wherever codes have four bits.
     """
     if not isinstance(value, dict) or value.keys() != {"forms", "bits"}:
         raise ValueError("no description of a linear")
     forms = tuple(Form(**form) for form in value["forms"])
     if is_older:
-        forms = tuple(replace(form, offsets=form.offsets or form.bits == 4, factors=2) for form in forms)
+        forms = tuple(replace(form, offsets=form.offsets or form.bits == 4) for form in forms)
     bits = tuple(tuple(layer) for layer in value["bits"])
     sizes = [form.bits for form in forms]
     if sizes not in ([1], [2], [4], [8], [4, 8]) or {size for layer in bits for size in layer} != set(sizes):
