@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.checkpoint.gguf_types import numbers_of, type_of
-from tinychat.checkpoint.group_codes import E2M1, GroupCodes, powers_of_two
+from tinychat.checkpoint.group_codes import E2M1, GroupCodes, nibbles, powers_of_two
 from tinychat.checkpoint.mapping import FLOAT8
 from tinychat.models.passthrough import Form
 
@@ -42,11 +42,6 @@ class TableType:
     codes: int | None = None  # byte of a block where they begin; None where vectors are in their place
 
 
-def _nibbles(packed: Blocks) -> Whole:
-    """Return bytes four bits at a time, the lower ones first: of [B, n], [B, 2 n]."""
-    return np.stack([packed & 15, packed >> 4], axis=2).reshape(len(packed), -1).astype(np.int32)
-
-
 def _words(packed: Blocks, dtype: str) -> NDArray[np.int64]:
     """Return bytes as numbers of several."""
     return np.ascontiguousarray(packed).view(dtype).astype(np.int64)
@@ -54,13 +49,13 @@ def _words(packed: Blocks, dtype: str) -> NDArray[np.int64]:
 
 def _odd(halves: NDArray[Any]) -> Whole:
     """Return the scales that numbers of halves stand for: twice as many, and 1."""
-    return (2 * halves + 1).astype(np.int32)
+    return 2 * halves.astype(np.int32) + 1
 
 
 def _of_iq4_xs(blocks: Blocks) -> Whole:
     """Return the scales of IQ4_XS: six bits each, the upper two of all first, 32 more than they mean."""
     upper = _words(blocks[:, 2:4], "<u2") >> np.arange(0, 16, 2) & 3
-    return (_nibbles(blocks[:, 4:8]) + (upper << 4) - 32).astype(np.int32)
+    return (nibbles(blocks[:, 4:8]) + (upper << 4) - 32).astype(np.int32)
 
 
 def _of_iq1_m(blocks: Blocks) -> Whole:
@@ -73,10 +68,10 @@ TABLES = {
     "IQ1_M": TableType(IQ1, _OF_16, _of_iq1_m, 1 / 8),
     "IQ1_S": TableType(IQ1, _OF_32, lambda blocks: _odd(_words(blocks[:, 34:], "<u2") >> 12 & 7), 1 / 8),
     "IQ2_XXS": TableType(IQ2, _OF_32, lambda blocks: _odd(_words(blocks[:, 2:], "<u4")[:, 1::2] >> 28), 1 / 8),
-    "IQ2_XS": TableType(IQ2, _OF_16, lambda blocks: _odd(_nibbles(blocks[:, 66:])), 1 / 8),
-    "IQ2_S": TableType(IQ2, _OF_16, lambda blocks: _odd(_nibbles(blocks[:, 74:])), 1 / 8),
+    "IQ2_XS": TableType(IQ2, _OF_16, lambda blocks: _odd(nibbles(blocks[:, 66:])), 1 / 8),
+    "IQ2_S": TableType(IQ2, _OF_16, lambda blocks: _odd(nibbles(blocks[:, 74:])), 1 / 8),
     "IQ3_XXS": TableType(IQ3_XXS, _OF_32, lambda blocks: _odd(_words(blocks[:, 66:], "<u4") >> 28), 1 / 4),
-    "IQ3_S": TableType(IQ3_S, _OF_32, lambda blocks: _odd(_nibbles(blocks[:, 106:]))),
+    "IQ3_S": TableType(IQ3_S, _OF_32, lambda blocks: _odd(nibbles(blocks[:, 106:]))),
     "IQ4_NL": TableType(IQ4, Form(4, table=True), codes=2),
     "IQ4_XS": TableType(IQ4, _OF_32, _of_iq4_xs, codes=8),
     "MXFP4": TableType(E2M1.tolist(), Form(4, "E8M0", table=True), unit=1 / 2, codes=1),

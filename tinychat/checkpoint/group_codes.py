@@ -40,6 +40,20 @@ class GroupCodes(NamedTuple):
         return self._replace(factors=np.full((len(self.codes), 1, 2), factor))
 
 
+def looked_up(rows: GroupCodes) -> Floats:
+    """Return the numbers of codes with a table and a factor for each row; the caller reports what is not finite."""
+    assert rows.table is not None and rows.factors is not None
+    with np.errstate(all="ignore"):
+        scales = rows.scales * rows.factors[:, :, 0]
+        spread = np.repeat(scales, rows.codes.shape[1] // scales.shape[1], axis=1)
+        return rows.table[rows.codes].astype(np.float32) * spread
+
+
+def nibbles(packed: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return bytes four bits at a time, the lower ones first: of [..., n], [..., 2 n]."""
+    return np.stack([packed & 15, packed >> 4], axis=-1).reshape(*packed.shape[:-1], 2 * packed.shape[-1])
+
+
 def powers_of_two(exponents: NDArray[np.uint8]) -> Floats:
     """Return 2 to the power of exponents less 127, as E8M0 has them; 0 for 0, infinity for 255."""
     return (exponents.astype(np.uint32) << 23).view(np.float32)

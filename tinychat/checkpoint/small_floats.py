@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tinychat.checkpoint.group_codes import E2M1, GroupCodes, in_18_bits, powers_of_two
+from tinychat.checkpoint.group_codes import E2M1, GroupCodes, in_18_bits, looked_up, nibbles, powers_of_two
 from tinychat.checkpoint.mapping import FLOAT8, FloatArray
 from tinychat.checkpoint.tensor_part import PackedTensor, tensors_of_expert
 from tinychat.checkpoint.tensors import Tensor, Tensors
@@ -188,17 +188,12 @@ class Float4Tensor(_SmallFloats):
 
     def read(self, start: int, stop: int) -> NDArray[np.float32]:
         """Return rows ``start..stop-1`` in float32."""
-        found = self.read_codes(start, stop)
-        assert found.factors is not None
-        with np.errstate(all="ignore"):
-            scales = found.scales * found.factors[:, :, 0]
-            return E2M1[found.codes].astype(np.float32) * np.repeat(scales, self._group, axis=1)
+        return looked_up(self.read_codes(start, stop))
 
     def read_codes(self, start: int, stop: int) -> GroupCodes:
         """Return rows ``start..stop-1`` as codes."""
         dtype = np.uint32 if self._is_of_mlx else np.uint8
-        packed = self._bytes(dtype)[start:stop]
-        codes = np.stack([packed & 15, packed >> 4], axis=2).reshape(len(packed), -1)
+        codes = nibbles(self._bytes(dtype)[start:stop])
         return GroupCodes(codes, self._scales(start, stop), table=E2M1).times(self._factor / np.float32(2))
 
     @property

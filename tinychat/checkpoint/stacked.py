@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.checkpoint.adjusted import AdjustedTensor, stored_name
-from tinychat.checkpoint.group_codes import E2M1, GroupCodes, powers_of_two
+from tinychat.checkpoint.group_codes import E2M1, GroupCodes, looked_up, nibbles, powers_of_two
 from tinychat.checkpoint.mapping import FloatArray
 from tinychat.checkpoint.tensor_part import JoinedTensor, PackedTensor, StackedTensor, part_of
 from tinychat.checkpoint.tensors import Tensor, Tensors
@@ -51,10 +51,7 @@ class Mxfp4Tensor(Tensor):
 
     def read(self, start: int, stop: int) -> NDArray[np.float32]:
         """Return rows ``start..stop-1``; the caller reports numbers that are not finite."""
-        codes, exponents = self._codes(start, stop)
-        with np.errstate(all="ignore"):
-            scales = np.repeat(powers_of_two(exponents), BLOCK, axis=1)
-            return np.asarray(E2M1[codes].astype(np.float32) * np.float32(0.5) * scales)
+        return looked_up(self.read_codes(start, stop))
 
     @property
     def form(self) -> Form:
@@ -63,14 +60,10 @@ class Mxfp4Tensor(Tensor):
 
     def read_codes(self, start: int, stop: int) -> GroupCodes:
         """Return rows ``start..stop-1`` as codes."""
-        codes, exponents = self._codes(start, stop)
-        return GroupCodes(codes, powers_of_two(exponents), table=E2M1).times(np.float32(0.5))
-
-    def _codes(self, start: int, stop: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-        """Return codes of rows, [stop - start, K], and the exponents of their scales, [stop - start, K/32]."""
         _, K = self.shape
         blocks, exponents = (self._bytes(each)[self._expert, start:stop] for each in (self._blocks, self._scales))
-        return np.stack([blocks & 15, blocks >> 4], axis=-1).reshape(-1, K), exponents
+        codes = nibbles(blocks).reshape(-1, K)
+        return GroupCodes(codes, powers_of_two(exponents), table=E2M1).times(np.float32(0.5))
 
     def _bytes(self, tensor: Tensor) -> NDArray[np.uint8]:
         found = tensor.read_integers()
