@@ -38,6 +38,7 @@ def catalog_config(entry: CatalogEntry) -> dict[str, object]:
         **(_delta_net(*shape.delta) if shape.delta else {}),
         **(_scan(shape.scan) if shape.scan else {}),
         **(_readers(shape) if shape.readers else {}),
+        **(_first_mlp(shape) if shape.first_mlp else {}),
         **(_latent(shape, shape.latent, entry.context) if shape.latent else {}),
     }
 
@@ -114,18 +115,24 @@ def _scan(scan: Scan) -> dict[str, object]:
     }
 
 
-def _latent(shape: Shape, latent: Latent, context: int) -> dict[str, object]:
-    """Return the values of latent attention and of the experts beside it, by the names of all families."""
+def _first_mlp(shape: Shape) -> dict[str, object]:
+    """Return the values of experts behind an MLP, some of which all tokens pass, by the names of all families."""
     return {
         "intermediate_size": shape.first_mlp,
         "first_k_dense_replace": 1,
+        **dict.fromkeys(("n_shared_experts", "num_shared_experts"), shape.shared_mlp // shape.mlp),
+    }
+
+
+def _latent(shape: Shape, latent: Latent, context: int) -> dict[str, object]:
+    """Return the values of latent attention, and of the choice of experts, by the names of all families."""
+    return {
         "q_lora_rank": None,
         "kv_lora_rank": latent.size,
         "qk_nope_head_dim": latent.plain,
         "qk_rope_head_dim": latent.rotated,
         "v_head_dim": latent.values,
         "num_experts_per_token": shape.used_experts,
-        **dict.fromkeys(("n_shared_experts", "num_shared_experts"), shape.shared_mlp // shape.mlp),
         **dict.fromkeys(("n_group", "num_expert_group", "topk_group"), 1),
         "model_max_length": context,
     }

@@ -21,7 +21,7 @@ SHORT, LONG = 40, 200  # prompt lengths that are compared
 SHORT_ROWS, LONG_ROWS = [39], [120, 199]  # the positions whose logits the goldens keep
 NEW_TOKENS = 16
 CONTEXT_SIZE = 256
-DELTA_NETS, TAPS = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid", "kimi_linear"), 4
+DELTA_NETS, TAPS = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid", "kimi_linear", "lara_mini"), 4
 BIASED = (
     "afmoe",
     "exaone_moe",
@@ -33,8 +33,12 @@ BIASED = (
     "glm4_moe_lite",
     "ernie4_5_moe",
     "laguna",
+    "solar_open",
+    "sarvam_moe",
+    "sarvam_mla",
+    "bailing_moe",
 )
-LATENTS = ("youtu", "minicpm3", "deepseek_v2", "deepseek_v3", "glm4_moe_lite")
+LATENTS = ("youtu", "minicpm3", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "sarvam_mla")
 MAMBAS = ("granitemoehybrid", "bamba", "falcon_h1", "nemotron_h")
 GEMMAS = ("gemma4_text", "gemma3n_text")
 FEW = 9  # layers
@@ -297,6 +301,8 @@ def stored(variant, weights):
         }
         if variant.config["model_type"] in ("olmo_hybrid", "kimi_linear"):
             found = with_taps_apart(found, parse_config(variant.config, variant.name).delta_net)
+        if variant.config["model_type"] == "lara_mini":
+            return _with_stacked_experts(with_whole_tensors(found))
         if variant.config["model_type"] == "kimi_linear":
             axes = {name: v[None, None, :, None] for name, v in found.items() if name.endswith("A_log")}
             return with_heads_in_one(_with_plain_biases(found | axes))

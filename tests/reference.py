@@ -453,9 +453,9 @@ class Weights:
             return np.asarray(x, np.float64)
         norm, eps = self.norms[name], self.config.rms_norm_eps
         source = norm.source.format(layer)
-        if not source:
-            return rms_norm(x, 1.0, eps)
-        gain = norm.scale * (norm.offset + np.asarray(self.tensors[f"{source}.weight"], np.float64))
+        gain = 1.0
+        if source:
+            gain = norm.scale * (norm.offset + np.asarray(self.tensors[f"{source}.weight"], np.float64))
         if not self.config.layer_norm:
             return rms_norm(x, gain, eps)
         bias = norm.scale * np.asarray(self.tensors[f"{source}.bias"], np.float64) if norm.bias else 0.0

@@ -175,5 +175,49 @@ class ChatGLM(Decoder):
         return self.linear(f"{prefix}mlp.dense_4h_to_h", silu(gate) * up)
 
 
+class Bailing(Decoder):
+    embedding, layer_prefix, final_norm, output = "model.word_embeddings", "model.layers.{}.", "model.norm", "lm_head"
+    norms, eps = ("input_layernorm", "post_attention_layernorm"), "rms_norm_eps"
+
+    def attention(self, prefix, x):
+        config = self.config
+        d, H, G = config["head_dim"], config[self.heads], config["num_key_value_heads"]
+        q, k, v = self.linear(f"{prefix}attention.query_key_value", x).unflatten(-1, (-1, d)).split((H, G, G), dim=1)
+        if config.get("use_qk_norm"):
+            gains = (self.tensor(f"{prefix}attention.{name}_layernorm.weight") for name in ("query", "key"))
+            q, k = (rms_norm(each, gain, config[self.eps]) for each, gain in zip((q, k), gains))
+        rotated = int(d * config.get("partial_rotary_factor", 1))
+        turns = angles(len(x), rotated, config["rope_theta"])
+        q, k = (torch.cat((rotate_halves(a[..., :rotated], turns), a[..., rotated:]), dim=-1) for a in (q, k))
+        return self.linear(f"{prefix}attention.dense", self.mixed(q, k, v))
+
+    def mlp(self, prefix, x):
+        if f"{prefix}mlp.gate.weight" not in self.state:
+            return self.gated(f"{prefix}mlp.", x)
+        found = self.gated(f"{prefix}mlp.shared_experts.", x)
+        rates = self.rates(f"{prefix}mlp.gate", x) * self.config.get("routed_scaling_factor", 1)
+        for expert in range(self.config["num_experts"]):
+            found = found + rates[:, expert, None] * self.gated(f"{prefix}mlp.experts.{expert}.", x)
+        return found
+
+    def gated(self, prefix, x):
+        gate, up = (self.linear(f"{prefix}{name}_proj", x) for name in ("gate", "up"))
+        return self.linear(f"{prefix}down_proj", silu(gate) * up)
+
+    def rates(self, name, x):
+        """Return what multiplies each expert's result: [T, experts], 0 for those that are not chosen."""
+        config, logits = self.config, x @ self.tensor(f"{name}.weight").T
+        if config["architectures"] == ["BailingMoeForCausalLM"]:
+            rates = choice = logits.softmax(-1)
+        else:
+            rates = logits.sigmoid()
+            groups = (rates + self.tensor(f"{name}.expert_bias")).unflatten(-1, (config["n_group"], -1))
+            of_groups = groups.topk(2).values.sum(-1)
+            left_out = of_groups < of_groups.topk(config["topk_group"]).values[:, -1:]
+            choice = groups.masked_fill(left_out[..., None], -torch.inf).flatten(1)
+        chosen = torch.zeros_like(rates).scatter(1, choice.topk(config["num_experts_per_tok"]).indices, 1.0)
+        return chosen * rates / (chosen * rates).sum(-1, keepdim=True)
+
+
 # By model_type.
-MODELS = {"baichuan": Baichuan, "internlm2": InternLM2, "qwen": QWen, "chatglm": ChatGLM}
+MODELS = {"baichuan": Baichuan, "internlm2": InternLM2, "qwen": QWen, "chatglm": ChatGLM, "bailing_moe": Bailing}

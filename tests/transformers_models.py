@@ -24,15 +24,17 @@ logging.getLogger("torch").setLevel(logging.ERROR)
 
 def build(variant):
     """Return the variant as a model of transformers or `remote_models` in float32, with ``make_weights``' weights."""
-    if parse_config(variant.config, variant.name).experts or variant.config["model_type"] in RENAMED:
+    model_type = variant.config["model_type"]
+    stacked = model_type not in remote_models.MODELS and parse_config(variant.config, variant.name).experts
+    if stacked or model_type in RENAMED:
         return _read(variant)
     weights = families.make_weights(variant)
     renamed = (*families.DELTA_NETS, *families.MAMBAS, *families.GEMMAS, *families.LATENTS, *families.SINKS)
-    if variant.config["model_type"] in ("lfm2", "stablelm", *families.APERTUS, *renamed):
+    if model_type in ("lfm2", "stablelm", *families.APERTUS, *families.BIASED, *renamed):
         weights = families.stored(variant, weights)
     state = {name: torch.from_numpy(w.astype(np.float32)) for name, w in weights.items()}
-    if variant.config["model_type"] in remote_models.MODELS:
-        return remote_models.MODELS[variant.config["model_type"]](variant.config, state)
+    if model_type in remote_models.MODELS:
+        return remote_models.MODELS[model_type](variant.config, state)
     # transformers edits nested dicts in place, and variants share theirs.
     config = transformers.AutoConfig.for_model(**copy.deepcopy(variant.theirs or variant.config))
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()

@@ -27,7 +27,7 @@ ESSENTIALS = {
 
 
 # The code of these comes with their checkpoints.
-REMOTE = {"minicpm", "baichuan", "internlm2", "qwen", "chatglm"}
+REMOTE = {"minicpm", "baichuan", "internlm2", "qwen", "chatglm", "bailing_moe"}
 OF_TRANSFORMERS = [name for name, family in FAMILIES.items() if family.model_type not in REMOTE]
 # Of those, whose parameters have the names of the checkpoint's tensors: transformers stacks the weights of experts, and
 # renames norms of OLMo Hybrid and gates of LFM3.
@@ -51,18 +51,27 @@ OLDER = {
     "full_attention_rope",
     "num_layers",
     "layer_norm_epsilon",
+    "rms_norm_eps",
     "activation_function",
     "qkv_bias",
     "bias",
 }
+LING = {"moe_intermediate_size": 96, "num_experts": 16, "num_experts_per_tok": 2}
 # What files of a family have to say.
 NEEDED = {
     "Gemma3nForCausalLM": {"num_kv_shared_layers": 0},
     "Lfm3ForCausalLM": {"head_dim": 16},
     "ZayaForCausalLM": {"moe_intermediate_size": 96},
     "Kolibri1ForCausalLM": {"moe_intermediate_size": 96},
+    "SolarOpenForCausalLM": {"moe_intermediate_size": 96},
     "DeepseekV2ForCausalLM": {"num_experts_per_tok": 2},
     "DeepseekV3ForCausalLM": {"first_k_dense_replace": 1},
+    "BailingMoeForCausalLM": LING,
+    "BailingMoeV2ForCausalLM": LING,
+    "LaraMiniForCausalLM": {
+        "moe_intermediate_size": 96,
+        "layer_types": ["linear_attention", "full_attention", "sliding_attention"],
+    },
     "Dots1ForCausalLM": {"n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1},
     "KimiLinearForCausalLM": {"layer_types": ["linear_attention", "full_attention", "linear_attention"]},
     "GraniteMoeHybridForCausalLM": {
@@ -229,6 +238,17 @@ def test_biases_and_norms_of_each_family():
         "HunYuanDenseV1ForCausalLM": (True, True, False, "rotated"),
         "HunYuanMoEV1ForCausalLM": (True, True, False, "rotated"),
         "Dots1ForCausalLM": (True, True, False, "head"),
+        "SolarOpenForCausalLM": (True, False, False, None),
+        "BailingMoeForCausalLM": (False, False, False, None),
+        "BailingMoeV2ForCausalLM": (False, False, False, "head"),
+        "SarvamMoEForCausalLM": (True, False, False, "head"),
+        "SarvamMLAForCausalLM": (True, True, False, None),
+        "LaraMiniForCausalLM": (True, True, False, "head"),
+        "VaultGemmaForCausalLM": (True, True, False, None),
+        "CwmForCausalLM": (False, False, True, None),
+        "NemotronForCausalLM": (True, True, True, None),
+        "Jais2ForCausalLM": (True, True, True, None),
+        "OlmoForCausalLM": (True, True, False, None),
         "Lfm2MoeForCausalLM": (False, False, False, "head"),
         "MiniMaxM2ForCausalLM": (False, False, False, "width"),
         "SeedOssForCausalLM": (True, False, True, None),

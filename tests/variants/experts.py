@@ -127,6 +127,21 @@ LFM2_MOE = SIGMOIDS | {
     "num_experts": 9,
     "layer_types": ["conv", "full_attention", "conv", "full_attention"],
 }
+SOLAR_OPEN = {key: value for key, value in SIGMOIDS.items() if key != "intermediate_size"} | {
+    "architectures": ["SolarOpenForCausalLM"],
+    "model_type": "solar_open",
+    "head_dim": 40,
+    "n_routed_experts": 12,
+    "n_group": 3,
+    "topk_group": 2,
+}
+SARVAM = SIGMOIDS | {
+    "architectures": ["SarvamMoEForCausalLM"],
+    "model_type": "sarvam_moe",
+    "head_dim": 40,
+    "num_experts": 12,
+    "num_shared_experts": 2,
+}
 
 QWEN3_NEXT = (
     QWEN2_MOE
@@ -142,6 +157,13 @@ QWEN3_5_MOE = QWEN3_NEXT | {
     "architectures": ["Qwen3_5MoeForCausalLM"],
     "model_type": "qwen3_5_moe_text",
     "layer_types": ["linear_attention", "full_attention", "linear_attention", "linear_attention"],
+}
+# What `DELTA_NET` has, and a window in the second layer.
+LARA_MINI = {key: value for key, value in QWEN3_NEXT.items() if key != "intermediate_size"} | {
+    "architectures": ["LaraMiniForCausalLM"],
+    "model_type": "lara_mini",
+    "sliding_window": 24,
+    "tie_word_embeddings": True,
 }
 GEMMA4_MOE = {key: value for key, value in GEMMA4.items() if key not in ("use_double_wide_mlp", "layer_types")} | {
     "num_hidden_layers": 3,
@@ -305,6 +327,9 @@ VARIANTS = [
     # Experts in groups; the layers behind the first have a window.
     Variant("dots1", DOTS1, "bfloat16"),
     Variant("minimax-m2", MINIMAX_M2, "bfloat16"),
+    Variant("solar-open", SOLAR_OPEN, "bfloat16"),
+    Variant("sarvam-30b", SARVAM, "bfloat16", "safetensors-sharded"),
+    Variant("lara-mini", LARA_MINI, "bfloat16"),
     # Some convolutions have experts behind them.
     Variant("lfm2-moe", LFM2_MOE, "bfloat16"),
     Variant("granite-moe", GRANITE_MOE, "bfloat16", "safetensors-sharded"),

@@ -53,6 +53,18 @@ GLM4_MOE_LITE = (
         "mlp_layer_types": ["sparse", "dense", "sparse"],
     }
 )
+# Keys as the published files have them.
+SARVAM_MLA = {
+    key: value for key, value in (YOUTU | EXPERTS).items() if key not in ("n_routed_experts", "n_shared_experts")
+} | {
+    "architectures": ["SarvamMLAForCausalLM"],
+    "model_type": "sarvam_mla",
+    "q_lora_rank": None,
+    "num_experts": 12,
+    "num_shared_experts": 2,
+    "rope_scaling": YARN | {"type": "deepseek_yarn", "mscale": 1.0, "mscale_all_dim": 1.0},
+}
+del SARVAM_MLA["rope_scaling"]["rope_type"]
 MINICPM3 = YOUTU | {
     "architectures": ["MiniCPM3ForCausalLM"],
     "model_type": "minicpm3",
@@ -108,6 +120,7 @@ VARIANTS = [
     Variant("deepseek-v2", DEEPSEEK_V2, "bfloat16"),
     Variant("deepseek-v3", DEEPSEEK_V3, "bfloat16", "safetensors-sharded"),
     Variant("glm4-moe-lite", GLM4_MOE_LITE, "bfloat16"),
+    Variant("sarvam-105b", SARVAM_MLA, "bfloat16"),
     Variant("minicpm3", MINICPM3, "bfloat16"),
     Variant("kimi-linear", KIMI_LINEAR, "bfloat16", "safetensors-sharded"),
 ]

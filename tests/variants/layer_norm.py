@@ -108,6 +108,20 @@ COHERE2 = COHERE | {
     "num_hidden_layers": 4,
     "sliding_window": 24,
 }
+NEMOTRON = COMMON | {
+    "architectures": ["NemotronForCausalLM"],
+    "model_type": "nemotron",
+    "num_key_value_heads": 2,
+    "head_dim": 40,
+    "hidden_act": "relu2",
+}
+JAIS2 = COMMON | {
+    "architectures": ["Jais2ForCausalLM"],
+    "model_type": "jais2",
+    "num_key_value_heads": 2,
+    "hidden_act": "relu2",
+}
+OLMO = COMMON | {"architectures": ["OlmoForCausalLM"], "model_type": "olmo", "pad_token_id": 0}
 
 VARIANTS = [
     Variant("stablelm", STABLELM | {"use_qkv_bias": True, "partial_rotary_factor": 0.5}, "float16"),
@@ -131,4 +145,7 @@ VARIANTS = [
     Variant("falcon-11b", FALCON_NEW | {"num_ln_in_parallel_attn": 1}),
     Variant("cohere", COHERE | {"attention_bias": True}, "bfloat16"),
     Variant("cohere2", COHERE2, "bfloat16"),
+    Variant("nemotron", NEMOTRON, "bfloat16"),
+    Variant("jais2", JAIS2, "bfloat16"),
+    Variant("olmo", OLMO | {"num_key_value_heads": 2, "tie_word_embeddings": True}, "bfloat16"),
 ]

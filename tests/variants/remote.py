@@ -54,6 +54,28 @@ CHATGLM = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
+LING = COMMON | {
+    "architectures": ["BailingMoeForCausalLM"],
+    "model_type": "bailing_moe",
+    "num_key_value_heads": 2,
+    "head_dim": 40,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 6e5,
+    "moe_intermediate_size": 52,
+    "num_experts": 12,
+    "num_experts_per_tok": 3,
+    "num_shared_experts": 2,
+    "norm_topk_prob": True,
+}
+LING2 = LING | {
+    "architectures": ["BailingMoeV2ForCausalLM"],
+    "first_k_dense_replace": 1,
+    "use_qk_norm": True,
+    "partial_rotary_factor": 0.5,
+    "n_group": 4,
+    "topk_group": 2,
+    "routed_scaling_factor": 2.5,
+}
 
 VARIANTS = [
     Variant("baichuan2-7b", BAICHUAN | {"z_loss_weight": 0}, "bfloat16", "safetensors-sharded"),
@@ -61,4 +83,6 @@ VARIANTS = [
     Variant("internlm2", INTERNLM2, "bfloat16"),
     Variant("qwen", QWEN, "bfloat16"),
     Variant("chatglm3", CHATGLM, "float16"),
+    Variant("ling-lite", LING, "bfloat16"),
+    Variant("ling-mini-2.0", LING2, "bfloat16"),
 ]

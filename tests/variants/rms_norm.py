@@ -22,6 +22,7 @@ GEMMA2 = GEMMA | {
     "attn_logit_softcapping": 2.5,
     "final_logit_softcapping": 1.5,
 }
+VAULT_GEMMA = GEMMA2 | {"architectures": ["VaultGemmaForCausalLM"], "model_type": "vaultgemma"}
 GEMMA3 = GEMMA2 | {
     "architectures": ["Gemma3ForCausalLM"],
     "model_type": "gemma3_text",
@@ -187,6 +188,7 @@ HELIUM = GROUPED | {"architectures": ["HeliumForCausalLM"], "model_type": "heliu
 MINISTRAL = (
     GROUPED | {"architectures": ["MinistralForCausalLM"], "model_type": "ministral", "sliding_window": 25} | TYPES
 )
+CWM = MINISTRAL | {"architectures": ["CwmForCausalLM"], "model_type": "cwm", "rope_scaling": LLAMA3_ROPE}
 ERNIE4_5 = GROUPED | {"architectures": ["Ernie4_5ForCausalLM"], "model_type": "ernie4_5", "use_bias": True}
 GRANITE_HYBRID = (
     GRANITE
@@ -277,6 +279,7 @@ VARIANTS = [
     Variant("gemma", GEMMA, "bfloat16"),
     # Scores beyond the cap, and layers with and without a window.
     Variant("gemma2", GEMMA2, "bfloat16", "safetensors-sharded"),
+    Variant("vaultgemma", VAULT_GEMMA, "bfloat16"),
     Variant("gemma3", GEMMA3, "bfloat16"),
     Variant("gemma3-untied", GEMMA3 | {"tie_word_embeddings": False, "rope_scaling": None}, "float16"),
     Variant("gemma4", GEMMA4, "bfloat16"),
@@ -353,6 +356,7 @@ VARIANTS = [
     Variant("arcee", ARCEE, "bfloat16"),
     Variant("helium", HELIUM | {"mlp_bias": True, "attention_bias": True}),
     Variant("ministral", MINISTRAL, "bfloat16"),
+    Variant("cwm", CWM, "bfloat16"),
     Variant("ernie4.5", ERNIE4_5, "bfloat16"),
     # Steps beyond the limits.
     Variant("granite-hybrid", GRANITE_HYBRID, "bfloat16"),

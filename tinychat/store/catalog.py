@@ -63,8 +63,8 @@ class Shape:
     layers read keys and values of others, with an MLP `reader_mlp` wide, and `inputs` is the size of a token's
     embedding for each layer. Gemma 3n has embeddings of `input_ids` ids, LAuReL of `laurel` columns, and four residual
     streams. Where layers differ in kind, `attending` is how many have attention, and `mlps` how many an MLP, of so many
-    `matrices`. Of DeepSeek-V3, attention is by `latent`, and the first layer has an MLP `first_mlp` wide, no experts;
-    with `delta` besides, it is Kimi Linear, and these are its heads of Kimi Delta Attention.
+    `matrices`. Of DeepSeek-V3, attention is by `latent`; with `delta` besides, it is Kimi Linear, and these are its
+    heads of Kimi Delta Attention. With `first_mlp`, the first layer has an MLP of that width, no experts.
     """
 
     layers: int
@@ -289,6 +289,8 @@ _ENTRIES = (
         Shape(32, 4096, 16, 4, 256, 12288, 248320, False, delta=(16, 32)), _BOTH),
     CatalogEntry("moonlight-16b-a3b", "moonshotai/Moonlight-16B-A3B-Instruct", "MIT", "DeepseekV3ForCausalLM", 8192,
         Shape(27, 2048, 16, 16, 192, 1408, 163840, False, 64, 6, 2816, latent=_LATENT, first_mlp=11264)),
+    CatalogEntry("ling-mini-2.0", "inclusionAI/Ling-mini-2.0", "MIT", "BailingMoeV2ForCausalLM", 32768,
+        Shape(20, 2048, 16, 4, 128, 512, 157184, False, 256, 8, 512, first_mlp=5120), _TOOLS),
     CatalogEntry("gpt-oss-20b", "openai/gpt-oss-20b", _APACHE, "GptOssForCausalLM", 131072,
         Shape(24, 2880, 64, 8, 64, 2880, 201088, False, 32, 4), _BOTH, mxfp4=True),
     CatalogEntry("qwen3-30b-a3b", "Qwen/Qwen3-30B-A3B-Instruct-2507", _APACHE, "Qwen3MoeForCausalLM", 262144,

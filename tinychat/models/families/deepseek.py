@@ -1,11 +1,12 @@
-"""DeepSeek-V2 and V3, and Youtu-LLM: Llama's layers with multi-head latent attention.
+"""DeepSeek-V2 and V3, Youtu-LLM and Sarvam-105B: Llama's layers with multi-head latent attention.
 
 Queries are linears of a latent of their own, or of the layer's input; neighbouring channels are rotated together.
 DeepSeek has experts behind its first layers, and some that all tokens pass. V3 chooses them by sigmoids, from groups
 (DeepSeek-AI, 2024, https://arxiv.org/abs/2405.04434 and https://arxiv.org/abs/2412.19437;
-github.com/huggingface/transformers, models/deepseek_v2, deepseek_v3 and youtu).
+github.com/huggingface/transformers, models/deepseek_v2, deepseek_v3, youtu and sarvam_mla).
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +18,7 @@ from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import ATTENTION, TensorNames, attention_at, decoder_linears, decoder_norms
 from tinychat.models.experts import read_experts, read_sigmoid_experts, with_shared
 from tinychat.models.families import glm4_moe
-from tinychat.models.family import Family
+from tinychat.models.family import Family, with_names
 from tinychat.models.latent import Latents, read_latents
 from tinychat.models.rope import magnitude
 from tinychat.models.tensors import Linear, Norm, Order, halves_order
@@ -123,8 +124,17 @@ def read_youtu(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     return with_latents(values, config, values.flag("rope_interleave", True))
 
 
+def prepared_sarvam(raw: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the values of a file with DeepSeek's keys; its "deepseek_yarn" is YaRN."""
+    found, rope = dict(_with_deepseek_names(raw)), raw.get("rope_scaling")
+    if isinstance(rope, Mapping) and "deepseek_yarn" in (rope.get("type"), rope.get("rope_type")):
+        found["rope_scaling"] = {**rope, "type": "yarn", "rope_type": "yarn"}
+    return found
+
+
 # What its heads rotate is the size of a head in other files.
 NAMES = {"head_dim": "qk_rope_head_dim", "num_experts": "n_routed_experts"}
+_with_deepseek_names = with_names({"num_experts": "n_routed_experts", "num_shared_experts": "n_shared_experts"})
 _SIZES = {
     "rms_norm_eps": 1e-6,
     "q_lora_rank": 1536,
@@ -183,6 +193,27 @@ DEEPSEEK_V3 = Family(
     linears,
     norms,
     names=NAMES,
+)
+SARVAM_MLA = Family(
+    "SarvamMLAForCausalLM",
+    "sarvam_mla",
+    "Sarvam 105B",
+    "latent attention (MLA), experts by sigmoids, a shared expert",
+    {
+        **{key: value for key, value in _V3.items() if key != "num_key_value_heads"},
+        "q_lora_rank": None,
+        "first_k_dense_replace": 1,
+        "n_routed_experts": 128,
+        "n_group": 1,
+        "topk_group": 1,
+    },
+    read_v3,
+    glm4_moe.TENSORS,
+    linears,
+    norms,
+    also_written=("DeepseekV3ForCausalLM",),
+    names=NAMES,
+    prepared=prepared_sarvam,
 )
 YOUTU = Family(
     "YoutuForCausalLM",

@@ -1,10 +1,10 @@
-"""Gemma 1, 2 and 3 (text): Llama's layers with GELU gates, large embeddings, and norms by ``1 + weight``.
+"""Gemma 1, 2, 3 (text) and VaultGemma: Llama's layers with GELU gates, large embeddings, and norms by ``1 + weight``.
 
 Gemma 2 norms the outputs of attention and MLP as well as their inputs, caps scores and logits, and has a window in
-every other layer. Gemma 3 norms each head's queries and keys instead of capping, and has a window in five of six
-layers, whose rotation has a base of its own (Gemma Team, 2024 and 2025, https://arxiv.org/abs/2403.08295,
-https://arxiv.org/abs/2408.00118, https://arxiv.org/abs/2503.19786; github.com/huggingface/transformers, models/gemma,
-gemma2 and gemma3).
+every other layer; VaultGemma is the same without norms of outputs. Gemma 3 norms each head's queries and keys instead
+of capping, and has a window in five of six layers, whose rotation has a base of its own (Gemma Team, 2024 and 2025,
+https://arxiv.org/abs/2403.08295, https://arxiv.org/abs/2408.00118, https://arxiv.org/abs/2503.19786;
+github.com/huggingface/transformers, models/gemma, gemma2, gemma3 and vaultgemma).
 """
 
 from dataclasses import replace
@@ -27,6 +27,9 @@ FOUR_NORMS = TensorNames(
         "post_attention_layernorm": f"{LAYER}pre_feedforward_layernorm",
         "post_mlp_layernorm": f"{LAYER}post_feedforward_layernorm",
     }
+)
+TWO_NORMS = replace(
+    FOUR_NORMS, norms={name: FOUR_NORMS.norms[name] for name in ("input_layernorm", "norm", "post_attention_layernorm")}
 )
 
 
@@ -105,6 +108,17 @@ GEMMA2 = Family(
     _GEMMA2,
     read_gemma2,
     FOUR_NORMS,
+    norms=norms,
+    names=_NAMES,
+)
+VAULT_GEMMA = Family(
+    "VaultGemmaForCausalLM",
+    "vaultgemma",
+    "VaultGemma 1B",
+    "soft caps, sliding window by layer",
+    _GEMMA2,
+    read_gemma2,
+    TWO_NORMS,
     norms=norms,
     names=_NAMES,
 )

@@ -1,8 +1,8 @@
-"""GLM-4.5 and 4.6: Llama's layers, of whose heads a half is rotated, with experts that sigmoids choose.
+"""GLM-4.5, 4.6 and Solar Open: Llama's layers, of whose heads a part is rotated, with experts that sigmoids choose.
 
 Other models choose by probabilities that sum up to 1. A bias for each expert counts for the choice alone, and an expert
 that all tokens pass has no gate (GLM Team, 2025, https://arxiv.org/abs/2508.06471; github.com/huggingface/transformers,
-models/glm4_moe).
+models/glm4_moe and solar_open).
 """
 
 from dataclasses import replace
@@ -50,6 +50,12 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     )
 
 
+def read_solar_open(values: ConfigValues, config: ModelConfig) -> ModelConfig:
+    """Every layer has experts; queries and keys have no norms."""
+    experts = read_sigmoid_experts(values, range(config.num_hidden_layers))
+    return replace(config, qkv_bias=values.flag("attention_bias", False), experts=with_shared(values, experts))
+
+
 GLM4_MOE = Family(
     "Glm4MoeForCausalLM",
     "glm4_moe",
@@ -60,4 +66,28 @@ GLM4_MOE = Family(
     TENSORS,
     partial_rotary=True,
     names={"num_experts": "n_routed_experts"},
+)
+SOLAR_OPEN = Family(
+    "SolarOpenForCausalLM",
+    "solar_open",
+    "Solar Open 100B-A12B",
+    "experts by sigmoids, a shared expert",
+    {
+        "rms_norm_eps": 1e-5,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "max_position_embeddings": 131072,
+        "rope_theta": 1e6,
+        "moe_intermediate_size": 1280,
+        "num_experts_per_tok": 8,
+        "n_shared_experts": 1,
+        "n_routed_experts": 128,
+        "routed_scaling_factor": 1.0,
+        "n_group": 1,
+        "topk_group": 1,
+        "norm_topk_prob": True,
+    },
+    read_solar_open,
+    TENSORS,
+    names={"intermediate_size": "moe_intermediate_size", "num_experts": "n_routed_experts"},
 )

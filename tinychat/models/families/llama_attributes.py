@@ -1,8 +1,8 @@
-"""Seed-OSS, Arcee, Helium, Ministral 8B, InternLM 3, IQuest-Coder: Llama's layers but for biases, gates or windows.
+"""Seed-OSS, Arcee, Helium, Ministral 8B, CWM, InternLM 3, IQuest-Coder: Llama's layers but for biases, gates, windows.
 
 Seed-OSS sets biases of queries, keys and values apart from that of attention's output; Arcee's MLP has no gates; Helium
-rotates neighbouring channels together; Ministral has windows by layer (github.com/huggingface/transformers,
-models/seed_oss, arcee, helium, ministral, internlm3 and iquestcoder).
+rotates neighbouring channels together; Ministral and CWM have windows by layer (github.com/huggingface/transformers,
+models/seed_oss, arcee, helium, ministral, cwm, internlm3 and iquestcoder).
 """
 
 from dataclasses import replace
@@ -32,6 +32,12 @@ def read_helium(values: ConfigValues, config: ModelConfig) -> ModelConfig:
 def read_ministral(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """All layers have the window, unless the file names them."""
     return replace(config, sliding_windows=read_windows(values, config.num_hidden_layers, lambda layer: True))
+
+
+def read_cwm(values: ConfigValues, config: ModelConfig) -> ModelConfig:
+    """Every fourth layer has no window, from the first one on, unless the file names them."""
+    windows = read_windows(values, config.num_hidden_layers, lambda layer: layer % 4 != 0)
+    return replace(config, mlp_bias=values.flag("mlp_bias", False), sliding_windows=windows)
 
 
 def read_iquest_coder(values: ConfigValues, config: ModelConfig) -> ModelConfig:
@@ -93,6 +99,28 @@ MINISTRAL = Family(
     "sliding window by layer",
     {"rms_norm_eps": 1e-6, "num_key_value_heads": 8, "max_position_embeddings": 131072, "sliding_window": 4096},
     read_ministral,
+)
+CWM = Family(
+    "CwmForCausalLM",
+    "cwm",
+    "CWM 32B",
+    "sliding window by layer, RoPE llama3",
+    {
+        "rms_norm_eps": 1e-5,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "max_position_embeddings": 131072,
+        "sliding_window": 8192,
+        "rope_theta": 1e6,
+        "rope_parameters": {
+            "rope_type": "llama3",
+            "factor": 16.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 8192,
+        },
+    },
+    read_cwm,
 )
 _INTERNLM3 = {"attention_bias": "qkv_bias", "mlp_bias": "bias"}
 INTERNLM3 = Family(
