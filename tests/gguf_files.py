@@ -1,5 +1,6 @@
 """GGUF files of the checkpoints of families.py, written as llama.cpp's converter does, by the package `gguf`."""
 
+import json
 from dataclasses import replace
 
 import families
@@ -42,6 +43,8 @@ ARCHITECTURES = {
     "exaone_moe": "exaone-moe",
     "kimi_linear": "kimi-linear",
     "cohere": "command-r",
+    "bailing_moe": "bailingmoe2",
+    "minimax_m2": "minimax-m2",
 }
 # The package has no names for some architectures yet: another one's, whose tensors are called the same.
 NAMED_LIKE = {"laguna": "step35"}
@@ -50,7 +53,7 @@ LATENTS = ("deepseek2", "kimi-linear")
 DELTA_NETS = ("qwen35", "qwen35moe", "qwen3next")
 # Whose queries and keys llama.cpp rotates in neighbouring pairs, and transformers in halves.
 GRANITES = ("granite", "granitemoe", "granitehybrid")
-PERMUTED = (*GRANITES, "llama", "arcee", "smollm3", "minicpm", "mistral3", "internlm2", "baichuan")
+PERMUTED = (*GRANITES, "llama", "olmo", "arcee", "smollm3", "minicpm", "mistral3", "internlm2", "baichuan")
 
 
 def like(name, **changes):
@@ -155,6 +158,12 @@ VARIANTS = [
     like("cohere", attention_bias=False),
     like("cohere2"),
     like("ernie4.5", use_bias=False),
+    # llama.cpp knows no other size of heads of these.
+    like("ling-mini-2.0", head_dim=24),
+    like("nemotron", head_dim=24),
+    like("jais2"),
+    like("olmo", num_key_value_heads=4),
+    like("minimax-m2"),
     like("seed-oss"),
     # Heads of values are as wide as those of keys.
     *(
@@ -391,11 +400,14 @@ def add_particulars(writer, architecture, raw, config):
     if config.experts:
         writer.add_expert_count(config.experts.num_experts)
         writer.add_expert_used_count(config.experts.num_experts_per_tok)
-    if architecture in ("qwen2moe", "qwen3moe", "gpt-oss", "hunyuan-moe") or (
+    if architecture in ("qwen2moe", "qwen3moe", "qwen3vlmoe", "gpt-oss", "hunyuan-moe") or (
         architecture == "gemma4" and config.experts
     ):
         writer.add_expert_feed_forward_length(config.experts.intermediate_size)
-    if architecture in ("glm4moe", "dots1", "lfm2moe", "afmoe", "exaone-moe", "laguna"):
+    if architecture == "minimax-m2":
+        writer.add_expert_feed_forward_length(config.experts.intermediate_size)
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+    if architecture in ("glm4moe", "dots1", "lfm2moe", "afmoe", "exaone-moe", "laguna", "bailingmoe2"):
         writer.add_expert_feed_forward_length(config.experts.intermediate_size)
         writer.add_leading_dense_block_count(config.experts.layers[0])
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
@@ -410,7 +422,11 @@ def add_particulars(writer, architecture, raw, config):
         writer.add_expert_shared_count(raw["moe_num_shared_experts"])
         writer.add_leading_dense_block_count(config.experts.layers[0])
         writer.add_interleave_moe_layer_step(1)
-    if architecture in ("afmoe", "exaone-moe"):
+    if architecture == "bailingmoe2":
+        writer.add_expert_shared_feed_forward_length(raw["moe_intermediate_size"])
+        writer.add_expert_group_count(config.experts.n_group)
+        writer.add_expert_group_used_count(config.experts.topk_group)
+    if architecture in ("afmoe", "exaone-moe", "bailingmoe2"):
         writer.add_expert_shared_count(raw["num_shared_experts"])
     if architecture in ("glm4moe", "dots1"):
         writer.add_expert_shared_count(raw["n_shared_experts"])
@@ -515,7 +531,7 @@ def converted(architecture, config, weights):
         weights = families.with_taps_apart(weights | rows, config.delta_net)
     for name, values in weights.items():
         values, layer = values.astype(np.float32), name.partition("layers.")[2].partition(".")[0]
-        if architecture in ("gemma", "gemma2", "gemma3") and name.endswith("norm.weight"):
+        if architecture in ("gemma", "gemma2", "gemma3", "nemotron") and name.endswith("norm.weight"):
             values = values + 1
         if architecture == "gpt2" and values.ndim == 2 and ".c_" in name:
             values = np.ascontiguousarray(values.T)
@@ -525,11 +541,11 @@ def converted(architecture, config, weights):
             name, values = of_channel_delta(name, values, config.delta_net)
         for ours, theirs in (("router.scale", "ffn_gate_inp"), ("router.per_expert_scale", "ffn_down_exps")):
             name = f"blk.{layer}.{theirs}.scale" if name.endswith(f".{ours}.weight") else name
-        for gate in ("gate", "moe_statics", "mlp"):
+        for gate in ("gate", "moe_statics", "mlp", "block_sparse_moe"):
             name = name.replace(f"{gate}.e_score_correction_bias.weight", f"{gate}.e_score_correction.bias")
         if architecture == "laguna":
             name = name.replace("experts.e_score_correction_bias.weight", "gate.e_score_correction.bias")
-        if architecture in ("lfm2moe", "afmoe"):
+        if architecture in ("lfm2moe", "afmoe", "bailingmoe2"):
             name = name.replace("expert_bias.weight", "expert_bias.bias")
         if architecture == "lfm2moe":
             if ".experts." in name:
@@ -771,4 +787,18 @@ def write_byte_pairs(path, pre):
     for extra in ("12", "123", "45", "'t"):
         merges.append(f"{extra[:-1]} {extra[-1]}")
         tokens.append(extra)
+    return write_vocabulary(path, "gpt2", tokens, [3] + [1] * (len(tokens) - 1), pre=pre, merges=merges, bos_token_id=0)
+
+
+def write_trained_pairs(path, pre, texts):
+    """Write a vocabulary whose merges go beyond words: wherever a text is cut differently, ids differ."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trained = Tokenizer(models.BPE())
+    trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    trainer = trainers.BpeTrainer(vocab_size=4000, min_frequency=1, max_token_length=24, initial_alphabet=alphabet)
+    trained.train_from_iterator(texts, trainer)
+    merges = [" ".join(pair) for pair in json.loads(trained.to_str())["model"]["merges"]]
+    tokens = ["<s>", *dict.fromkeys([*alphabet, *(merge.replace(" ", "") for merge in merges)])]
     return write_vocabulary(path, "gpt2", tokens, [3] + [1] * (len(tokens) - 1), pre=pre, merges=merges, bos_token_id=0)

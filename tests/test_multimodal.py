@@ -104,6 +104,11 @@ CASES = {
         {"model_type": "lfm3", "layer_types": ["conv", "full_attention"], "pad_token_id": 0, "eos_token_id": 2},
         VISION | {"num_key_value_heads": 1, "layer_types": ["full_attention"]},
     ),
+    "Qwen2VLForConditionalGeneration": (
+        "qwen2_vl",
+        {"rope_scaling": MROPE},
+        {"depth": 1, "embed_dim": 32, "num_heads": 2, "hidden_size": 96},
+    ),
     "Qwen2_5_VLForConditionalGeneration": ("qwen2_5_vl", {"rope_scaling": MROPE}, QWEN_VISION),
     "Qwen3VLForConditionalGeneration": (
         "qwen3_vl",

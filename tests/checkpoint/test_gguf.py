@@ -112,6 +112,18 @@ def same(found, expected):
     return found == expected
 
 
+@pytest.mark.parametrize(
+    ("name", "architecture"), [("qwen2-tied", "qwen2vl"), ("qwen3", "qwen3vl"), ("qwen3-moe", "qwen3vlmoe")]
+)
+def test_the_text_model_of_one_that_looks_at_images_is_that_of_its_family(name, architecture, tmp_path, monkeypatch):
+    expected = gguf_files.write_variant(VARIANTS[name], tmp_path / "plain.gguf")
+    monkeypatch.setitem(gguf_files.ARCHITECTURES, VARIANTS[name].config["model_type"], architecture)
+    file = gguf_files.write_variant(VARIANTS[name], tmp_path / "model.gguf")
+    with unpacked(file) as found, unpacked(expected) as plain:
+        assert open_checkpoint(found).config == open_checkpoint(plain).config
+        check_tensors(open_checkpoint(found))
+
+
 # Not that whose multipliers are in the file's weights: its logits are compared with llama.cpp's.
 @pytest.mark.parametrize("name", sorted({*VARIANTS} - {"falcon-h1"}))
 def test_a_file_is_the_checkpoint_that_it_was_made_from(name, tmp_path):
@@ -403,6 +415,14 @@ PATTERNS = {
     "llama-bpe": ["don", "'t", "␣", "123", "45", "␣x", "\n\n"],
     "lfm2": ["don", "'t", "␣", "123", "45", "␣x", "\n\n"],
     "qwen2": ["don", "'t", "␣", "1", "2", "3", "4", "5", "␣x", "\n\n"],
+    "qwen35": ["don", "'t", "␣", "1", "2", "3", "4", "5", "␣x", "\n\n"],
+    "bailingmoe2": ["don", "'t", "␣", "1", "2", "3", "4", "5", "␣x", "\n\n"],
+    "seed-coder": ["don", "'t", "␣", "1", "2", "3", "4", "5", "␣x", "\n\n"],
+    "jais-2": ["don", "'t", "␣", "123", "45", "␣x", "\n\n"],
+    "tiny_aya": ["don't", "␣", "12", "3", "45", "␣x", "\n\n"],
+    "afmoe": ["don", "'t", "␣", "12", "3", "45", "␣x", "\n\n"],
+    "youtu": ["don't", "␣", "1", "2", "3", "4", "5", "␣x", "\n\n"],
+    "deepseek-coder": ["don", "'", "t", "␣", "1", "2", "3", "4", "5", "␣x", "\n", "\n"],
     "laguna": ["don", "'t", "␣", "1", "2", "3", "4", "5", "␣x", "\n\n"],
     "deepseek-llm": ["don", "'", "t", "␣", "123", "45", "␣x", "\n", "\n"],
     "deepseek-v3": ["don", "'t", "␣", "123", "45", "␣x", "\n\n"],

@@ -161,6 +161,20 @@ def sigmoid_experts(values: GgufValues) -> Config:
     return present(found)
 
 
+def ling2(values: GgufValues) -> Config:
+    """Return the keys of Ling 2.0."""
+    return {
+        **sigmoid_experts(values),
+        "n_group": values.get("expert_group_count", 1),
+        "num_hidden_layers": values.layers(),
+    }
+
+
+def minimax_m2(values: GgufValues) -> Config:
+    """Return the keys of MiniMax-M2."""
+    return {**experts_of(values), "intermediate_size": values.get("expert_feed_forward_length")}
+
+
 def ernie4_5_moe(values: GgufValues) -> Config:
     """Return the keys of ERNIE 4.5 with experts."""
     found = {

@@ -75,6 +75,10 @@ FAMILIES: Mapping[str, GgufFamily] = {
     "exaone": GgufFamily("ExaoneForCausalLM"),
     "qwen2": GgufFamily("Qwen2ForCausalLM"),
     "qwen3": GgufFamily("Qwen3ForCausalLM"),
+    # Of models that also look at images: positions of three axes are the same in text.
+    "qwen2vl": GgufFamily("Qwen2ForCausalLM"),
+    "qwen3vl": GgufFamily("Qwen3ForCausalLM"),
+    "qwen3vlmoe": GgufFamily("Qwen3MoeForCausalLM", extra=gguf_configs.qwen_moe, experts=True),
     "qwen2moe": GgufFamily("Qwen2MoeForCausalLM", extra=gguf_configs.qwen_moe, experts=True),
     "qwen3moe": GgufFamily("Qwen3MoeForCausalLM", extra=gguf_configs.qwen_moe, experts=True),
     "qwen35": GgufFamily("Qwen3_5ForCausalLM", done=_GAINS, extra=gguf_configs.qwen3_5, norms=_AFTER_ATTENTION),
@@ -108,6 +112,8 @@ FAMILIES: Mapping[str, GgufFamily] = {
         extra=lambda values: {**gguf_configs.sigmoid_experts(values), "sliding_window": None},
         experts=True,
     ),
+    "bailingmoe2": GgufFamily("BailingMoeV2ForCausalLM", extra=gguf_configs.ling2, experts=True),
+    "minimax-m2": GgufFamily("MiniMaxM2ForCausalLM", extra=gguf_configs.minimax_m2, experts=True),
     "deepseek2": GgufFamily(gguf_configs.deepseek2_architecture, extra=gguf_configs.deepseek2, experts=True),
     "kimi-linear": GgufFamily(
         "KimiLinearForCausalLM",
@@ -203,6 +209,10 @@ FAMILIES: Mapping[str, GgufFamily] = {
         lambda values: f"Olmo{3 if values.get('attention.sliding_window') else 2}ForCausalLM",
         extra=gguf_configs.exaone4,
     ),
+    # llama.cpp has norms without gains by the architecture.
+    "olmo": GgufFamily("OlmoForCausalLM", True, extra=lambda values: {"clip_qkv": values.get("attention.clamp_kqv")}),
+    "nemotron": GgufFamily("NemotronForCausalLM", done=_GAINS),
+    "jais2": GgufFamily("Jais2ForCausalLM"),
     "arcee": GgufFamily("ArceeForCausalLM", True),
     "ernie4_5": GgufFamily("Ernie4_5ForCausalLM", extra=lambda values: {"use_bias": values.has("attn_output.bias")}),
     "ernie4_5-moe": GgufFamily("Ernie4_5_MoeForCausalLM", extra=gguf_configs.ernie4_5_moe, experts=True),

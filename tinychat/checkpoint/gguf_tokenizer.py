@@ -38,21 +38,32 @@ class Cutting:
 # By all of llama.cpp's names for it.
 _SAME_CUTTING = {
     ("default",): Cutting(split_patterns.UNNAMED),
-    ("gpt-2", "phi-2", "mpt", "olmo", "exaone4"): Cutting(),
-    ("smollm", "starcoder", "refact", "codeshell", "exaone", "minerva-7b"): Cutting(digits=True),
-    ("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "lfm2"): Cutting(
+    ("gpt-2", "phi-2", "mpt", "olmo", "exaone4", "jais", "gigachat", "a.x-4.0", "mellum", "trillion"): Cutting(),
+    ("smollm", "starcoder", "refact", "codeshell", "exaone", "minerva-7b", "command-r"): Cutting(digits=True),
+    ("llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "midm-2.0", "pixtral", "lfm2"): Cutting(
         (split_patterns.THREE_DIGITS,), whole_words=True, adds_bos=True
     ),
     ("smaug-bpe",): Cutting((split_patterns.THREE_DIGITS,), whole_words=True),
     ("dbrx", "chatglm-bpe", "glm4"): Cutting((split_patterns.THREE_DIGITS,)),
-    ("qwen2", "deepseek-r1-qwen", "stablelm2"): Cutting((split_patterns.ONE_DIGIT,)),
+    ("jais-2",): Cutting((split_patterns.JAIS2,)),
+    ("qwen2", "deepseek-r1-qwen", "stablelm2", "hunyuan", "solar-open", "megrez", "kormo"): Cutting(
+        (split_patterns.ONE_DIGIT,)
+    ),
+    ("qwen35",): Cutting((split_patterns.QWEN3_5,)),
+    ("bailingmoe", "bailingmoe2"): Cutting((split_patterns.BAILING,)),
+    ("seed-coder",): Cutting((split_patterns.SEED,)),
     ("laguna",): Cutting((r"[^\n]+|\n+", split_patterns.ONE_DIGIT)),
-    ("gpt-4o",): Cutting((split_patterns.O200K,)),
+    ("gpt-4o", "llama4", "minimax-m2"): Cutting((split_patterns.O200K,)),
+    ("tiny_aya",): Cutting(split_patterns.TINY_AYA),
     ("tekken",): Cutting((split_patterns.TEKKEN,), whole_words=True, adds_bos=True),
     ("falcon",): Cutting(split_patterns.FALCON),
     ("bloom",): Cutting((split_patterns.BLOOM,)),
+    ("exaone-moe",): Cutting((split_patterns.EXAONE_MOE,)),
+    ("youtu",): Cutting(split_patterns.YOUTU, whole_words=True),
+    ("afmoe",): Cutting(split_patterns.AFMOE),
     ("deepseek-llm",): Cutting(split_patterns.DEEPSEEK_V2),
-    ("deepseek-v3",): Cutting(split_patterns.DEEPSEEK_V3),
+    ("deepseek-coder",): Cutting(split_patterns.DEEPSEEK_CODER),
+    ("deepseek-v3", "hunyuan-dense"): Cutting(split_patterns.DEEPSEEK_V3),
     # llama.cpp's own way is coarser: it does not cut between a lower and an upper case letter.
     ("kimi-k2",): Cutting((split_patterns.KIMI,), whole_words=True),
 }

@@ -29,13 +29,14 @@ WRAPPERS: Mapping[str, Mapping[str, object]] = {
     "InternVLForConditionalGeneration": {"model_type": "qwen2"},
     "Lfm2VlForConditionalGeneration": {"model_type": "lfm2"},
     "Lfm3VlForConditionalGeneration": {"model_type": "lfm3"},
+    "Qwen2VLForConditionalGeneration": {"model_type": "qwen2"},
     "Qwen2_5_VLForConditionalGeneration": {"model_type": "qwen2"},
     "Qwen3VLForConditionalGeneration": {"model_type": "qwen3"},
     "Qwen3_5ForConditionalGeneration": {"model_type": "qwen3_5_text"},
     "Qwen3_5MoeForConditionalGeneration": {"model_type": "qwen3_5_moe_text"},
 }
 # Names of text models that compute the same as another one.
-_SAME_AS = {"qwen2_5_vl_text": "qwen2", "qwen3_vl_text": "qwen3"}
+_SAME_AS = {"qwen2_vl_text": "qwen2", "qwen2_5_vl_text": "qwen2", "qwen3_vl_text": "qwen3"}
 # Keys of the whole model, which override the section's own.
 _SHARED = ("quantization_config", "bos_token_id", "eos_token_id")
 
