@@ -472,6 +472,24 @@ def test_template_and_ends_of_a_turn_are_kept(tmp_path):
     assert [tokenizer.piece(i) for i in ids] == ["<|im_start|>", "ab", *"<end>", "<|im_end|>"]
 
 
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [
+        (["<|end|>", "<|call|>"], ["<|end|>", "<|call|>"]),
+        # gpt-oss thinks in a message before the one that it answers with.
+        (["<|end|>", "<|call|>", "<|return|>"], ["<|call|>", "<|return|>"]),
+        (["<|end|>", "<|calls|>", "<|flush|>"], ["<|calls|>", "<|flush|>"]),
+    ],
+)
+def test_the_end_of_a_message_ends_no_turn_of_several(ends, expected, tmp_path):
+    letters = gguf_files.byte_level_tokens(259)[0][3:]
+    kinds = [3] * len(ends) + [1] * len(letters)
+    file = gguf_files.write_vocabulary(tmp_path / "ends.gguf", "gpt2", [*ends, *letters], kinds)
+    with unpacked(file) as folder:
+        found = json.loads((folder / "generation_config.json").read_text())["eos_token_id"]
+    assert [ends[i] for i in found] == expected
+
+
 @pytest.mark.parametrize("share", [0.0001, 0.001, 0.01, 0.1, 0.5, 0.999])
 def test_a_file_that_ends_early_is_refused(share, small, tmp_path):
     whole = small.read_bytes()

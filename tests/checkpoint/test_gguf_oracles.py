@@ -14,7 +14,7 @@ import pytest
 
 import tinychat
 from tinychat.checkpoint.gguf_checkpoint import unpacked
-from tinychat.checkpoint.gguf_tokenizer import PRE_TOKENIZERS
+from tinychat.checkpoint.gguf_tokenizer import PRE_TOKENIZERS, TURN_ENDS
 from tinychat.text.hard_texts import HARD_TEXTS
 from tinychat.text.loading import load_tokenizer
 
@@ -101,6 +101,35 @@ def test_token_ids_are_llama_cpps(kind, tmp_path):
         tokenizer = load_tokenizer(folder)
     for text, expected in zip(HARD_TEXTS, token_ids_of_llama_cpp(file, HARD_TEXTS), strict=True):
         assert tokenizer.encode(text, add_bos=False) == expected, text
+
+
+ENDS = """
+import json, sys, llama_cpp
+model = llama_cpp.Llama(sys.argv[1], vocab_only=True, verbose=False)
+vocabulary = llama_cpp.llama_model_get_vocab(model._model.model)
+ids = range(llama_cpp.llama_vocab_n_tokens(vocabulary))
+json.dump([i for i in ids if llama_cpp.llama_vocab_is_eog(vocabulary, i)], sys.stdout)
+"""
+
+
+@needs_llama_cpp
+@pytest.mark.parametrize("left_out", [[], ["<|return|>"], ["<|return|>", "<|flush|>"]])
+def test_turns_end_where_they_do_in_llama_cpp(left_out, tmp_path):
+    ends = ["<x>", "<y>", "<z>", "<other>", "<|role_end|>", *sorted(TURN_ENDS - {*left_out})]
+    letters = gguf_files.byte_level_tokens(259)[0][3:]
+    ids = dict(zip(("eos_token_id", "eot_token_id", "eom_token_id"), (1, 2, 3)), bos_token_id=0)
+    kinds = [3] * (1 + len(ends)) + [1] * (len(letters) + 1)
+    tokens = ["<s>", *ends, *letters, "ab"]
+    file = gguf_files.write_vocabulary(
+        tmp_path / "ends.gguf", "gpt2", tokens, kinds, pre="gpt-2", merges=["a b"], **ids
+    )
+    command = [LLAMA_PYTHON, "-c", ENDS, file]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stderr
+    with unpacked(file) as folder:
+        found = json.loads((folder / "generation_config.json").read_text())["eos_token_id"]
+    assert sorted(found) == json.loads(result.stdout)
+    assert ("<|end|>" in [tokens[i] for i in found]) == (len(left_out) == 2)
 
 
 def logits_of_llama_cpp(file, ids):

@@ -71,16 +71,13 @@ _SAME_CUTTING = {
 _GEMMA4 = Cutting((r"[^\n]+|\n+",), adds_bos=True, spelled=True)
 PRE_TOKENIZERS = {name: cutting for names, cutting in _SAME_CUTTING.items() for name in names}
 # Tokens that end a turn in one model or another: llama.cpp stops at each of them that a vocabulary has.
-TURN_ENDS = (
-    "<|im_end|>",
-    "<|eot_id|>",
-    "<|end|>",
-    "<|endoftext|>",
-    "<|end_of_text|>",
-    "<|eom_id|>",
-    "<end_of_turn>",
-    "<turn|>",
+TURN_ENDS = frozenset(
+    "<|im_end|> <|eot_id|> <|end|> <|return|> <|call|> <|calls|> <|flush|> <|endoftext|> <|end_of_text|> <|eom_id|>"
+    " <end_of_turn> <turn|> <|tool_response> <EOT> _<EOT> [EOT] [EOS] <eos> <end_of_utterance> [e~["
+    " <\uff5cend\u2581of\u2581sentence\uff5c>".split()
 )
+# Of vocabularies that have one of each, gpt-oss's and Solar Open's: only a message ends there, not the turn.
+_MESSAGE_END, _REPLY_ENDS, _CALL_ENDS = "<|end|>", {"<|return|>", "<|flush|>"}, {"<|call|>", "<|calls|>"}
 _NAMED = {
     "bos_token": "bos_token_id",
     "eos_token": "eos_token_id",
@@ -173,10 +170,14 @@ class _Vocabulary:
         found: dict[str, Any] = {}
         if "bos_token" in self.named:
             found["bos_token_id"] = self.named["bos_token"]
-        ends = [self.named.get("eos_token"), self._token_id("eot_token_id")]
-        ends += [i for i in self.of_kind(CONTROL) if self.tokens[i] in TURN_ENDS]
-        if known := [i for i in dict.fromkeys(ends) if i is not None]:
-            found["eos_token_id"] = known
+        ends = [self.named.get("eos_token"), self._token_id("eot_token_id"), self._token_id("eom_token_id")]
+        known = [i for i in ends if i is not None]
+        known += [i for i in self.of_kind(CONTROL, USER_DEFINED) if self.tokens[i] in TURN_ENDS]
+        texts = {self.tokens[i] for i in known}
+        if texts & _REPLY_ENDS and texts & _CALL_ENDS:
+            known = [i for i in known if self.tokens[i] != _MESSAGE_END]
+        if known:
+            found["eos_token_id"] = [*dict.fromkeys(known)]
         return found
 
     def wrong(self, key: str, expected: str) -> TextError:
