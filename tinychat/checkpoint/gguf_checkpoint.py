@@ -15,6 +15,7 @@ import numpy as np
 from tinychat.checkpoint.gguf import ENDING, first_parts
 from tinychat.checkpoint.gguf_families import FAMILIES
 from tinychat.checkpoint.gguf_file import GgufFile, open_gguf
+from tinychat.checkpoint.gguf_ollama import ARCHITECTURES
 from tinychat.checkpoint.gguf_tokenizer import tokenizer_files
 from tinychat.checkpoint.gguf_values import GgufValues, positive, present
 from tinychat.errors import CheckpointError
@@ -98,8 +99,9 @@ _TURNED = "prism.hadamard."
 
 
 def check_architecture(metadata: Mapping[str, Any], source: Path) -> str:
-    """Return the architecture that a file's metadata name."""
+    """Return the architecture that a file's metadata name, by llama.cpp's name."""
     name = metadata.get("general.architecture")
+    name = ARCHITECTURES.get(name, name) if isinstance(name, str) else name
     if not isinstance(name, str) or name not in FAMILIES:
         raise unsupported(str(source), f"architecture {one_line(str(name), 40)!r}")
     if any(key.startswith(_TURNED) for key in metadata):

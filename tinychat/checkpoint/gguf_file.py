@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tinychat.checkpoint.gguf import PART, parts_of
 from tinychat.checkpoint.gguf_codes import codes_of, form_of
 from tinychat.checkpoint.gguf_header import TensorEntry, read_header
+from tinychat.checkpoint.gguf_ollama import in_llama_cpp_form
 from tinychat.checkpoint.gguf_types import I2_S, numbers_of, type_of
 from tinychat.checkpoint.group_codes import GroupCodes, in_22_bits
 from tinychat.checkpoint.mapping import FloatArray, map_rows
@@ -95,6 +96,7 @@ class GgufFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.metadata, entries = read_header(path)
+        in_llama_cpp_form(self.metadata, entries)
         self.tensors = {name: GgufTensor(path, name, entry) for name, entry in entries.items()}
 
 

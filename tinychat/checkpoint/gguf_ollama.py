@@ -1,0 +1,224 @@
+"""GGUF files by Ollama's own converter, with the names and keys that llama.cpp's has.
+
+Many models of Ollama's library were written before it took llama.cpp's names over; vision and speech are in the same
+file, and are not read (github.com/ollama/ollama: convert/ wrote them, llama/compat lists what differs).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from tinychat.checkpoint.gguf_header import TensorEntry
+
+# llama.cpp's names of architectures by Ollama's.
+ARCHITECTURES = {"gptoss": "gpt-oss", "qwen25vl": "qwen2vl", "olmo3": "olmo2", "glm4moelite": "deepseek2"}
+BYTE, NORMAL = 6, 1  # kinds of tokens
+_TOKENS, _TEMPLATE = "tokenizer.ggml.", "tokenizer.chat_template"
+_PER_TOKEN = ("tokens", "scores", "token_type")
+_GEMMA3_CONTEXT = 131072
+
+
+@dataclass
+class Header:
+    """Metadata and tensors of a file, changed in place."""
+
+    architecture: str
+    metadata: dict[str, Any]
+    tensors: dict[str, TensorEntry]
+
+    def get(self, key: str) -> Any:
+        """Return a value of the architecture."""
+        return self.metadata.get(f"{self.architecture}.{key}")
+
+    def put(self, key: str, value: object) -> None:
+        """Set a value of the architecture, if there is one."""
+        if value is not None:
+            self.metadata[f"{self.architecture}.{key}"] = value
+
+    def default(self, key: str, value: object) -> None:
+        """Set a value of the architecture that is missing."""
+        if self.get(key) is None:
+            self.put(key, value)
+
+    def rename_keys(self, **names: str) -> None:
+        """Set values of the architecture that have another key, with ``__`` for dots."""
+        for theirs, key in names.items():
+            self.default(key.replace("__", "."), self.get(theirs.replace("__", ".")))
+
+    def rename(self, **parts: str) -> None:
+        """Rename a part of tensors' names, between dots."""
+        for name in [*self.tensors]:
+            renamed = ".".join(parts.get(part, part) for part in name.split("."))
+            self.tensors.setdefault(renamed, self.tensors[name])
+
+    def rows(self, tensor: str) -> int | None:
+        """Return the rows of a tensor, or of each of its matrices; None without it."""
+        entry = self.tensors.get(tensor)
+        return None if entry is None or len(entry.shape) < 2 else entry.shape[-2]
+
+    def text(self, key: str) -> str:
+        """Return a text of the tokenizer, empty where there is none."""
+        found = self.metadata.get(f"{_TOKENS}{key}")
+        return found if isinstance(found, str) else ""
+
+    def set_pre(self, name: str) -> None:
+        """Name the pre-tokenizer where the file names none."""
+        if self.text("pre") in ("", "default"):
+            self.metadata[f"{_TOKENS}pre"] = name
+
+    def add_template(self, name: str) -> None:
+        """Add our own chat template where the file has none: Ollama has it in its program."""
+        if self.metadata.get(_TEMPLATE) is None:
+            source = files("tinychat.checkpoint").joinpath("templates", f"{name}.jinja")
+            self.metadata[_TEMPLATE] = source.read_text(encoding="utf-8")
+
+    def cut_vocabulary(self, rows: int | None) -> None:
+        """Leave out the tokens, and the rows of the embedding, behind the first `rows`: those of images."""
+        table = self.tensors.get("token_embd.weight")
+        if rows is None or table is None or len(table.shape) != 2 or table.shape[0] < rows:
+            return
+        self.tensors["token_embd.weight"] = replace(table, shape=(rows, table.shape[1]))
+        for key in _PER_TOKEN:
+            values = self.metadata.get(f"{_TOKENS}{key}")
+            if isinstance(values, list | np.ndarray):
+                self.metadata[f"{_TOKENS}{key}"] = values[:rows]
+
+
+def in_llama_cpp_form(metadata: dict[str, Any], tensors: dict[str, TensorEntry]) -> None:
+    """Change what Ollama names otherwise; leave other files as they are."""
+    theirs = metadata.get("general.architecture")
+    if not isinstance(theirs, str):
+        return
+    name = metadata["general.architecture"] = ARCHITECTURES.get(theirs, theirs)
+    if name != theirs:
+        own = f"{theirs}."
+        metadata |= {f"{name}.{key.removeprefix(own)}": metadata[key] for key in [*metadata] if key.startswith(own)}
+    change = _CHANGES.get(theirs)
+    if change is not None:
+        change(Header(name, metadata, tensors))
+
+
+def _gpt_oss(header: Header) -> None:
+    header.default("expert_feed_forward_length", header.rows("blk.0.ffn_gate_exps.weight"))
+    header.default("rope.scaling.type", "yarn")
+    header.metadata[f"{_TOKENS}pre"] = "gpt-4o"
+    header.add_template("gpt_oss")
+    header.rename(attn_out="attn_output", ffn_norm="post_attention_norm")
+    for name in [name for name in header.tensors if name.endswith(".attn_sinks")]:
+        header.tensors.setdefault(f"{name}.weight", header.tensors[name])
+
+
+def _gemma3(header: Header) -> None:
+    if "dense.0.weight" in header.tensors:
+        # Its attention sees later tokens.
+        header.metadata["general.architecture"] = "gemma-embedding"
+        return
+    is_theirs = (
+        any(header.get(key) is not None for key in ("rope.global.freq_base", "rope.local.freq_base"))
+        or header.get("attention.layer_norm_rms_epsilon") is None
+        or any(name.startswith(("v.", "mm.")) for name in header.tensors)
+    )
+    if not is_theirs:
+        return
+    header.rename_keys(rope__global__freq_base="rope__freq_base", rope__local__freq_base="rope__freq_base_swa")
+    header.default("attention.layer_norm_rms_epsilon", 1e-6)
+    context = header.get("context_length")
+    if isinstance(context, int) and context >= _GEMMA3_CONTEXT and header.get("rope.scaling.type") is None:
+        header.put("rope.scaling.type", "linear")
+        header.put("rope.scaling.factor", 8.0)
+    header.add_template("gemma3")
+    header.cut_vocabulary(header.rows("token_embd.weight"))
+
+
+def _gemma3n(header: Header) -> None:
+    header.rename_keys(rope__freq_base_local="rope__freq_base_swa", head_dim="attention__key_length")
+    table, of_layers = header.rows("token_embd.weight"), header.rows("per_layer_token_embd.weight")
+    if table == of_layers:
+        return
+    header.cut_vocabulary(of_layers)
+    header.metadata[f"{_TOKENS}model"] = "llama"
+    tokens, kinds = (header.metadata.get(f"{_TOKENS}{key}") for key in ("tokens", "token_type"))
+    if isinstance(tokens, list) and isinstance(kinds, np.ndarray) and len(kinds) == len(tokens):
+        kinds = header.metadata[f"{_TOKENS}token_type"] = kinds.copy()
+        for i, token in enumerate(tokens):
+            if isinstance(token, str) and token.startswith(("<0x", "<unused")):
+                kinds[i] = BYTE if len(token) == len("<0x00>") else NORMAL
+
+
+def _gemma4(header: Header) -> None:
+    if header.text("model") == "llama" and f"{_TOKENS}merges" in header.metadata:
+        header.metadata[f"{_TOKENS}model"] = "gemma4"
+    for name in [name for name in header.tensors if name.endswith(".ffn_gate_inp.per_expert_scale")]:
+        header.tensors.setdefault(name.replace("ffn_gate_inp.per_expert_", "ffn_down_exps."), header.tensors[name])
+
+
+def _mistral3(header: Header) -> None:
+    header.rename_keys(
+        rope__scaling__beta_fast="rope__scaling__yarn_beta_fast",
+        rope__scaling__beta_slow="rope__scaling__yarn_beta_slow",
+        rope__scaling__mscale_all_dim="rope__scaling__yarn_log_multiplier",
+        rope__scaling_beta="attention__temperature_scale",
+    )
+    header.set_pre("tekken")
+
+
+def _qwen3_5(header: Header) -> None:
+    heads = header.get("attention.head_count_kv")
+    if isinstance(heads, np.ndarray) and heads.dtype.kind in "iu" and len(heads):
+        # Layers with states have none.
+        header.put("attention.head_count_kv", int(max(heads)))
+    for name in [name for name in header.tensors if name.endswith(".ssm_dt")]:
+        header.tensors.setdefault(f"{name}.bias", header.tensors[name])
+
+
+def _glm4_moe_lite(header: Header) -> None:
+    # The sizes of heads stand where llama.cpp has those of the latent.
+    size = header.get("attention.key_length")
+    header.put("attention.key_length_mla", size)
+    header.put("attention.value_length_mla", size)
+    header.default("expert_weights_norm", True)
+    header.metadata[f"{_TOKENS}pre"] = "glm4"
+
+
+def _lfm2(header: Header) -> None:
+    header.rename(output_norm="token_embd_norm")
+    header.put("feed_forward_length", header.rows("blk.0.ffn_gate.weight"))
+    header.set_pre("lfm2")
+
+
+def _laguna(header: Header) -> None:
+    header.rename_keys(
+        rope__swa__dimension_count="rope__dimension_count_swa", rope__swa__freq_base="rope__freq_base_swa"
+    )
+    header.rename(attn_g="attn_gate")
+
+
+def _nemotron_h(header: Header) -> None:
+    sizes = (header.rows(name) for name in header.tensors if name.endswith(".ffn_latent_in.weight"))
+    header.default("moe_latent_size", next(sizes, None))
+    header.rename(ffn_latent_in="ffn_latent_down", ffn_latent_out="ffn_latent_up")
+
+
+def _llama(header: Header) -> None:
+    # Files of Llama 3 from before llama.cpp told pre-tokenizers apart.
+    tokens = header.metadata.get(f"{_TOKENS}tokens")
+    if isinstance(tokens, list) and tokens[128006:128007] == ["<|start_header_id|>"]:
+        header.set_pre("llama-bpe")
+
+
+_CHANGES: Mapping[str, Callable[[Header], None]] = {
+    "gptoss": _gpt_oss,
+    "gemma3": _gemma3,
+    "gemma3n": _gemma3n,
+    "gemma4": _gemma4,
+    "mistral3": _mistral3,
+    **dict.fromkeys(("qwen35", "qwen35moe", "qwen3next"), _qwen3_5),
+    "glm4moelite": _glm4_moe_lite,
+    "lfm2": _lfm2,
+    "laguna": _laguna,
+    "nemotron_h_moe": _nemotron_h,
+    "llama": _llama,
+}
