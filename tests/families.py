@@ -72,6 +72,7 @@ def kind_of(variant):
         bool(config.dense_layers),
         experts.biased,
         experts.biased_logits,
+        bool(experts.mixing_reach),
         experts.sigmoid,
         bool(experts.latent_size),
         bool(experts.router_size),

@@ -35,7 +35,7 @@ from kernels.kernel_inputs import decode_floats, on_threads, random_weight
 from tinychat.engine.arguments import ModelDims
 from tinychat.kernels.attention_gates import gate_heads
 from tinychat.kernels.embedding import embed
-from tinychat.kernels.experts import choose_experts, choose_scored
+from tinychat.kernels.experts import choose_experts, choose_mixed, choose_scored
 from tinychat.kernels.inputs import cut_gates, quantize_activated, quantize_normed
 from tinychat.kernels.norms import norm_heads, scale_queries
 from tinychat.kernels.scores import cap_rows
@@ -47,6 +47,7 @@ from tinychat.kernels.variants import (
     HeadsNorm,
     LayerNorm,
     LogitRouter,
+    MixingRouter,
     NormedActivation,
     Relu2,
     RmsNorm,
@@ -113,6 +114,9 @@ def routed():
     for norm_topk in (True, False):
         on_threads(choose_experts, 1, T, test_experts.dims_of(norm_topk, shared_gate=True), e)
         yield f"choices, normed: {norm_topk}", e.weights.copy()
+    on_threads(choose_mixed, 1, T, MixingRouter(np.full(1, 0.3, np.float32)), e)
+    yield "choices by near logits", e.weights.copy()
+    on_threads(choose_experts, 1, T, test_experts.dims_of(False, shared_gate=True), e)
     logits = np.tile(rng.standard_normal((T, 16)).astype(np.float32), 2)
     for router in (SigmoidRouter, LogitRouter, BiasedRouter):
         scored, routing = e._replace(logits=logits.copy()), router(np.linspace(0, 1, count, dtype=np.float32))

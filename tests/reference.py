@@ -1031,6 +1031,21 @@ def choose_by_logits(logits, bias, used, norm_topk, groups=1, used_groups=1):
     return _chosen(logits + bias, 1 / (1 + np.exp(-logits)), used, norm_topk, groups, used_groups)
 
 
+def choose_mixed(logits, used, reach):
+    """Return the same of SparseMixer: each weight is a probability among the logits near it that are left."""
+    chosen, weights = [], []
+    for row in logits:
+        left, found = [*range(len(row))], []
+        for _ in range(used):
+            best = min(left, key=lambda e: (-row[e], e))
+            near = [e for e in left if row[best] - row[e] <= reach * max(abs(row[e]), row[best])]
+            found.append((best, 1 / np.exp(row[near] - row[best]).sum()))
+            left.remove(best)
+        chosen.append([e for e, _ in found])
+        weights.append([weight for _, weight in found])
+    return np.array(chosen), np.array(weights)
+
+
 def _chosen(wanted, scores, used, norm_topk, groups, used_groups):
     chosen = []
     for row in wanted:
@@ -1049,7 +1064,9 @@ def _mixture(config, parts, layer, x):
     logits, shared_gate = np.split(scores, [experts.choices], axis=1)
     attributes = experts.num_experts_per_tok, experts.norm_topk_prob
     bias, groups = parts.vector("router_bias", layer) if experts.biased else 0.0, (experts.n_group, experts.topk_group)
-    if experts.biased_logits:
+    if experts.mixing_reach:
+        chosen, weights = choose_mixed(logits, experts.num_experts_per_tok, experts.mixing_reach)
+    elif experts.biased_logits:
         chosen, weights = choose_by_logits(logits, bias, *attributes, *groups)
     elif experts.biased or experts.sigmoid:
         chosen, weights = choose_scored(logits, bias, *attributes, *groups, experts.sigmoid)

@@ -32,7 +32,8 @@ json.dump([model.tokenize(text.encode(), add_bos=False, special=False) for text 
 # Not those of which it takes something from the number of layers: Baichuan's rotation, EXAONE's windows. Nor gpt-oss:
 # it rounds the bounds of YaRN to whole channels, which transformers and OpenAI do not.
 # And its converter reorders all channels of Bamba's heads, of which half are rotated.
-LEFT_OUT = ("baichuan2-7b", "exaone4", "gpt-oss", "bamba")
+# Experts of Phi-MoE it chooses as Mixtral's.
+LEFT_OUT = ("baichuan2-7b", "exaone4", "gpt-oss", "bamba", "phi-moe")
 RUN = {name: variant for name, variant in gguf_files.BY_NAME.items() if name not in LEFT_OUT}
 LOGITS = """
 import json, sys, llama_cpp, numpy

@@ -12,6 +12,7 @@ from tinychat.kernels.experts import (
     add_routed,
     carry_states,
     choose_experts,
+    choose_mixed,
     choose_scored,
     clear_rows,
     group_rows,
@@ -21,7 +22,7 @@ from tinychat.kernels.experts import (
     scale_choices,
 )
 from tinychat.kernels.linear import tokens_per_tile
-from tinychat.kernels.variants import BiasedRouter, LogitRouter, NoNorm, SigmoidRouter, Silu
+from tinychat.kernels.variants import BiasedRouter, LogitRouter, MixingRouter, NoNorm, SigmoidRouter, Silu
 from tinychat.kernels.weights import Float32Weight, FloatActivations, Int4Weight
 
 LANES = 16
@@ -102,6 +103,25 @@ def test_choices_by_probabilities_and_biases(T, used, count, groups, norm_topk, 
         e = e._replace(logits=np.full((T, 2 * (count + LANES) // LANES * LANES + LANES), np.nan, np.float32))
         e.logits[:, :count] = logits
         on_threads(choose_scored, threads, T, router(bias), dims_of(norm_topk, groups=groups), e)
+        assert (e.chosen == chosen).all()
+        results.append(e.weights.tobytes())
+    assert len(set(results)) == 1
+    assert_within(e.weights[:, :used], weights, 16 * EPS * weights)
+    assert (e.weights[:, used] == 1).all()
+
+
+@pytest.mark.parametrize("reach", [0.02, 0.5, 3.0])
+@pytest.mark.parametrize(("T", "used", "count"), [(1, 1, 1), (17, 2, 16), (40, 3, 19), (5, 6, 6)])
+def test_choices_by_logits_that_are_near(T, used, count, reach, rng):
+    # Few different numbers: there are ties, and differences beyond the reach.
+    logits = rng.integers(-6, 7, (T, count)).astype(np.float32) * np.float32(0.31)
+    reach = np.float32(reach)
+    chosen, weights = reference.choose_mixed(logits.astype(np.float64), used, np.float64(reach))
+    results = []
+    for threads in (1, 2, 5):
+        e = scratch_for(T, used, count)
+        e.logits[:, :count] = logits
+        on_threads(choose_mixed, threads, T, MixingRouter(np.array([reach])), e)
         assert (e.chosen == chosen).all()
         results.append(e.weights.tobytes())
     assert len(set(results)) == 1

@@ -1,6 +1,6 @@
 """Variants of the families whose MLPs are mixtures of experts."""
 
-from variants.common import COMMON, DELTA_NET, YARN, Variant
+from variants.common import COMMON, DELTA_NET, YARN, Variant, longrope
 from variants.rms_norm import GEMMA4, GRANITE_HYBRID, HUNYUAN
 
 MIXTRAL = COMMON | {
@@ -10,6 +10,14 @@ MIXTRAL = COMMON | {
     "intermediate_size": 52,
     "num_local_experts": 5,
     "num_experts_per_tok": 2,
+}
+# Sums of probabilities over some logits, and over one.
+PHIMOE = MIXTRAL | {
+    "architectures": ["PhiMoEForCausalLM"],
+    "model_type": "phimoe",
+    "num_local_experts": 9,
+    "router_jitter_noise": 0.3,
+    "lm_head_bias": True,
 }
 QWEN2_MOE = COMMON | {
     "architectures": ["Qwen2MoeForCausalLM"],
@@ -310,6 +318,13 @@ KOLIBRI1 = {key: value for key, value in QWEN3_MOE.items() if key != "intermedia
 FLEX_OLMO = OLMOE | {"architectures": ["FlexOlmoForCausalLM"], "model_type": "flex_olmo", "pad_token_id": 0}
 
 VARIANTS = [
+    Variant("phi-moe", PHIMOE, "bfloat16"),
+    Variant(
+        "phi-moe-long",
+        PHIMOE
+        | {"attention_bias": True, "sliding_window": 27, "original_max_position_embeddings": 128}
+        | {"rope_scaling": longrope(12, short_mscale=1.24, long_mscale=1.24, original_max_position_embeddings=128)},
+    ),
     Variant("mixtral", MIXTRAL | {"sliding_window": 27}, "bfloat16", "safetensors-sharded"),
     Variant("qwen2-moe", QWEN2_MOE | {"use_sliding_window": True, "sliding_window": 22}, "bfloat16"),
     Variant("qwen3-moe", QWEN3_MOE | {"tie_word_embeddings": True}, "bfloat16"),

@@ -170,6 +170,13 @@ def ling2(values: GgufValues) -> Config:
     }
 
 
+def phi_moe(values: GgufValues) -> Config:
+    """Return the keys of Phi-MoE, with the checkpoint's factor of long sequences: llama.cpp computes another one."""
+    found: dict[str, Any] = {**experts_of(values), "lm_head_bias": "output.bias" in values.tensors}
+    rope = values.config.get("rope_scaling")
+    return found | ({"rope_scaling": {**rope, "attention_factor": 1.243163121016122}} if rope else {})
+
+
 def minimax_m2(values: GgufValues) -> Config:
     """Return the keys of MiniMax-M2."""
     return {**experts_of(values), "intermediate_size": values.get("expert_feed_forward_length")}

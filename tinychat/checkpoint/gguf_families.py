@@ -149,6 +149,7 @@ FAMILIES: Mapping[str, GgufFamily] = {
     "command-r": GgufFamily("CohereForCausalLM", extra=lambda values: {"logit_scale": values.get("logit_scale")}),
     "cohere2": GgufFamily("Cohere2ForCausalLM", extra=gguf_configs.cohere2),
     "phi3": GgufFamily("Phi3ForCausalLM"),
+    "phimoe": GgufFamily("PhiMoEForCausalLM", extra=gguf_configs.phi_moe, experts=True),
     "smollm3": GgufFamily("SmolLM3ForCausalLM", True),
     "gemma": GgufFamily("GemmaForCausalLM", done=_GAINS),
     "gemma2": GgufFamily("Gemma2ForCausalLM", done=_GAINS, extra=gemma2),

@@ -234,6 +234,18 @@ class FloatStages(StateStages, StreamStages):
         weights = np.take_along_axis(scores, e.chosen.value, axis=1)
         e.weights.value = weights / weights.sum(axis=1, keepdims=True) if experts.norm_topk_prob else weights
 
+    def choose_mixed(self, T, routing, e):
+        experts, left = self._config.experts, e.logits.value.copy()
+        order = np.argsort(-left, axis=1, kind="stable")
+        e.chosen.value = order[:, : experts.num_experts_per_tok]
+        e.weights.value = np.empty(e.chosen.value.shape, np.float32)
+        for rank, chosen in enumerate(e.chosen.value.T):
+            largest = np.take_along_axis(left, chosen[:, None], axis=1)
+            near = largest - left <= experts.mixing_reach * np.maximum(np.abs(left), largest)
+            powers = np.where(near, np.exp(left - largest), 0)
+            e.weights.value[:, rank] = 1 / powers.sum(axis=1)
+            np.put_along_axis(left, chosen[:, None], -np.inf, axis=1)
+
     def carry_states(self, T, scale, states):
         states.value = states.value * self._source.vector(scale)
 

@@ -50,7 +50,7 @@ class ExpertMlp(NamedTuple):
 
     post_attention_layernorm: Any
     router: Any  # a linear, or `RouterMlp`
-    routing: Any  # `SoftmaxRouter`, `ScaledRouter`, `SigmoidRouter`, `LogitRouter` or `BiasedRouter`
+    routing: Any  # `SoftmaxRouter`, `ScaledRouter`, `MixingRouter`, `SigmoidRouter`, `LogitRouter` or `BiasedRouter`
     up_proj: Any  # of all experts
     activation: Any
     down_proj: Any  # of all experts

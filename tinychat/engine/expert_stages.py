@@ -31,6 +31,14 @@ def choose_scored(counter, T, routing, sizes, e):
 
 
 @stage("experts")
+def choose_mixed(counter, T, routing, e):
+    """Choose the experts of each token by the logits near the largest."""
+    count, chosen = counter.experts
+    e.logits.need(padded(count, LANES) + LANES)
+    counter.note("choice of experts", T * count * FLOAT, T * count * chosen * 2)
+
+
+@stage("experts")
 def scale_choices(counter, T, scale, e):
     """Multiply the weights of chosen experts by numbers of their own."""
     _, chosen = counter.experts

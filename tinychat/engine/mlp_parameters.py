@@ -26,6 +26,7 @@ from tinychat.kernels.variants import (
     Gelu,
     GeluTanh,
     LogitRouter,
+    MixingRouter,
     NoLatent,
     NoMlp,
     NoNorm,
@@ -188,7 +189,9 @@ def _router_mlp(config: ModelConfig, tensors: Tensors, experts: Experts) -> Rout
     )
 
 
-def _routing(tensors: Tensors, experts: Experts) -> SigmoidRouter | LogitRouter | BiasedRouter | SoftmaxRouter:
+def _routing(tensors: Tensors, experts: Experts) -> Any:
+    if experts.mixing_reach:
+        return MixingRouter(np.full((len(experts.layers), 1), experts.mixing_reach, np.float32))
     if experts.biased_logits:
         return LogitRouter(tensors.vectors("router_bias"))
     if experts.sigmoid:

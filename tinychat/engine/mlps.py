@@ -5,6 +5,7 @@ from tinychat.engine.expert_stages import (
     add_routed,
     carry_states,
     choose_experts,
+    choose_mixed,
     choose_scored,
     clear_rows,
     group_rows,
@@ -25,6 +26,7 @@ from tinychat.engine.stages import (
 )
 from tinychat.engine.wiring import by_kind, unless
 from tinychat.kernels.variants import (
+    MixingRouter,
     NoLatent,
     NoMlp,
     NoNorm,
@@ -233,6 +235,11 @@ def route(team, T, routing, sizes, e):
 @route.where(routing=SoftmaxRouter)
 def _(team, T, routing, sizes, e):
     choose_experts(team, T, sizes, e)
+
+
+@route.where(routing=MixingRouter)
+def _(team, T, routing, sizes, e):
+    choose_mixed(team, T, routing, e)
 
 
 @route.where(routing=ScaledRouter)

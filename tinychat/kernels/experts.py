@@ -7,8 +7,10 @@ For router logits ``z`` of a token, the k largest, ties to the lower number,
 
 A sigmoid router has ``p[e] = 1 / (1 + exp(-z[e]))``, over the sum of the chosen ones or not; it chooses by ``p[e] +
 b[e]``, or by ``z[e] + b[e]``. A biased one chooses so with the first p. Where experts are in groups, it chooses from
-those groups whose two largest of these have the largest sums, ties to the lower number. A shared expert has a gate, the
-sigmoid of one logit more, or the weight 1. Another kind has a factor of each expert, which multiplies p.
+those groups whose two largest of these have the largest sums, ties to the lower number. SparseMixer (Liu et al., 2024,
+https://arxiv.org/abs/2409.12136) sums for each choice over those logits, of experts not chosen yet, that differ from
+its own by no more than a share of the larger one. A shared expert has a gate, the sigmoid of one logit more, or the
+weight 1. Another kind has a factor of each expert, which multiplies p.
 
 The sum goes from the most likely expert to the least likely, so it does not depend on other rows of the step. Each
 choice of a token has a *slot*: a row of the arrays between the linears. Slots of one expert are consecutive, in the
@@ -178,6 +180,25 @@ def choose_scored(team, T, routing, sizes, e):
         if sizes.norm_topk_prob:
             for j in range(used):
                 e.weights[t, j] /= total
+        e.weights[t, used] = np.float32(1)
+
+
+@stage
+def choose_mixed(team, T, routing, e):
+    """Choose the experts of each token by its logits, and write their weights; routing : MixingRouter."""
+    logits, count, used = e.logits, e.counts.shape[0], e.chosen.shape[1]
+    first, last = share_of(team, T)
+    for t in range(first, last):
+        largest, after = np.float32(0), -1
+        for j in range(used):
+            after = next_expert(logits, t, count, largest, after)
+            largest, total = logits[t, after], np.float32(0)
+            for i in range(count):
+                z = logits[t, i]
+                is_left = z < largest or (z == largest and i >= after)
+                if is_left and largest - z <= routing.reach[0] * max(abs(z), largest):
+                    total += exponential(z, largest)
+            e.chosen[t, j], e.weights[t, j] = after, np.float32(1) / total
         e.weights[t, used] = np.float32(1)
 
 

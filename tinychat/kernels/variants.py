@@ -124,6 +124,12 @@ class BiasedRouter(NamedTuple):
     bias: np.ndarray  # float32 [E]
 
 
+class MixingRouter(NamedTuple):
+    """A router (SparseMixer) whose choices have their probabilities among the logits near their own."""
+
+    reach: np.ndarray  # float32 [1], of a logit's size
+
+
 class ScaledRouter(NamedTuple):
     """A router whose probabilities are times a number of each expert."""
 

@@ -30,6 +30,7 @@ class Experts:
     biased: bool = False  # each expert has a bias that counts for the choice alone
     biased_logits: bool = False  # biases are added to the router's logits, not to probabilities
     sigmoid: bool = False  # each expert has a probability of its own; they do not sum up to 1
+    mixing_reach: float = 0.0  # of SparseMixer: logits count that differ by that share of the larger one; 0: all do
     scale: float = 1.0  # of what the chosen experts give
     n_group: int = 1  # groups of experts, of equal size
     topk_group: int = 1  # from how many of them the experts of a token are chosen
