@@ -83,6 +83,7 @@ def kind_of(variant):
         bool(config.varied.input_size),
         config.varied.sources != (*range(len(config.varied.sources)),),
     )
+    selective = bool(config.selective)
     by_channel = config.delta_net and config.delta_net.by_channel
     mamba = config.mamba and (config.mamba.normed, config.mamba.beside_attention)
     hybrid = (
@@ -90,6 +91,7 @@ def kind_of(variant):
         bool(config.conv_layers),
         by_channel,
         mamba,
+        selective,
         config.gated_attention,
         config.gated_heads,
         bool(config.other_heads),
@@ -338,6 +340,10 @@ def stored(variant, weights):
         return {name.removesuffix(".weight") if ".act_fn." in name else name: v for name, v in weights.items()} | beside
     if variant.config["model_type"] in MAMBAS:
         return with_whole_tensors(_with_stacks(weights))
+    if variant.config["model_type"] == "jamba":
+        inner = 2 * variant.config["hidden_size"]
+        found = with_whole_tensors(weights)
+        return {name: v.reshape(inner, -1) if name.endswith("A_log") else v for name, v in found.items()}
     if variant.config["model_type"] in GRANITES:
         return _with_stacks(weights)
     if variant.config["model_type"] in BIASED:

@@ -178,6 +178,9 @@ VARIANTS = [
     # model.
     *(like(name, time_step_limit="none", **WIDTHS) for name in ("granite-hybrid", "granite-hybrid-moe")),
     like("bamba", mamba_proj_bias=False, **WIDTHS),
+    # Every second layer has experts, and llama.cpp takes that of biases of projections as none.
+    like("jamba", num_hidden_layers=6),
+    like("jamba-dense", mamba_proj_bias=False),
     like("falcon-h1"),
     like("falcon-h1-normed", **{key: "none" for key in families.BY_NAME["falcon-h1"].config if "multiplier" in key}),
     # Experts in every MLP, or in none, and no groups of them, nor a least step.
@@ -258,6 +261,8 @@ def write_variant(variant, path, kind_of=lambda name: "F32", pooling=None, **ten
         writer.add_tensor(name if name.endswith(".scale") else f"{name}.weight", values)
     add_rope(writer, raw)
     weights = families.make_weights(variant)
+    if config.selective:
+        weights = of_selective(config.selective, families.stored(variant, weights))
     if config.mamba:
         weights = of_mamba(raw, config.mamba, families.with_whole_tensors(weights))
     weights = converted(architecture, config, weights)
@@ -316,7 +321,7 @@ def add_sizes(writer, architecture, raw, config):
     elif config.varied and config.varied.keys_as_values:
         heads = config.num_key_value_heads, config.varied.wide_key_value_heads
         writer.add_head_count_kv([heads[layer in config.varied.wide] for layer in range(config.num_hidden_layers)])
-    elif config.mamba and not config.mamba.beside_attention:
+    elif config.selective or (config.mamba and not config.mamba.beside_attention):
         layers = range(config.num_hidden_layers)
         writer.add_head_count_kv([config.num_key_value_heads * (i in config.attention_layers) for i in layers])
     else:
@@ -452,6 +457,13 @@ def add_particulars(writer, architecture, raw, config):
         writer.add_ssm_group_count(net.key_heads)
         writer.add_ssm_time_step_rank(net.value_heads)
         writer.add_ssm_inner_size(net.value_size)
+    if architecture == "jamba":
+        net = config.selective
+        writer.add_ssm_conv_kernel(net.taps)
+        writer.add_ssm_state_size(net.key_dim)
+        writer.add_ssm_time_step_rank(net.step_rank)
+        writer.add_ssm_inner_size(net.value_size)
+        writer.add_ssm_dt_b_c_rms(True)
     if architecture == "granitehybrid":
         writer.add_rope_scaling_finetuned(raw["model_type"] == "bamba")
     if architecture == "nemotron_h_moe":
@@ -603,6 +615,17 @@ def converted(architecture, config, weights):
         for stem in [name.removesuffix("gate_proj.weight") for name in found if "experts.gate_proj" in name]:
             halves = [found.pop(f"{stem}{half}_proj.weight") for half in ("gate", "up")]
             found[f"{stem}gate_up_proj.weight"] = np.concatenate(halves, axis=1)
+    return found
+
+
+def of_selective(net, weights):
+    """Return tensors with decays, and taps without an axis."""
+    found = {}
+    for name, values in weights.items():
+        values = values.astype(np.float32)
+        if name.endswith(".A_log"):
+            values = -np.exp(values)
+        found[name] = values.reshape(net.channels, net.taps) if "conv1d.weight" in name else values
     return found
 
 

@@ -226,7 +226,8 @@ def results(folders):
     found |= {f"latents: {name}": array for name, array in of_latents()}
     compressed = test_compressed.Inputs(np.random.default_rng(SEED), 80, 6, 2, 32)
     found |= {"compressed attention": compressed.run([(0, 80, None, compressed.new_state(), None)])}
-    kinds = test_recurrence.Inputs, test_recurrence.ChannelInputs, test_recurrence.MambaInputs
+    states = test_recurrence
+    kinds = states.Inputs, states.ChannelInputs, states.MambaInputs, states.SelectiveInputs
     found |= {f"states: {kind.__name__}": scanned(kind) for kind in kinds}
     return found | {f"{kv}: {name}": array for kv in OTHER_KVS for name, array in cached(kv)}
 

@@ -546,7 +546,8 @@ def _mixers_of(config, layer):
         found.append(_convolution_block)
     if layer in config.state_layers:
         of_delta = _channel_delta_block if config.delta_net and config.delta_net.by_channel else _delta_block
-        found.append(_mamba_block if config.mamba else of_delta)
+        of_state = _mamba_block if config.mamba else of_delta
+        found.append(_selective_block if config.selective else of_state)
     if layer in config.attention_layers:
         of_kind = _latent_block if config.latents else _attention_block
         found.append(_varied_attention_block if config.varied else of_kind)
@@ -671,6 +672,30 @@ def _mamba_block(config, parts, layer, x):
     if net.normed:
         out = rms_norm(out, part["norm"].reshape(net.key_heads, -1), config.rms_norm_eps)
     return parts.apply("mamba_out_proj", layer, out.reshape(len(x), -1))
+
+
+def selective_scan(x, steps, decays, b, c, state=None):
+    """Return the results of Mamba's values and steps [T, C], decays [C, N], keys and queries [T, N]; the last state."""
+    state, out = np.zeros(decays.shape) if state is None else np.array(state, np.float64), np.empty(x.shape)
+    for t in range(len(x)):
+        state = np.exp(-decays * steps[t][:, None]) * state + np.outer(steps[t] * x[t], b[t])
+        out[t] = state @ c[t]
+    return out, state
+
+
+def _selective_block(config, parts, layer, x):
+    net, x = config.selective, parts.norm("input_layernorm", layer, x)
+    values, z = np.split(parts.apply("mamba_in_proj", layer, x), 2, axis=1)
+    taps = parts.vector("mamba_taps", layer).reshape(net.channels, net.taps)
+    values = silu(causal_convolution(values, taps) + parts.vector("mamba_taps_bias", layer))
+    parted = np.split(parts.apply("mamba_low_proj", layer, values), np.cumsum([net.step_rank, net.key_dim]), axis=1)
+    names = (f"mamba_{name}_norm" for name in ("steps", "keys", "queries"))
+    low, b, c = (parts.norm(name, layer, each) for name, each in zip(names, parted))
+    steps = np.logaddexp(0, parts.apply("mamba_steps_proj", layer, low))
+    decays = np.exp(parts.vector("mamba_decays", layer)).reshape(net.channels, net.key_dim)
+    out, _ = selective_scan(values, steps, decays, b, c)
+    out = (out + parts.vector("mamba_D", layer) * values) * silu(z)
+    return parts.apply("mamba_out_proj", layer, out)
 
 
 def short_convolution(bcx, taps):

@@ -45,6 +45,7 @@ ARROWS = {
         "models.embedder",
         "models.mamba",
         "models.passthrough",
+        "models.selective",
         "models.tensors",
         "models.varied_layers",
         "settings",

@@ -1,4 +1,4 @@
-"""Gated DeltaNet, Kimi Delta Attention and Mamba-2 against the formulas; the same bits however rows are shared out."""
+"""Gated DeltaNet, Kimi Delta Attention, Mamba-2 and Mamba against the formulas; the same bits on any threads."""
 
 from itertools import pairwise
 from typing import NamedTuple
@@ -13,7 +13,9 @@ from tinychat.engine.states import State
 from tinychat.kernels.channel_delta import channel_factors, channel_rule, norm_sigmoid
 from tinychat.kernels.delta_net import convolve, delta_factors, delta_rule, norm_gated
 from tinychat.kernels.mamba import norm_groups, scan_steps, step_factors
+from tinychat.kernels.selective import norm_selective, scan_selective
 from tinychat.kernels.sizes import SNAPSHOT
+from tinychat.kernels.variants import SelectiveGains
 
 GROUPS, HEADS, TAPS, LAYERS = 2, 6, 4, 2
 RATE_SCALE = 1.25
@@ -42,7 +44,8 @@ class Inputs:
 
     def __init__(self, rng, T, size):
         self.sizes, self.channels = dims(size, self.groups), 2 * self.groups * 16 + HEADS * size
-        self.x = rng.standard_normal((T, self.channels + HEADS * size)).astype(np.float32)
+        self.columns = HEADS * size
+        self.x = rng.standard_normal((T, self.channels + self.columns)).astype(np.float32)
         self.gates = rng.standard_normal((T, 2 * HEADS + 3)).astype(np.float32)
         self.taps = rng.uniform(-1, 1, (self.channels, TAPS)).astype(np.float32)
         self.log_decay = np.linspace(-8, 4, HEADS).astype(np.float32)
@@ -69,7 +72,7 @@ class Inputs:
         batch = Rows(np.array([len(at), 0, len(parts)]), at, ends, np.ascontiguousarray(states))
         x, T = self.x[at].copy(), len(at)
         factors = np.full((T, 2 * (HEADS + self.groups) + 1), UNTOUCHED, np.float32)
-        out = np.full((T, HEADS * self.sizes.value_dim + 16), UNTOUCHED, np.float32)
+        out = np.full((T, self.columns + 16), UNTOUCHED, np.float32)
         taps = np.ascontiguousarray(self.taps.T).reshape(-1)
         on_threads(convolve, threads, batch, x, taps, self.taps_bias, np.int64(LAYER), self.sizes)
         self.scan(threads, T, batch, x, self.gates[at].copy(), factors, out)
@@ -80,6 +83,13 @@ class Inputs:
         on_threads(delta_factors, threads, T, gates, self.log_decay, self.bias, x, self.sizes, factors)
         on_threads(delta_rule, threads, batch, x, factors, np.int64(LAYER), self.sizes, out)
         on_threads(norm_gated, threads, T, x, self.gain, self.sizes, out)
+
+    def matrices(self, state):
+        """Return the matrices of the layer [Hv, dk, dv]; of Mamba, those of channels [C, N]."""
+        whole = state.numbers.reshape(LAYERS, -1)
+        assert (whole[0] == UNTOUCHED).all(), "another layer's part stays as it is"
+        found = whole[LAYER, (TAPS - 1) * self.channels :].reshape(HEADS, -1, 16, 16)
+        return found.transpose(0, 2, 1, 3).reshape(HEADS, 16, -1)
 
     def expected(self):
         """Return the result of the formulas, and the state after the last position."""
@@ -122,6 +132,47 @@ class MambaInputs(Inputs):
         return normed.reshape(z.shape), state
 
 
+class SelectiveInputs(Inputs):
+    """The same of Mamba, whose channels have steps of their own."""
+
+    groups, rank = 0, 32
+
+    def __init__(self, rng, T, size):
+        super().__init__(rng, T, size)
+        C = self.columns
+        self.sizes = self.sizes._replace(value_heads=1, value_dim=C)
+        self.low = rng.standard_normal((T, self.rank + 2 * 16 + 1)).astype(np.float32)
+        self.steps = rng.standard_normal((T, C + 1)).astype(np.float32)
+        self.steps[0, : C // 2], self.steps[0, C // 2 :] = 9, -90
+        self.taps_bias, self.skip = (rng.standard_normal(C).astype(np.float32) for _ in range(2))
+        self.decays = np.exp(rng.uniform(-8, 4, (C, 16))).astype(np.float32)
+        self.gains = SelectiveGains(*(rng.standard_normal(n).astype(np.float32) for n in (self.rank, 16, 16)))
+
+    def scan(self, threads, T, batch, x, gates, factors, out):
+        low, steps = (each[batch.positions] for each in (self.low, self.steps))
+        on_threads(norm_selective, threads, T, self.gains, self.sizes, low)
+        assert_within(low, self.normed()[batch.positions], 30 * EPS * (1 + np.abs(low)))
+        decays = np.ascontiguousarray(self.decays.T).reshape(-1)
+        parameters = self.gains, decays, self.skip, np.int64(LAYER), self.sizes
+        on_threads(scan_selective, threads, batch, x, steps, low, *parameters, out)
+
+    def normed(self):
+        """Return the vectors of steps, keys and queries, normed."""
+        parts = np.split(self.low.astype(np.float64), np.cumsum([self.rank, 16, 16]), axis=1)
+        return np.concatenate([*map(reference.rms_norm, parts, self.gains, [1e-6] * 3), parts[3]], axis=1)
+
+    def expected(self):
+        x, z = np.split(self.x.astype(np.float64), 2, axis=1)
+        x = reference.silu(reference.causal_convolution(x, self.taps) + self.taps_bias)
+        b, c = np.split(self.normed()[:, self.rank : -1], 2, axis=1)
+        steps = np.logaddexp(0, self.steps[:, :-1].astype(np.float64))
+        out, state = reference.selective_scan(x, steps, self.decays.astype(np.float64), b, c)
+        return (out + self.skip * x) * reference.silu(z), state
+
+    def matrices(self, state):
+        return super().matrices(state).transpose(0, 2, 1).reshape(-1, 16)
+
+
 class ChannelInputs(Inputs):
     """The same of Kimi Delta Attention, whose heads have keys of their own; some channels forget at once."""
 
@@ -157,15 +208,7 @@ class ChannelInputs(Inputs):
         return normed.reshape(len(self.x), -1), state
 
 
-KINDS = pytest.mark.parametrize("kind", [Inputs, ChannelInputs, MambaInputs])
-
-
-def matrices(inputs, state):
-    """Return the matrices of the layer [Hv, dk, dv]."""
-    whole = state.numbers.reshape(LAYERS, -1)
-    assert (whole[0] == UNTOUCHED).all(), "another layer's part stays as it is"
-    found = whole[LAYER, (TAPS - 1) * inputs.channels :].reshape(HEADS, -1, 16, 16)
-    return found.transpose(0, 2, 1, 3).reshape(HEADS, 16, -1)
+KINDS = pytest.mark.parametrize("kind", [Inputs, ChannelInputs, MambaInputs, SelectiveInputs])
 
 
 # Columns in whole tiles of four vectors, and not.
@@ -178,7 +221,7 @@ def test_formulas(kind, size, T, rng):
     out = inputs.run([(0, T, None, after, None)], threads=2)
     expected, state = inputs.expected()
     assert_within(out, expected, 300 * EPS * (1 + np.abs(expected)))
-    assert_within(matrices(inputs, after), state, 100 * EPS * (1 + np.abs(state)))
+    assert_within(inputs.matrices(after), state, 100 * EPS * (1 + np.abs(state)))
 
 
 @pytest.mark.parametrize("size", [64, 48])

@@ -83,6 +83,7 @@ NEEDED = {
     },
     "BambaForCausalLM": {"mamba_n_heads": 8, "attn_layer_indices": [1]},
     "FalconH1ForCausalLM": {"mamba_n_heads": 64},
+    "JambaForCausalLM": {"attn_layer_period": 2, "attn_layer_offset": 1, "mamba_dt_rank": 16},
     "NemotronHForCausalLM": {"layers_block_type": ["mamba", "mlp", "attention"]},
     # Three quarters of 64 columns are three heads.
     "OlmoHybridForCausalLM": {
@@ -198,6 +199,7 @@ def test_biases_and_norms_of_each_family():
         "HyperCLOVAXForCausalLM": (True, True, True, None),
         "BambaForCausalLM": (True, True, True, None),
         "FalconH1ForCausalLM": (True, True, True, None),
+        "JambaForCausalLM": (False, False, False, None),
         "NemotronHForCausalLM": (False, False, True, None),
         "MiniCPMForCausalLM": (True, True, False, None),
         "Ministral3ForCausalLM": (False, False, False, None),

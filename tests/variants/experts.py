@@ -191,6 +191,20 @@ GRANITE_HYBRID_MOE = GRANITE_HYBRID | {
     "time_step_limit": [0.0, 1e9],
 }
 
+JAMBA = COMMON | {
+    "architectures": ["JambaForCausalLM"],
+    "model_type": "jamba",
+    "num_hidden_layers": 4,
+    "num_key_value_heads": 2,
+    "num_experts": 6,
+    "attn_layer_period": 3,
+    "attn_layer_offset": 1,
+    "mamba_d_state": 16,
+    "mamba_dt_rank": 16,
+    "pad_token_id": 0,
+    "use_mamba_kernels": False,
+}
+
 NEMOTRON_H = {
     "architectures": ["NemotronHForCausalLM"],
     "model_type": "nemotron_h",
@@ -361,6 +375,18 @@ VARIANTS = [
         | {"shared_intermediate_size": 76, "layer_rope_theta": [0, 5e3, 5e3]},
         "bfloat16",
         "safetensors-sharded",
+    ),
+    # Experts and MLPs; attention in the second layer.
+    Variant("jamba", JAMBA, "bfloat16"),
+    Variant(
+        "jamba-dense",
+        JAMBA
+        | {
+            "num_experts": 1,
+            "attn_layer_offset": 2,
+            "mamba_proj_bias": True,
+            "tie_word_embeddings": True,
+        },
     ),
     Variant("ernie4.5-moe", ERNIE4_5_MOE, "bfloat16"),
     # The gates of experts, and of the one that all tokens pass, in one tensor with their inputs.

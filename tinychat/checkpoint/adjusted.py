@@ -28,7 +28,8 @@ class AdjustedTensor(Tensor):
     """A tensor as ``scale * (offset + tensor[order])``.
 
     Instead of reordered, it may be `transposed`, `flattened` to one axis, or each stored row `cut` into so many. With
-    `unit_rows` each row is divided by its length; with `softplus`, ``log(1 + exp(v))`` stands for each number v.
+    `unit_rows` each row is divided by its length; with `softplus`, ``log(1 + exp(v))`` stands for each number v, with
+    `exponential`, ``exp(v)``.
     """
 
     def __init__(
@@ -43,11 +44,12 @@ class AdjustedTensor(Tensor):
         flattened: bool = False,
         cut: int = 1,
         softplus: bool = False,
+        exponential: bool = False,
     ) -> None:
         self._comes_with(tensor)
         self._tensor = tensor
         self._order, self._offset, self._scale = order, offset, scale
-        self._softplus = softplus
+        self._softplus, self._exponential = softplus, exponential
         self._transposed, self._unit_rows, self._flattened, self._cut = transposed, unit_rows, flattened, cut
 
     @property
@@ -65,6 +67,8 @@ class AdjustedTensor(Tensor):
         rows = self._rows(start, stop)
         if self._softplus:
             rows = np.logaddexp(np.float32(0), rows.astype(np.float32))
+        if self._exponential:
+            rows = np.exp(rows.astype(np.float64)).astype(np.float32)
         if self._unit_rows:
             wide = rows.astype(np.float32)
             lengths = np.sqrt(np.square(wide, dtype=np.float64).sum(axis=1, keepdims=True))
@@ -77,7 +81,8 @@ class AdjustedTensor(Tensor):
     @property
     def differs(self) -> bool:
         """Whether anything is not as in the stored tensor."""
-        return self._order is not None or self._flattened or self._softplus or self._is_computed
+        changed = self._flattened or self._softplus or self._exponential
+        return self._order is not None or changed or self._is_computed
 
     @property
     def _is_computed(self) -> bool:
@@ -176,7 +181,7 @@ def adjusted(tensors: Tensors, config: ModelConfig, done: Collection[str] = ()) 
                 adjust(f"{source}.bias", order=order, scale=scale)
     for norm in norms(config):
         offset = 0.0 if "offset" in done else norm.offset
-        form = {"flattened": norm.flattened, "softplus": norm.softplus}
+        form = {"flattened": norm.flattened, "softplus": norm.softplus, "exponential": norm.exponential}
         for source in norm.sources:
             adjust(f"{source}.weight", offset=offset, scale=norm.scale, **form)
             adjust(f"{source}.bias", scale=norm.scale)

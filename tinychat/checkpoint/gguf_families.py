@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from tinychat.checkpoint import gguf_configs
 from tinychat.checkpoint.gguf_configs import Extra
 from tinychat.checkpoint.gguf_gemma import gemma2, gemma3, gemma3n, gemma4
-from tinychat.checkpoint.gguf_mamba import falcon_h1, nemotron_h
+from tinychat.checkpoint.gguf_mamba import falcon_h1, jamba, nemotron_h
 from tinychat.checkpoint.gguf_values import GgufValues, experts_of
 from tinychat.models.delta_net import DECAYS, GATES
+from tinychat.models.mamba import STEPS
 
 # Most architectures' names of norms, and of what else has one number for each channel.
 NORMS = {
@@ -29,6 +30,9 @@ NORMS = {
     "delta_norm": "ssm_norm",
     "mamba_taps": "ssm_conv1d",
     "mamba_norm": "ssm_norm",
+    "mamba_steps_norm": "ssm_dt_norm",
+    "mamba_keys_norm": "ssm_b_norm",
+    "mamba_queries_norm": "ssm_c_norm",
     "attn_sub_norm": "attn_sub_norm",
     "ffn_sub_norm": "ffn_sub_norm",
     "post_self_attn_layernorm": "post_attention_norm",
@@ -198,6 +202,7 @@ FAMILIES: Mapping[str, GgufFamily] = {
         extra=gguf_configs.granite_hybrid,
         experts=True,
     ),
+    "jamba": GgufFamily("JambaForCausalLM", extra=jamba, experts=True, linears={STEPS: ("ssm_dt",)}),
     "falcon-h1": GgufFamily("FalconH1ForCausalLM", extra=falcon_h1),
     **dict.fromkeys(
         ("nemotron_h", "nemotron_h_moe"),

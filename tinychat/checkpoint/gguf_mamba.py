@@ -1,4 +1,4 @@
-"""Families with Mamba-2 in GGUF files: their keys, and the changes that llama.cpp's converter makes to tensors, undone.
+"""Families with Mamba in GGUF files: their keys, and the changes that llama.cpp's converter makes to tensors, undone.
 
 Decays are stored as -exp(A), vectors with an axis more, and the gains of norms by group. Which layers are what follows
 from how many heads of keys they have, and how wide their MLPs are. Files of Falcon-H1 have its multipliers in weights.
@@ -16,6 +16,7 @@ from tinychat.checkpoint.tensors import Tensor
 # Names of vectors that do not end in ".weight".
 VECTORS: Mapping[str, str] = {
     "mamba_A_log": "ssm_a",
+    "mamba_decays": "ssm_a",
     "mamba_D": "ssm_d",
     "mamba_dt_bias": "ssm_dt.bias",
     "mamba_taps_bias": "ssm_conv1d.bias",
@@ -67,6 +68,28 @@ def falcon_h1(values: GgufValues) -> dict[str, Any]:
         "mamba_rms_norm": values.has("ssm_norm.weight"),
         "mamba_norm_before_gate": False,
     }
+
+
+def jamba(values: GgufValues) -> dict[str, Any]:
+    """Return the keys of Jamba, whose layers with attention are as far apart as the first two are."""
+    heads = values.listed("attention.head_count_kv")
+    attending = [layer for layer, count in enumerate(heads) if count]
+    sparse = [layer for layer in range(len(heads)) if f"blk.{layer}.ffn_gate_inp.weight" in values.tensors]
+    width = positive(values.config.get("hidden_size"), 1)
+    found: dict[str, Any] = {
+        "num_key_value_heads": max(heads, default=None),
+        "num_experts": values.get("expert_count") or 1,
+        "num_experts_per_tok": values.get("expert_used_count") or 1,
+        "mamba_d_state": values.get("ssm.state_size"),
+        "mamba_d_conv": values.get("ssm.conv_kernel"),
+        "mamba_dt_rank": values.get("ssm.time_step_rank"),
+        "mamba_expand": int(values.number("ssm.inner_size", 0) / width),
+    }
+    for name, layers in (("attn", attending), ("expert", sparse)):
+        if layers:
+            period = (layers[1] if layers[1:] else len(heads) + layers[0]) - layers[0]
+            found |= {f"{name}_layer_offset": layers[0], f"{name}_layer_period": period}
+    return found
 
 
 def nemotron_h(values: GgufValues) -> dict[str, Any]:

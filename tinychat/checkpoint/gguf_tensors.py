@@ -31,6 +31,7 @@ from tinychat.models.architectures import linears, norms, tables
 from tinychat.models.config import ModelConfig
 from tinychat.models.delta_net import GATES
 from tinychat.models.mamba import STEPS
+from tinychat.models.selective import LOW
 from tinychat.models.tensors import Linear, whole_and_part
 from tinychat.models.varied_layers import LAYER_INPUTS
 
@@ -81,7 +82,8 @@ LINEARS: Mapping[str, Mapping[int, tuple[str, ...]]] = {
     "delta_in_proj": {2: ("attn_qkv", "attn_gate")},
     GATES: {2: ("ssm_beta", "ssm_alpha")},
     "delta_out_proj": {1: ("ssm_out",)},
-    "mamba_in_proj": {count: ("ssm_in",) * count for count in (2, 4)},
+    "mamba_in_proj": {count: ("ssm_in",) * count for count in (1, 2, 4)},
+    LOW: {1: ("ssm_x",)},
     STEPS: {1: ("ssm_in",)},
     "mamba_out_proj": {1: ("ssm_out",)},
     "lm_head": {1: ("output",)},
@@ -279,7 +281,7 @@ class _StoredTensors:
             if self._has_both_gates and kind in DELTA_GATES:
                 return gates_of(tensor, kind, net)
             return restored(tensor, stored, net, not self._has_both_gates)
-        return tensor if self._config.mamba is None else restored_scan(tensor, stored)
+        return restored_scan(tensor, stored) if self._config.mamba or self._config.selective else tensor
 
 
 def open_gguf_tensors(folder: Path, file: Path, config: ModelConfig) -> Tensors:

@@ -26,6 +26,7 @@ from tinychat.kernels.variants import AttentionSink, NormedActivation, Ungated
 from tinychat.models.config import ModelConfig
 from tinychat.models.experts import Experts
 from tinychat.models.rope import query_scales, rope_tables, sliding_rope
+from tinychat.models.selective import LOW
 
 Linear = Callable[[str, int, Floats, Floats | None], Floats]
 """Called with a linear's name, the shard of its kind (`models.tensors.Linear`), its inputs [T, K], and the residual
@@ -74,6 +75,10 @@ class FloatStages(StateStages, StreamStages):
         s.x.value = self._source.normed(norm, hidden.value)
 
     def quantize_plain(self, T, values, weight, s):
+        if weight.name == LOW:
+            # The scan reads them once more.
+            s.x.value = values.value[:, : weight.columns]
+            return
         s.x.value, rest = np.split(values.take(), [weight.columns], axis=1)
         # What is behind them, a later stage takes.
         values.value = rest if rest.shape[1] else None

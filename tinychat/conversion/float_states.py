@@ -5,7 +5,14 @@ from itertools import pairwise
 import numpy as np
 
 from tinychat.conversion.activations import ACTIVATIONS
-from tinychat.conversion.recurrence import delta_outputs, group_norm, head_norm, sigmoid, state_outputs
+from tinychat.conversion.recurrence import (
+    delta_outputs,
+    group_norm,
+    head_norm,
+    selective_outputs,
+    sigmoid,
+    state_outputs,
+)
 from tinychat.conversion.source import Floats, Source
 from tinychat.engine.named_tensors import NamedVector
 from tinychat.models.config import ModelConfig
@@ -100,6 +107,21 @@ class StateStages:
         factors.take()
         gates = mixed[:, net.channels :]
         out.value = (np.concatenate(by_text) + share * mixed[:, : net.value_size]) * gates * sigmoid(gates)
+
+    def norm_selective(self, T, gains, sizes, low):
+        rank, d = self._config.selective.step_rank, sizes.key_dim
+        parts = zip(gains, np.split(low.take(), [rank, rank + d], axis=1))
+        low.value = np.concatenate([self._source.normed(gain, part) for gain, part in parts], axis=1)
+
+    def scan_selective(self, batch, x, steps, low, gains, decays, skip, layer, sizes, out):
+        values, gates = np.split(x.take(), 2, axis=1)
+        found, (b, c) = np.logaddexp(np.float32(0), steps.take()), np.split(low.take(), 2, axis=1)
+        speeds = self._source.vector(decays).reshape(values.shape[1], -1)
+        by_text = [
+            selective_outputs(*(part[start:stop] for part in (values, found, b, c)), speeds)
+            for start, stop in pairwise(batch.firsts)
+        ]
+        out.value = (np.concatenate(by_text) + self._source.vector(skip) * values) * gates * sigmoid(gates)
 
     def norm_groups(self, T, gain, sizes, out):
         out.value = group_norm(out.take(), self._source.vector(gain), sizes.key_heads, sizes.rms_norm_eps)

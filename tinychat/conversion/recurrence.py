@@ -1,4 +1,4 @@
-"""Gated DeltaNet, Kimi Delta Attention and Mamba-2 of one text in NumPy, float32: see the kernels of these names."""
+"""Gated DeltaNet, Kimi Delta Attention, Mamba-2 and Mamba of one text in NumPy, float32: see kernels of these names."""
 
 import numpy as np
 
@@ -54,6 +54,18 @@ def state_outputs(x: Floats, decays: Floats, steps: Floats, net: Mamba) -> Float
         state += k[t].transpose(0, 2, 1) * v[t]
         out[t] = (q[t] @ state)[:, 0]
     return out.reshape(T, -1)
+
+
+def selective_outputs(x: Floats, steps: Floats, keys: Floats, queries: Floats, speeds: Floats) -> Floats:
+    """Return the outputs of Mamba's scan [T, C] over values and steps [T, C], keys and queries [T, N].
+
+    speeds : [C, N].
+    """
+    state, out = np.zeros(speeds.shape, np.float32), np.empty_like(x)
+    for t, (value, step) in enumerate(zip(x, steps)):
+        state = state * np.exp(-speeds * step[:, None]) + np.outer(value * step, keys[t])
+        out[t] = state @ queries[t]
+    return out
 
 
 def group_norm(x: Floats, gain: Floats, groups: int, eps: np.float32) -> Floats:

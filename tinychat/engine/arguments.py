@@ -254,6 +254,22 @@ class MambaLayer(NamedTuple):
     layer: np.ndarray  # int64: among those with a state
 
 
+class SelectiveLayer(NamedTuple):
+    """Mamba instead of attention (`kernels.selective`)."""
+
+    input_layernorm: Any
+    low_proj: Any  # float32
+    steps_proj: Any  # float32
+    in_proj: Any
+    taps: Any  # float32 [K * C]
+    taps_bias: Any  # float32 [C]
+    gains: Any  # `SelectiveGains`
+    decays: Any  # float32 [N C]
+    skip: Any  # float32 [C]
+    out_proj: Any
+    layer: np.ndarray  # int64: among those with a state
+
+
 class MambaBeside(NamedTuple):
     """Attention and Mamba-2 that read the same input."""
 
@@ -315,10 +331,7 @@ class LayerInputs(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """One layer; stacked, each array has one more axis in front, of length L.
-
-    Where layers differ in kind, `mixer` or `mlp` is `PerLayer` one of two.
-    """
+    """One layer, stacked: each array's first axis has length L; `PerLayer` one of two where layers differ in kind."""
 
     mixer: Any  # `Attention`, or another one of those above
     cache_layer: np.ndarray  # int64: the first of its layers in the cache; 0 without any

@@ -20,6 +20,7 @@ from tinychat.engine.stages import (
     norm_heads,
     norm_latents,
     norm_lengths,
+    norm_selective,
     norm_sigmoid,
     norm_values,
     norm_width,
@@ -29,6 +30,7 @@ from tinychat.engine.stages import (
     rope_append,
     rotate_queries,
     scale_queries,
+    scan_selective,
     scan_steps,
     short_convolution,
     split_queries,
@@ -189,6 +191,22 @@ def _(team, T, w, sizes, kv, s, attention, batch):
 @run_mixer.where(w=arguments.MambaLayer)
 def _(team, T, w, sizes, kv, s, attention, batch):
     run_scan(team, T, w, sizes, s, batch)
+    quantize_plain(team, T, s.states.out, w.out_proj, s)
+    linear(team, T, w.out_proj, s, s.hidden, ADD)
+
+
+@run_mixer.where(w=arguments.SelectiveLayer)
+def _(team, T, w, sizes, kv, s, attention, batch):
+    quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.in_proj, s)
+    linear(team, T, w.in_proj, s, s.qkv, STORE)
+    convolve(team, batch, s.qkv, w.taps, w.taps_bias, w.layer, sizes)
+    quantize_plain(team, T, s.qkv, w.low_proj, s.states.inputs)
+    linear(team, T, w.low_proj, s.states.inputs, s.states.low, STORE)
+    norm_selective(team, T, w.gains, sizes, s.states.low)
+    quantize_plain(team, T, s.states.low, w.steps_proj, s.states.inputs)
+    linear(team, T, w.steps_proj, s.states.inputs, s.states.decays, STORE)
+    low, steps = s.states.low, s.states.decays
+    scan_selective(team, batch, s.qkv, steps, low, w.gains, w.decays, w.skip, w.layer, sizes, s.states.out)
     quantize_plain(team, T, s.states.out, w.out_proj, s)
     linear(team, T, w.out_proj, s, s.hidden, ADD)
 

@@ -25,6 +25,7 @@ from tinychat.engine.arguments import (
     OthersKeys,
     OwnKeys,
     Parameters,
+    SelectiveLayer,
     ShortConvolution,
     StreamEnd,
     StreamMixer,
@@ -46,6 +47,7 @@ from tinychat.kernels.variants import (
     NoMixer,
     NoNorm,
     RotatedGains,
+    SelectiveGains,
     SoftCap,
     Unchanged,
     WidthNorm,
@@ -58,6 +60,7 @@ from tinychat.models.delta_net import DECAYS, GATES, DeltaNet
 from tinychat.models.draft_head import INPUT_NORMS, INPUTS
 from tinychat.models.folder import ModelFolder
 from tinychat.models.mamba import STEPS, Mamba
+from tinychat.models.selective import LOW, SelectiveScan
 from tinychat.models.varied_layers import LAYER_INPUTS, VariedLayers
 
 NO_WINDOW = 2**31
@@ -249,6 +252,8 @@ def _other_mixer(config: ModelConfig, tensors: Tensors) -> Any:
     """Return the parameters of the part that replaces attention, by the layers that have it; None without any."""
     if config.mamba is not None:
         return _mamba(config.mamba, tensors)
+    if config.selective is not None:
+        return _selective(config.selective, tensors)
     if config.delta_net is not None:
         return _delta_net(config.delta_net, tensors)
     if not config.conv_layers:
@@ -306,4 +311,20 @@ def _mamba(net: Mamba, tensors: Tensors) -> MambaLayer:
         tensors.vectors("mamba_norm") if net.normed else NoNorm(),
         tensors.weight("mamba_out_proj"),
         np.arange(count),
+    )
+
+
+def _selective(net: SelectiveScan, tensors: Tensors) -> SelectiveLayer:
+    return SelectiveLayer(
+        tensors.norm("input_layernorm", net.layers),
+        tensors.weight(LOW),
+        tensors.weight(STEPS),
+        tensors.weight("mamba_in_proj"),
+        tensors.by_tap("mamba_taps", net.channels),
+        tensors.vectors("mamba_taps_bias"),
+        SelectiveGains._make(tensors.vectors(f"mamba_{name}_norm") for name in SelectiveGains._fields),
+        tensors.by_tap("mamba_decays", net.channels),
+        tensors.vectors("mamba_D"),
+        tensors.weight("mamba_out_proj"),
+        np.arange(len(net.layers)),
     )

@@ -13,6 +13,8 @@ from tinychat.kernels.weights import PerLayer
 from tinychat.models.altup import STREAM_LINEARS
 from tinychat.models.compressed import HEADS
 from tinychat.models.layout import padded
+from tinychat.models.mamba import STEPS
+from tinychat.models.selective import LOW
 
 FLOAT = 4  # bytes
 # What profiles call the inputs of linears that take them as they are.
@@ -31,6 +33,8 @@ PLAIN_INPUTS = {
     "delta_decay_proj": "quantize gates",
     "delta_gate_proj": "quantize gates",
     "mamba_out_proj": "quantize states",
+    LOW: "quantize steps",
+    STEPS: "quantize steps",
     "experts_out_proj": "quantize experts",
 }
 
@@ -348,6 +352,23 @@ def norm_groups(counter, T, gain, sizes, out):
     """Norm groups of channels."""
     values = sizes.value_heads * sizes.value_dim
     counter.note("gated norm", T * values * 2 * FLOAT, T * values * 3)
+
+
+@stage("selective")
+def norm_selective(counter, T, gains, sizes, low):
+    """Norm the vectors of steps, keys and queries."""
+    columns = counter.config.selective.step_rank + 2 * sizes.key_dim
+    counter.note("decays and steps", T * 2 * columns * FLOAT, T * columns * 3)
+
+
+@stage("selective")
+def scan_selective(counter, batch, x, steps, low, gains, decays, skip, layer, sizes, out):
+    """Scan the positions; the state is read once and written once for each sequence."""
+    T, values = counter.T, sizes.value_heads * sizes.value_dim
+    state = values * sizes.key_dim
+    x.need(padded(2 * values, LANES))
+    out.need(values)
+    counter.note("scan", (3 * state + T * 4 * values) * FLOAT, T * (4 * state + 6 * values))
 
 
 @stage("norms")

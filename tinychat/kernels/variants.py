@@ -136,6 +136,14 @@ class ScaledRouter(NamedTuple):
     scale: np.ndarray  # float32 [E]
 
 
+class SelectiveGains(NamedTuple):
+    """Gains of Mamba's norms."""
+
+    steps: np.ndarray  # float32 [R]
+    keys: np.ndarray  # float32 [N]
+    queries: np.ndarray  # float32 [N]
+
+
 class Shared(NamedTuple):
     """An expert of all tokens; the router's last row may be its gate."""
 

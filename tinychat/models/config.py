@@ -13,6 +13,7 @@ from tinychat.models.experts import Experts
 from tinychat.models.latent import Latents
 from tinychat.models.mamba import Mamba
 from tinychat.models.rope_scaling import MAX_POSITIONS, RopeScaling, read_rope, read_rotary_dim, refuse_partial_rotary
+from tinychat.models.selective import SelectiveScan
 from tinychat.models.state_layers import StateLayers
 from tinychat.models.varied_layers import VariedLayers
 
@@ -89,6 +90,7 @@ class ModelConfig:
     latents: Latents | None = None  # the cache holds one latent for all heads (MLA), of which values are the last part
     delta_net: DeltaNet | None = None  # the layers that have a state instead of attention
     mamba: Mamba | None = None  # the same
+    selective: SelectiveScan | None = None  # the same
     compressed: CompressedHeads | None = None  # queries and keys are convolved, so that layers have a state beside them
     # The layers of an MLP alone, without attention or a part that replaces it; where there are any, others have no MLP.
     mlp_alone: tuple[int, ...] = ()
@@ -150,7 +152,7 @@ class ModelConfig:
     @property
     def recurrence(self) -> StateLayers | None:
         """The sizes of these layers, None without any."""
-        return self.delta_net or self.mamba or self.compressed
+        return self.delta_net or self.mamba or self.selective or self.compressed
 
     @property
     def cache_layers(self) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ from tinychat.models.draft_head import INPUTS
 from tinychat.models.experts import ROUTER, ROUTER_IN, ROUTER_INNER
 from tinychat.models.mamba import STEPS
 from tinychat.models.passthrough import NATIVE, Form, PassthroughLinear
+from tinychat.models.selective import LOW
 from tinychat.models.tensors import Linear
 from tinychat.models.varied_layers import LAYER_INPUTS
 
@@ -55,6 +56,7 @@ LINEARS = (
     "delta_gate_proj",
     "delta_out_proj",
     "mamba_in_proj",
+    LOW,
     STEPS,
     "mamba_out_proj",
     *INPUTS,
@@ -77,7 +79,7 @@ LINEARS = (
     "lm_head",
 )
 # Small ones that decide much stay float32; of larger ones that do, and of convolutions, int8 is the least.
-UNQUANTIZED = (ROUTER, *ROUTER_INNER, HEAD_GATES, OTHER_HEAD_GATES, GATES, DECAYS, STEPS)
+UNQUANTIZED = (ROUTER, *ROUTER_INNER, HEAD_GATES, OTHER_HEAD_GATES, GATES, DECAYS, STEPS, LOW)
 AT_LEAST_INT8 = (ROUTER_IN, HEADS)
 # The first rows of the embedding, where they are stored apart from the others.
 FREQUENT = "frequent_tokens"

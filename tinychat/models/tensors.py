@@ -75,7 +75,7 @@ class Linear:
 class Norm:
     """Gains of the norms of one kind: ``scale * (offset + the checkpoint's weights)``, and biases times the scale.
 
-    softplus : the checkpoint has numbers whose ``log(1 + exp(w))`` are the weights.
+    softplus : the checkpoint has numbers whose ``log(1 + exp(w))`` are the weights; exponential : whose ``exp(w)`` are.
 
     They are padded like the columns of the linear that follows; those of heads, not at all. Attention's sinks, a number
     for each head, are stored like one, and so are the taps of convolutions, which checkpoints have with more axes.
@@ -93,6 +93,7 @@ class Norm:
     at: tuple[int, ...] = ()
     flattened: bool = False
     softplus: bool = False
+    exponential: bool = False
 
     def is_in(self, layer: int) -> bool:
         """Return whether a layer has it."""

@@ -1,0 +1,92 @@
+"""Jamba: Mamba in most layers, attention without positions in the others, and an MLP or experts in each.
+
+Mamba's steps, keys and queries are normed (AI21 Labs, 2024, https://arxiv.org/abs/2403.19887;
+github.com/huggingface/transformers, models/jamba).
+"""
+
+from dataclasses import replace
+
+from tinychat.errors import UnsupportedModelError
+from tinychat.models.config import ModelConfig
+from tinychat.models.config_values import ConfigValues
+from tinychat.models.decoder import ExpertNames, TensorNames, decoder_linears, decoder_norms
+from tinychat.models.experts import read_experts, with_num_experts
+from tinychat.models.families import bamba
+from tinychat.models.families.bamba import MIXER, MLP
+from tinychat.models.family import Family
+from tinychat.models.selective import read_selective, selective_linears, selective_norms
+from tinychat.models.tensors import Linear, Norm
+
+_EXPERT = f"{MLP}experts.{{}}."
+TENSORS = replace(
+    bamba.TENSORS,
+    experts=ExpertNames((f"{MLP}router",), (f"{_EXPERT}gate_proj", f"{_EXPERT}up_proj"), f"{_EXPERT}down_proj"),
+)
+
+
+def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
+    """One of so many layers has attention, one experts; a model of one expert has MLPs."""
+    if config.hidden_act != "silu":
+        raise values.error("hidden_act", '"silu"')
+    count = config.num_hidden_layers
+    attending, sparse = ({*_every(values, name, count)} for name in ("attn", "expert"))
+    layers = [layer for layer in range(count) if layer not in attending]
+    if not 0 < len(layers) < count:
+        raise UnsupportedModelError(f"{values.source}: layers of one kind only are not supported")
+    experts = None
+    if values.integer("num_experts", 1, 1 << 12) > 1 and sparse:
+        experts = replace(read_experts(values, "intermediate_size", sorted(sparse)), norm_topk_prob=False)
+    return replace(
+        config,
+        rotary_dims=(0,) * count,
+        experts=experts,
+        selective=read_selective(values, layers, config.hidden_size),
+    )
+
+
+def _every(values: ConfigValues, name: str, count: int) -> range:
+    """Return the layers from an offset on that are a period apart."""
+    period = values.integer(f"{name}_layer_period", 1, 1 << 12)
+    return range(values.integer(f"{name}_layer_offset", 0, period - 1), count, period)
+
+
+def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
+    """List the linear layers, and those of Mamba."""
+    assert config.selective is not None
+    return [*decoder_linears(config, names), *selective_linears(config.selective, config.hidden_size, MIXER)]
+
+
+def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
+    """List the norms, and the vectors of Mamba."""
+    assert config.selective is not None
+    return [*decoder_norms(config, names), *selective_norms(config.selective, MIXER)]
+
+
+JAMBA = Family(
+    "JambaForCausalLM",
+    "jamba",
+    "Jamba 1.5 to 2 (3B, Mini)",
+    "Mamba in most layers, attention without positions in the others, experts in some",
+    {
+        "rms_norm_eps": 1e-6,
+        "num_key_value_heads": 8,
+        "max_position_embeddings": 262144,
+        "num_experts": 16,
+        "num_experts_per_tok": 2,
+        "expert_layer_period": 2,
+        "expert_layer_offset": 1,
+        "attn_layer_period": 8,
+        "attn_layer_offset": 4,
+        "mamba_d_state": 16,
+        "mamba_d_conv": 4,
+        "mamba_expand": 2,
+        "mamba_dt_rank": "auto",
+        "mamba_conv_bias": True,
+        "mamba_proj_bias": False,
+    },
+    read,
+    TENSORS,
+    linears,
+    norms,
+    prepared=with_num_experts,
+)
