@@ -30,6 +30,7 @@ class ByteTokenizer:
     adds_bos = True
     suffix_ids: ClassVar = []
     strips_first_space = False
+    thought_marks = None
 
     def encode(self, text, add_bos=True):
         return [BOS] * add_bos + list(text.encode())

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from tinychat.errors import SettingError
 from tinychat.text.think_sections import ThinkSections
+from tinychat.text.thought_reader import ThoughtReader
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
@@ -53,6 +54,7 @@ class ConstraintState:
         self._matcher, self._tokens = matcher, tokens
         self._text_ids, self._source = text_ids, source
         self._section: ThinkSections | None = None
+        self._thoughts: ThoughtReader | None = None
         # Whether a section could begin here.
         self._is_at_beginning = False
         self._tail = b""
@@ -60,10 +62,13 @@ class ConstraintState:
     def begin_thinking(self) -> None:
         """Let the grammar wait for the end of a think section, in which any token but a stop token may come."""
         self._section, self._is_at_beginning, self.may_think = ThinkSections(begun=True), False, True
+        tokenizer = self._tokens.tokenizer
+        if tokenizer.thought_marks is not None:
+            self._thoughts = ThoughtReader(tokenizer.thought_marks, tokenizer, begun=True)
 
     def begin_before_thinking(self, may_think: bool) -> None:
         """Let the token that begins a think section come first, or forbid it there."""
-        self._is_at_beginning = self._tokens.think_id is not None
+        self._is_at_beginning = bool(self._tokens.opening_ids)
         self.may_think = may_think and self._is_at_beginning
 
     @property
@@ -89,7 +94,7 @@ class ConstraintState:
         if not _is_cut(self._tail):
             self.region = self._region(mask)
         if self._is_at_beginning and (self.may_think or self.region is Region.PROSE):
-            mask[self._tokens.think_id] = self.may_think
+            mask[self._tokens.opening_ids] = self.may_think
         return mask
 
     def accept(self, token_id: int) -> None:
@@ -99,7 +104,7 @@ class ConstraintState:
             return
         data = self._tokens.tokenizer.token_bytes(token_id)
         if self._is_at_beginning:
-            if token_id == self._tokens.think_id and self.may_think:
+            if token_id in self._tokens.opening_ids and self.may_think:
                 self.begin_thinking()
                 return
             self._is_at_beginning = not data.strip()
@@ -116,7 +121,10 @@ class ConstraintState:
     def _think(self, section: ThinkSections, token_id: int) -> None:
         """Advance in the think section; what its last token has beyond it is the first that the grammar sees."""
         tokenizer = self._tokens.tokenizer
-        parts = list(section.feed(tokenizer.token_bytes(token_id).decode("utf-8", "replace")))
+        text = None if self._thoughts is None else self._thoughts.add(token_id)
+        if text is None:
+            text = tokenizer.token_bytes(token_id).decode("utf-8", "replace")
+        parts = list(section.feed(text))
         if section.is_thinking:
             return
         self._section, self.may_think = None, False

@@ -24,8 +24,8 @@ class GrammarTokens:
         The tokens as the library has them.
     text_ids, goes_on : bool arrays [vocab_size]
         Which tokens are no control tokens, but for stop tokens; which tokens are no stop tokens.
-    think_id : int or None
-        The token that begins a think section, None if the vocabulary has no such token.
+    opening_ids : list of int
+        The tokens that begin a think section.
     """
 
     def __init__(self, tokenizer: Tokenizer, vocab_size: int, stop_ids: Iterable[int]) -> None:
@@ -45,7 +45,9 @@ class GrammarTokens:
         self.goes_on = np.ones(size, dtype=np.bool_)
         self.goes_on[stop_ids] = False
         spelled = tokenizer.encode_rendered(OPEN)
-        self.think_id: int | None = spelled[0] if len(spelled) == 1 and spelled[0] < size else None
+        marks = tokenizer.thought_marks
+        opening = [*marks.opening.values()] if marks else spelled if len(spelled) == 1 else []
+        self.opening_ids = [token_id for token_id in opening if token_id < size]
 
 
 class _GrammarVocabulary:

@@ -23,6 +23,7 @@ from tinychat.generate.text_shape import TextShape
 from tinychat.generate.thinking import ThinkBudget
 from tinychat.text.detokenizer import Detokenizer
 from tinychat.text.think_sections import CLOSING_TEXT
+from tinychat.text.thought_reader import ThoughtReader
 
 if TYPE_CHECKING:
     from tinychat.text.tokenizer import Tokenizer
@@ -148,14 +149,22 @@ class Reply:
         self._unwatched: list[tuple[int, Region]] = []
         # The sampler alone asks for it, where it penalizes.
         self._shape = None if request.repeat_in_code or request.repeat_penalty == 1.0 else TextShape()
+        # Those that the calls' own format reads stay text.
+        marks = tokenizer.thought_marks
+        marks = None if marks is None or not prompt.shown.isdisjoint(marks.by_id) else marks
+        self._first_ids: list[int] = []
+        if marks is not None and is_covered and not (prompt.joins_reply or prompt.opens_thinking):
+            self._first_ids = tokenizer.encode_rendered(marks.before_answer)
         self._budget = None
         if request.think_budget is not None and (not is_covered or (self._constraint and self._constraint.may_think)):
             # The grammar counts every line end behind the section.
-            closing = CLOSING_TEXT.rstrip("\n") if is_covered else CLOSING_TEXT
+            closing = CLOSING_TEXT if marks is None else marks.closing
+            closing = closing.rstrip("\n") if is_covered else closing
             self._budget = ThinkBudget(request.think_budget, tokenizer, prompt.opens_thinking, closing)
         # A grammar counts every space, so that none may be taken for a mark of the first word.
         joins_prompt = prompt.joins_reply or is_covered
-        self._detokenizer = Detokenizer(tokenizer, prompt.ids if joins_prompt else (), prompt.shown)
+        thoughts = None if marks is None else ThoughtReader(marks, tokenizer, prompt.opens_thinking)
+        self._detokenizer = Detokenizer(tokenizer, prompt.ids if joins_prompt else (), prompt.shown, thoughts)
         self._stop_strings = StopStringFilter((*request.stop, *prompt.stop))
         self._all_ids = list(prompt.ids)
         self._deltas: list[Delta] = []
@@ -259,7 +268,9 @@ class Reply:
             return Delta(self._held_back("stop"))
         self.token_ids.append(token_id)
         self._all_ids.append(token_id)
-        if self._constraint is not None:
+        if self._first_ids:
+            del self._first_ids[0]
+        elif self._constraint is not None:
             self._constraint.accept(token_id)
         text = self._detokenizer.add(token_id)
         self._note_region(token_id, text)
@@ -280,6 +291,8 @@ class Reply:
     def _next_id(self, logits: Logits) -> int:
         """Return a forced token, else the sampler's choice."""
         self._region = Region.PROSE
+        if self._first_ids:
+            return self._first_ids[0]
         forced = None if self._budget is None else self._budget.forced()
         if forced is not None:
             return forced

@@ -14,6 +14,7 @@ from tinychat.files import read_small
 from tinychat.json_file import read_settings
 from tinychat.limited_process import LimitedProcess, LimitError, LimitExceeded
 from tinychat.text.guard import Guarded, guard, spelling_pattern
+from tinychat.text.think_sections import OPEN, split_thoughts
 from tinychat.text.tokenizer import Tokenizer
 from tinychat.text.tokenizer_settings import tokenizer_code
 
@@ -160,10 +161,12 @@ class ChatTemplate:
 
     def opens_thinking_with(self, **variables: bool) -> bool:
         """Whether a reply to a prompt that is rendered with `variables` begins inside a think section."""
+        marks = self._tokenizer.thought_marks
         try:
-            return self.render(_QUESTION, True, **variables).rstrip().endswith("<think>")
+            text = self.render(_QUESTION, True, **variables).rstrip()
         except TextError:
             return False
+        return text.endswith((OPEN,) if marks is None else (OPEN, *marks.opening))
 
     @cached_property
     def _takes_objects(self) -> bool:
@@ -191,14 +194,28 @@ class ChatTemplate:
             turn["role"] = "system"
         if "reasoning" in turn:
             turn.setdefault("reasoning_content", turn.pop("reasoning"))
+        if turn["role"] == "assistant":
+            turn |= self._own_thoughts(turn)
         if isinstance(turn.get("tool_calls"), list) and self._takes_objects:
             turn["tool_calls"] = [_with_object(call) for call in turn["tool_calls"]]
         return turn
 
+    def _own_thoughts(self, turn: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields of a reply whose thoughts the template takes apart from its text."""
+        content, fields = turn.get("content"), {}
+        if self._tokenizer.thought_marks is not None and isinstance(content, str) and OPEN in content:
+            own, answer = split_thoughts(content)
+            fields = {"content": answer, "reasoning_content": own} if own else {}
+        thoughts = fields.get("reasoning_content", turn.get("reasoning_content"))
+        # gpt-oss's template refuses them beside a text before calls.
+        if thoughts and ".thinking" in self.source and not (turn.get("tool_calls") and fields.get("content", content)):
+            fields["thinking"] = thoughts
+        return fields
+
     def _guarded_turn(self, message: Message) -> dict[str, object]:
         turn = self._turn(message)
         # The model's own words may hold tokens like <think>, which it did write as such; its calls are others' words.
-        own = ("content", "reasoning_content") if turn["role"] == "assistant" else ()
+        own = ("content", "reasoning_content", "thinking") if turn["role"] == "assistant" else ()
         return {
             key: guard(value, self._special_spellings if key in own else self._control_spellings)
             for key, value in turn.items()

@@ -103,6 +103,14 @@ class ThinkSections:
         return taken
 
 
+def split_thoughts(text: str) -> tuple[str, str]:
+    """Return the thoughts of a whole reply, without space around them, and its answer."""
+    sections = ThinkSections()
+    parts = [*sections.feed(text), *sections.finish()]
+    thoughts, answer = ("".join(part.text for part in parts if part.thinking is kind) for kind in (True, False))
+    return thoughts.strip(), answer
+
+
 def _beginning_of(tag: str, text: str) -> int:
     """Return how many characters at the end of `text` may begin `tag`."""
     return next((n for n in range(len(tag) - 1, 0, -1) if text.endswith(tag[:n])), 0)

@@ -9,6 +9,7 @@ from functools import cached_property
 from tinychat.errors import TextError
 from tinychat.text.added_tokens import AddedToken
 from tinychat.text.guard import guard, spelling_pattern, well_formed
+from tinychat.text.thought_marks import ThoughtMarks, thought_marks_of
 
 
 class Tokenizer(ABC):
@@ -50,6 +51,11 @@ class Tokenizer(ABC):
     def eos_id(self) -> int | None:
         """Id of the end token."""
         return self.token_id(self.eos_token or "")
+
+    @cached_property
+    def thought_marks(self) -> ThoughtMarks | None:
+        """The tokens that mark thoughts; None where thoughts are plain text."""
+        return thought_marks_of(self.added_tokens, self.special_ids)
 
     @property
     def adds_bos(self) -> bool:

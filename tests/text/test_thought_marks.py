@@ -1,0 +1,188 @@
+"""Tokens of models that mark thoughts in their own way: a reply has tags in their place."""
+
+import re
+
+import numpy as np
+import pytest
+from fake_model import VOCAB_SIZE, ByteTokenizer
+
+from tinychat.generate.constraints import Constraints
+from tinychat.generate.grammar import Grammar
+from tinychat.generate.prompt import Prompt
+from tinychat.generate.reply import Reply
+from tinychat.generate.request import Request
+from tinychat.text.template import ChatTemplate
+from tinychat.text.thought_marks import thought_marks_of
+from tinychat.tools.definitions import Tool, ToolChoice
+from tinychat.tools.formats.known import HERMES
+
+EOS = 257
+HARMONY = ("<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|constrain|>")
+SOLAR = ("<|begin|>", "<|think|>", "<|content|>", "<|end|>", "<|calls|>")
+MISTRAL, GEMMA, COHERE = (
+    ("[THINK]", "[/THINK]"),
+    ("<|channel>", "<channel|>"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+)
+
+
+class MarkTokenizer(ByteTokenizer):
+    """Bytes, and some control tokens."""
+
+    def __init__(self, *names):
+        self.names = dict(enumerate(names, VOCAB_SIZE))
+        self.vocab_size = VOCAB_SIZE + len(names)
+        self.added_tokens = ByteTokenizer.added_tokens | {name: i for i, name in self.names.items()}
+        self.special_ids = ByteTokenizer.special_ids | self.names.keys()
+        self.thought_marks = thought_marks_of(self.added_tokens, self.special_ids)
+
+    def encode_rendered(self, text):
+        parts = re.split("(" + "|".join(map(re.escape, self.added_tokens)) + ")", text)
+        ids = ([self.added_tokens[part]] if part in self.added_tokens else list(part.encode()) for part in parts)
+        return [token_id for some in ids for token_id in some]
+
+    def token_bytes(self, token_id):
+        return self.names[token_id].encode() if token_id in self.names else super().token_bytes(token_id)
+
+
+def begin(names, **fields):
+    """Return the reply of a model with these control tokens, whose fields are those of the prompt or the request."""
+    tokenizer = MarkTokenizer(*names)
+    of_prompt = {key: fields.pop(key) for key in ("opens_thinking", "shown", "joins_reply") if key in fields}
+    prompt = Prompt([256], **{"joins_reply": False, **of_prompt})
+    return Reply(prompt, Request(temperature=0.0, **fields), tokenizer, frozenset({EOS})), tokenizer
+
+
+def write(reply, tokenizer, text):
+    """Let the model want to write `text`, and end; return what has become of the reply."""
+    for token_id in [*tokenizer.encode_rendered(text), EOS]:
+        row = np.zeros(tokenizer.vocab_size, np.float32)
+        row[token_id] = 9
+        reply.accept(row)
+        if reply.finish_reason is not None:
+            break
+    return reply.text
+
+
+@pytest.mark.parametrize(
+    ("names", "written", "expected"),
+    [
+        (MISTRAL, "[THINK]Hm.[/THINK]Yes.", "<think>\nHm.\n</think>\n\nYes."),
+        (COHERE, "<|START_THINKING|>Hm.<|END_THINKING|>Yes.", "<think>\nHm.\n</think>\n\nYes."),
+        (GEMMA, "<|channel>thought\nHm.<channel|>Yes.", "<think>\nHm.\n</think>\n\nYes."),
+        (GEMMA, "<|channel>thought\n<channel|>Yes.", "<think>\n\n</think>\n\nYes."),
+        (MISTRAL, "Yes. [THINK]Hm.[/THINK] So.", "Yes.  So."),
+        (MISTRAL, "[THINK]Hm.", "<think>\nHm."),
+        (
+            HARMONY,
+            "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes.",
+            "<think>\nHm.\n</think>\n\nYes.",
+        ),
+        (
+            HARMONY,
+            "<|channel|>analysis<|message|>A<|end|><|start|>assistant<|channel|>analysis<|message|>B<|end|>"
+            "<|start|>assistant<|channel|>final <|constrain|>json<|message|>{}",
+            "<think>\nA\n\nB\n</think>\n\n{}",
+        ),
+        (HARMONY, "<|channel|>final<|message|>Yes.", "Yes."),
+        (HARMONY, "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant<|channel|>anal", "I look."),
+        (
+            SOLAR,
+            "<|think|>Hm.<|end|><|begin|>assistant<|content|>Yes.<|end|>",
+            "<think>\nHm.\n</think>\n\nYes.",
+        ),
+        (SOLAR, "<|content|>Yes.", "Yes."),
+        (("<think>", "</think>"), "<think>Hm.</think>Yes.", "<think>\nHm.\n</think>\n\nYes."),
+        (("<think>",), "<think>Hm.", "Hm."),
+        (("<|channel|>",), "<|channel|>analysis", "analysis"),
+    ],
+)
+def test_marks_become_tags(names, written, expected):
+    assert write(*begin(names), written) == expected
+
+
+def test_tags_that_are_text_stay_as_they_are():
+    tokenizer = MarkTokenizer("<think>", "</think>")
+    assert thought_marks_of(tokenizer.added_tokens, ByteTokenizer.special_ids) is None
+
+
+def test_a_reply_that_begins_in_thoughts():
+    assert write(*begin(MISTRAL, opens_thinking=True), "Hm.[/THINK]Yes.") == "Hm.\n</think>\n\nYes."
+
+
+def test_thoughts_end_where_a_mark_that_is_shown_begins():
+    names = (*GEMMA, "<|tool_call>")
+    reply, tokenizer = begin(names, shown=frozenset({VOCAB_SIZE + 2}))
+    assert write(reply, tokenizer, "<|channel>thought\nHm.<|tool_call>x") == "<think>\nHm.\n</think>\n\n<|tool_call>x"
+
+
+def test_marks_that_are_shown_are_text():
+    reply, tokenizer = begin(HARMONY, shown=frozenset(range(VOCAB_SIZE, VOCAB_SIZE + len(HARMONY))))
+    text = "<|channel|>analysis<|message|>Hm.<|end|>"
+    assert write(reply, tokenizer, text) == text
+
+
+@pytest.mark.parametrize(
+    ("names", "before", "closing"),
+    [
+        (MISTRAL, "[THINK]", "[/THINK]"),
+        (GEMMA, "<|channel>thought\n", "<channel|>"),
+        (HARMONY, "<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
+        (SOLAR, "<|think|>", "<|end|><|begin|>assistant<|content|>"),
+    ],
+)
+@pytest.mark.parametrize("budget", [0, 2])
+def test_a_budget_ends_thoughts_by_the_models_own_mark(names, before, closing, budget):
+    reply, tokenizer = begin(names, think_budget=budget)
+    forced = tokenizer.encode_rendered(closing)
+    text = write(reply, tokenizer, before + "Hm"[:budget] + "x" * len(forced) + "Yes.")
+    assert text == f"<think>\n{'Hm'[:budget]}\n</think>\n\nYes."
+    opening = tokenizer.encode_rendered(before + "Hm"[:budget])
+    assert reply.token_ids[len(opening) :][: len(forced)] == forced
+
+
+@pytest.mark.parametrize(
+    ("names", "before"), [(HARMONY, "<|channel|>final<|message|>"), (SOLAR, "<|content|>"), (MISTRAL, "")]
+)
+def test_a_grammar_holds_the_answer(names, before):
+    tokenizer = MarkTokenizer(*names)
+    constraint = Constraints(tokenizer, tokenizer.vocab_size, [EOS]).of(Grammar.from_text('start: "ab"'))
+    reply, tokenizer = begin(names, constraint=constraint)
+    header = tokenizer.encode_rendered(before)
+    assert write(reply, tokenizer, "x" * len(header) + "ab") == "ab"
+    assert reply.token_ids == [*header, *b"ab"]
+
+
+@pytest.mark.parametrize("opens", [True, False])
+def test_calls_that_are_held_may_come_behind_thoughts(opens):
+    names = MISTRAL
+    tokenizer = MarkTokenizer(*names)
+    choice = ToolChoice((Tool("f", "", {"type": "object", "properties": {}}),), required=True, constrains=True)
+    constraint = Constraints(tokenizer, tokenizer.vocab_size, [EOS]).of_calls(HERMES, choice)
+    reply, tokenizer = begin(names, constraint=constraint, opens_thinking=opens)
+    call = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
+    text = write(reply, tokenizer, ("" if opens else "[THINK]") + "I <tool_call>[/THINK]" + call)
+    assert text == ("" if opens else "<think>\n") + "I <tool_call>\n</think>\n\n" + call
+
+
+TEMPLATE = """{% for m in messages %}<{{ m.role }}>{% if m.thinking %}T:{{ m.thinking }};{% endif %}\
+{% if m.reasoning_content %}R:{{ m.reasoning_content }};{% endif %}{{ m.content }}{% endfor %}\
+{% if add_generation_prompt and think %}[THINK]{% endif %}"""
+TURNS = [
+    {"role": "user", "content": "<think>x</think>?"},
+    {"role": "assistant", "content": "<think>\nHm.\n</think>\n\nA"},
+]
+
+
+def test_templates_get_thoughts_apart_from_the_answer():
+    template = ChatTemplate(TEMPLATE, MarkTokenizer(*MISTRAL), "template")
+    assert template.render(TURNS, False) == "<user><think>x</think>?<assistant>T:Hm.;R:Hm.;A"
+    plain = ChatTemplate(TEMPLATE, ByteTokenizer(), "template")
+    assert plain.render(TURNS, False).endswith("<assistant><think>\nHm.\n</think>\n\nA")
+    asked = [TURNS[0], {"role": "assistant", "content": "A", "reasoning": "B"}]
+    assert plain.render(asked, False).endswith("<assistant>T:B;R:B;A")
+
+
+def test_a_template_that_begins_thoughts():
+    template = ChatTemplate(TEMPLATE, MarkTokenizer(*MISTRAL), "template")
+    assert template.opens_thinking_with(think=True) and not template.opens_thinking
