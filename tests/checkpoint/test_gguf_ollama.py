@@ -1,5 +1,6 @@
 """GGUF files as Ollama's own converter has written them: the same model as llama.cpp's converter makes of it."""
 
+import json
 from dataclasses import fields
 
 import gguf
@@ -22,12 +23,13 @@ from tinychat.text.template import load_template
 U32, F32, BOOL = (gguf.GGUFValueType[name] for name in ("UINT32", "FLOAT32", "BOOL"))
 
 
-def rewritten(source, target, architecture, keys, tensors, more=(), without=(), tokens=0, embedded=0):
+def rewritten(source, target, architecture, keys, tensors, more=(), without=(), tokens=0, embedded=0, last=None):
     """Write a file anew.
 
     keys, tensors : parts of names, and what stands in their place
     more : keys, values and types; without : keys without the architecture that are left out
     tokens : how many are added to the vocabulary; embedded : the same, with rows of the embedding
+    last : what the last token before them is
     """
     reader = gguf.GGUFReader(source)
     plain = reader.fields["general.architecture"].contents()
@@ -39,6 +41,8 @@ def rewritten(source, target, architecture, keys, tensors, more=(), without=(), 
             continue
         value, kind = field.contents(), field.types[0]
         inner = field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None
+        if last is not None and name == "tokenizer.ggml.tokens":
+            value = [*value[:-1], last]
         if name in ("tokenizer.ggml.tokens", "tokenizer.ggml.token_type"):
             value = [*value, *([f"<image{i}>" for i in range(added)] if name.endswith("tokens") else [3] * added)]
         writer.add_key_value(f"{architecture}.{keys.get(key, key)}" if is_own else name, value, kind, sub_type=inner)
@@ -94,7 +98,13 @@ CASES = {
     ),
     "laguna": (
         "laguna",
-        {"rope.dimension_count_swa": "rope.swa.dimension_count", "rope.freq_base_swa": "rope.swa.freq_base"},
+        {
+            "rope.dimension_count_swa": "rope.swa.dimension_count",
+            "rope.freq_base_swa": "rope.swa.freq_base",
+            "rope.scaling.yarn_attn_factor": "rope.scaling.attn_factor",
+            "rope.scaling.yarn_beta_fast": "rope.scaling.beta_fast",
+            "rope.scaling.yarn_beta_slow": "rope.scaling.beta_slow",
+        },
         {"attn_gate": "attn_g"},
         [],
         [],
@@ -106,6 +116,7 @@ CASES = {
         [],
         ["moe_latent_size"],
     ),
+    "qwen3moe": ("qwen3-moe", {}, {}, [], ["expert_feed_forward_length"]),
     "gemma4": ("gemma4-moe", {}, {"ffn_down_exps.scale": "ffn_gate_inp.per_expert_scale"}, [], []),
 }
 
@@ -152,21 +163,71 @@ def test_heads_of_glm_4_7_flash_have_their_own_sizes(tmp_path):
         assert open_checkpoint(folder).config.latents.query_dim == expected.latents.query_dim
 
 
-def test_gemma_3_has_its_bases_scaling_turns_and_no_tokens_of_images(tmp_path):
+def test_gemma_3_has_its_bases_turns_and_no_tokens_of_images(tmp_path):
     plain = gguf_files.write_variant(BY_NAME["gemma3"], tmp_path / "plain.gguf")
     more = [("gemma3.rope.local.freq_base", 5e3, F32), ("gemma3.context_length", 131072, U32)]
     left_out = ["context_length", "attention.layer_norm_rms_epsilon"]
     keys = {"rope.freq_base": "rope.global.freq_base"}
-    theirs = rewritten(plain, tmp_path / "theirs.gguf", "gemma3", keys, {}, more, left_out, tokens=2)
+    last = "<start_of_turn>"
+    theirs = rewritten(plain, tmp_path / "theirs.gguf", "gemma3", keys, {}, more, left_out, tokens=2, last=last)
     with unpacked(plain) as first, unpacked(theirs) as second:
         expected, found = open_checkpoint(first).config, open_checkpoint(second).config
         tokenizer = load_tokenizer(second)
         template = load_template(second, tokenizer)
         text = template.render([{"role": "system", "content": "Rhyme."}, {"role": "user", "content": "Hi "}])
     assert (found.sliding_rope_theta, found.rope_theta) == (5e3, expected.rope_theta)
-    assert (found.rope_scaling.rope_type, found.rope_scaling.factor) == ("linear", 8.0)
+    assert found.rope_scaling == expected.rope_scaling
     assert tokenizer.vocab_size == expected.vocab_size == found.vocab_size
     assert text == "<s><start_of_turn>user\nRhyme.\n\nHi<end_of_turn>\n<start_of_turn>model\n"
+
+
+@pytest.mark.parametrize(("layers", "scaling"), [(34, "linear"), (26, None)])
+def test_gemma_3_has_its_scaling_and_no_cap_of_logits(layers, scaling):
+    metadata = {"general.architecture": "gemma3", "gemma3.block_count": layers, "gemma3.context_length": 8192}
+    metadata |= {"gemma3.rope.global.freq_base": 1e6, "gemma3.final_logit_softcapping": 30.0}
+    in_llama_cpp_form(metadata, {})
+    assert metadata.get("gemma3.rope.scaling.type") == scaling
+    assert "gemma3.final_logit_softcapping" not in metadata and "tokenizer.chat_template" not in metadata
+
+
+def test_rnj_1_has_the_bounds_of_yarn():
+    metadata = {"general.architecture": "gemma3", "gemma3.block_count": 32, "gemma3.rope.local.freq_base": 1e4}
+    metadata |= {"gemma3.rope.scaling.type": "yarn", "gemma3.rope.scaling.beta_fast": 64.0}
+    metadata["gemma3.final_logit_softcapping"] = 30.0
+    in_llama_cpp_form(metadata, {})
+    assert metadata["gemma3.rope.scaling.yarn_beta_fast"] == metadata["gemma3.final_logit_softcapping"] + 34
+
+
+@pytest.mark.parametrize("name", ["gemma", "gemma2", "gemma3", "gemma3n"])
+def test_texts_of_gemma_begin_without_a_space(name, tmp_path):
+    plain = gguf_files.write_variant(BY_NAME[name], tmp_path / "plain.gguf")
+    reader = gguf.GGUFReader(plain)
+    assert "tokenizer.ggml.add_space_prefix" not in reader.fields
+    with unpacked(plain) as folder:
+        tokenizer = load_tokenizer(folder)
+        assert tokenizer.decode(tokenizer.encode("a"), skip_special=False).endswith("a")
+        assert not tokenizer.strips_first_space
+
+
+def test_all_ends_of_a_file_count_and_those_beyond_the_vocabulary_do_not(tmp_path):
+    plain = gguf_files.write_variant(BY_NAME["glm4-moe-lite"], tmp_path / "plain.gguf")
+    more = [("tokenizer.ggml.eos_token_ids", [7, 9, -1, 1 << 20], gguf.GGUFValueType.INT32)]
+    with unpacked(rewritten(plain, tmp_path / "theirs.gguf", "deepseek2", {}, {}, more)) as folder:
+        assert {7, 9} <= {*json.loads((folder / "generation_config.json").read_text())["eos_token_id"]}
+        assert max(json.loads((folder / "generation_config.json").read_text())["eos_token_id"]) < 1 << 20
+
+
+def test_texts_of_gemma_4_begin_with_its_token_whatever_the_file_says(tmp_path):
+    plain = gguf_files.write_vocabulary(
+        tmp_path / "g.gguf",
+        "gemma4",
+        ["<pad>", "<eos>", "<bos>", "a"],
+        [3, 3, 3, 1],
+        bos_token_id=2,
+        add_bos_token=False,
+    )
+    with unpacked(plain) as folder:
+        assert load_tokenizer(folder).encode("a") == [2, 3]
 
 
 def test_gemma_3n_leaves_out_what_has_no_embedding_for_layers(tmp_path):
@@ -198,12 +259,13 @@ def test_old_files_of_llama_3_get_its_pre_tokenizer(pre, expected):
     assert metadata["tokenizer.ggml.pre"] == expected
 
 
+ANY_OF = {"type": "array", "items": {"enum": ["a", "b"]}}
 TOOLS = [
     {
         "type": "function",
         "function": {
             "name": "weather",
-            "description": "Tell the weather.",
+            "description": "Tell the weather.\nOf today.",
             "parameters": {
                 "type": "object",
                 "required": ["place"],
@@ -211,7 +273,11 @@ TOOLS = [
                     "place": {"type": "string", "description": "A town."},
                     "unit": {"enum": ["C", "F"], "default": "C"},
                     "days": {"type": "array", "items": {"type": "integer"}},
-                    "more": {"type": "object", "properties": {"wind": {"type": ["boolean", "null"]}}},
+                    "more": {
+                        "type": "object",
+                        "required": True,
+                        "properties": {"wind": {"type": ["boolean", "null"]}, "of": ANY_OF},
+                    },
                 },
             },
         },
@@ -220,13 +286,15 @@ TOOLS = [
 ]
 TYPES = """\
 // Tell the weather.
+// Of today.
 type weather = (_: {
 // A town.
 place: string,
 unit?: "C" | "F", // default: "C"
 days?: number[],
 more?: {
-wind?: any,
+wind?: boolean | null,
+of?: ("a" | "b")[],
 },
 }) => any;
 
@@ -252,6 +320,34 @@ def test_turns_of_gpt_oss(gpt_oss_template):
     )
     text = gpt_oss_template.render([*turns, {"role": "user", "content": "Bye"}])
     assert text.endswith("Hello<|end|><|start|>user<|message|>Bye<|end|><|start|>assistant")
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"), [(None, "medium"), ("none", "low"), ("minimal", "low"), ("medium", "medium"), ("xhigh", "high")]
+)
+def test_efforts_of_gpt_oss(gpt_oss_template, asked, told):
+    variables = {} if asked is None else {"reasoning_effort": asked}
+    turns = [
+        {"role": "system", "content": ""},
+        {"role": "user", "content": "Hi"},
+        {"role": "system", "content": "Rhyme."},
+    ]
+    text = gpt_oss_template.render(turns, **variables)
+    assert f"\nReasoning: {told}\n" in text
+    assert text.endswith(
+        "for every message.<|end|><|start|>user<|message|>Hi<|end|>"
+        "<|start|>developer<|message|>Rhyme.<|end|><|start|>assistant"
+    )
+
+
+def test_thoughts_of_gpt_oss_stay_until_the_answer(gpt_oss_template):
+    result = {"role": "tool", "tool_call_id": "c1", "content": "yes"}
+    called = {"role": "assistant", "content": "", "tool_calls": [CALL], "reasoning": "Hm."}
+    turns = [{"role": "user", "content": "Sun?"}, called, result]
+    thoughts = "<|start|>assistant<|channel|>analysis<|message|>Hm.<|end|>"
+    assert thoughts in gpt_oss_template.render(turns)
+    answer = {"role": "assistant", "content": "Yes.", "reasoning": "So."}
+    assert "analysis<|message|>" not in gpt_oss_template.render([*turns, answer, turns[0]])
 
 
 def test_tools_of_gpt_oss(gpt_oss_template):

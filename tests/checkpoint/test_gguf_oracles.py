@@ -14,7 +14,7 @@ import pytest
 
 import tinychat
 from tinychat.checkpoint.gguf_checkpoint import unpacked
-from tinychat.checkpoint.gguf_tokenizer import PRE_TOKENIZERS, TURN_ENDS
+from tinychat.checkpoint.gguf_tokenizer import FILE_ENDS, PRE_TOKENIZERS, TURN_ENDS
 from tinychat.text.hard_texts import HARD_TEXTS
 from tinychat.text.loading import load_tokenizer
 
@@ -116,7 +116,20 @@ json.dump([i for i in ids if llama_cpp.llama_vocab_is_eog(vocabulary, i)], sys.s
 @needs_llama_cpp
 @pytest.mark.parametrize("left_out", [[], ["<|return|>"], ["<|return|>", "<|flush|>"]])
 def test_turns_end_where_they_do_in_llama_cpp(left_out, tmp_path):
-    ends = ["<x>", "<y>", "<z>", "<other>", "<|role_end|>", *sorted(TURN_ENDS - {*left_out})]
+    found, tokens = check_ends(sorted(TURN_ENDS - {*left_out}), tmp_path)
+    assert ("<|end|>" in [tokens[i] for i in found]) == (len(left_out) == 2)
+
+
+@needs_llama_cpp
+@pytest.mark.parametrize("end", sorted(FILE_ENDS))
+def test_files_end_where_they_do_in_llama_cpp(end, tmp_path):
+    found, tokens = check_ends([end], tmp_path)
+    assert end in [tokens[i] for i in found]
+
+
+def check_ends(names, tmp_path):
+    """Compare the ends of a turn in a vocabulary with these tokens; return them and all tokens."""
+    ends = ["<x>", "<y>", "<z>", "<other>", "<|role_end|>", *names]
     letters = gguf_files.byte_level_tokens(259)[0][3:]
     ids = dict(zip(("eos_token_id", "eot_token_id", "eom_token_id"), (1, 2, 3)), bos_token_id=0)
     kinds = [3] * (1 + len(ends)) + [1] * (len(letters) + 1)
@@ -130,7 +143,7 @@ def test_turns_end_where_they_do_in_llama_cpp(left_out, tmp_path):
     with unpacked(file) as folder:
         found = json.loads((folder / "generation_config.json").read_text())["eos_token_id"]
     assert sorted(found) == json.loads(result.stdout)
-    assert ("<|end|>" in [tokens[i] for i in found]) == (len(left_out) == 2)
+    return found, tokens
 
 
 def logits_of_llama_cpp(file, ids):

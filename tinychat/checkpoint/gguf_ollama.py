@@ -12,13 +12,18 @@ from typing import Any
 import numpy as np
 
 from tinychat.checkpoint.gguf_header import TensorEntry
+from tinychat.checkpoint.gguf_tokenizer import BYTE, NORMAL
 
 # llama.cpp's names of architectures by Ollama's.
 ARCHITECTURES = {"gptoss": "gpt-oss", "qwen25vl": "qwen2vl", "olmo3": "olmo2", "glm4moelite": "deepseek2"}
-BYTE, NORMAL = 6, 1  # kinds of tokens
 _TOKENS, _TEMPLATE = "tokenizer.ggml.", "tokenizer.chat_template"
 _PER_TOKEN = ("tokens", "scores", "token_type")
-_GEMMA3_CONTEXT = 131072
+# Of Gemma 3 4B, 12B and 27B, whose rotary angles are scaled; a file has no key for that.
+_SCALED_GEMMA3 = (34, 48, 62)
+_YARN = {
+    "rope__scaling__beta_fast": "rope__scaling__yarn_beta_fast",
+    "rope__scaling__beta_slow": "rope__scaling__yarn_beta_slow",
+}
 
 
 @dataclass
@@ -44,12 +49,12 @@ class Header:
             self.put(key, value)
 
     def rename_keys(self, **names: str) -> None:
-        """Set values of the architecture that have another key, with ``__`` for dots."""
+        """Add values of the architecture under another key, with ``__`` for dots, where that has none."""
         for theirs, key in names.items():
             self.default(key.replace("__", "."), self.get(theirs.replace("__", ".")))
 
     def rename(self, **parts: str) -> None:
-        """Rename a part of tensors' names, between dots."""
+        """Add a tensor under another name for each one with such a part in its own, between dots."""
         for name in [*self.tensors]:
             renamed = ".".join(parts.get(part, part) for part in name.split("."))
             self.tensors.setdefault(renamed, self.tensors[name])
@@ -64,14 +69,19 @@ class Header:
         found = self.metadata.get(f"{_TOKENS}{key}")
         return found if isinstance(found, str) else ""
 
+    def has_token(self, text: str) -> bool:
+        """Return whether the vocabulary has a token."""
+        tokens = self.metadata.get(f"{_TOKENS}tokens")
+        return isinstance(tokens, list) and text in tokens
+
     def set_pre(self, name: str) -> None:
         """Name the pre-tokenizer where the file names none."""
         if self.text("pre") in ("", "default"):
             self.metadata[f"{_TOKENS}pre"] = name
 
-    def add_template(self, name: str) -> None:
-        """Add our own chat template where the file has none: Ollama has it in its program."""
-        if self.metadata.get(_TEMPLATE) is None:
+    def add_template(self, name: str, mark: str = "") -> None:
+        """Add our own chat template where the file has none, but a token `mark`: Ollama has it in its program."""
+        if self.metadata.get(_TEMPLATE) is None and (not mark or self.has_token(mark)):
             source = files("tinychat.checkpoint").joinpath("templates", f"{name}.jinja")
             self.metadata[_TEMPLATE] = source.read_text(encoding="utf-8")
 
@@ -88,7 +98,7 @@ class Header:
 
 
 def in_llama_cpp_form(metadata: dict[str, Any], tensors: dict[str, TensorEntry]) -> None:
-    """Change what Ollama names otherwise; leave other files as they are."""
+    """Add what llama.cpp's converter would have written; a file of that stays the model that it is."""
     theirs = metadata.get("general.architecture")
     if not isinstance(theirs, str):
         return
@@ -111,11 +121,16 @@ def _gpt_oss(header: Header) -> None:
         header.tensors.setdefault(f"{name}.weight", header.tensors[name])
 
 
+def _gemma(header: Header) -> None:
+    header.metadata.setdefault(f"{_TOKENS}add_space_prefix", False)
+
+
 def _gemma3(header: Header) -> None:
     if "dense.0.weight" in header.tensors:
         # Its attention sees later tokens.
         header.metadata["general.architecture"] = "gemma-embedding"
         return
+    _gemma(header)
     is_theirs = (
         any(header.get(key) is not None for key in ("rope.global.freq_base", "rope.local.freq_base"))
         or header.get("attention.layer_norm_rms_epsilon") is None
@@ -123,17 +138,22 @@ def _gemma3(header: Header) -> None:
     )
     if not is_theirs:
         return
-    header.rename_keys(rope__global__freq_base="rope__freq_base", rope__local__freq_base="rope__freq_base_swa")
+    if header.get("rope.global.freq_base") is not None:
+        # The first converter wrote Gemma 2's; no runner has ever read it.
+        header.metadata.pop(f"{header.architecture}.final_logit_softcapping", None)
+    names = {"rope__global__freq_base": "rope__freq_base", "rope__local__freq_base": "rope__freq_base_swa"}
+    header.rename_keys(**names, **_YARN)
     header.default("attention.layer_norm_rms_epsilon", 1e-6)
-    context = header.get("context_length")
-    if isinstance(context, int) and context >= _GEMMA3_CONTEXT and header.get("rope.scaling.type") is None:
+    if header.get("block_count") in _SCALED_GEMMA3 and header.get("rope.scaling.type") is None:
         header.put("rope.scaling.type", "linear")
         header.put("rope.scaling.factor", 8.0)
-    header.add_template("gemma3")
+    header.add_template("gemma3", "<start_of_turn>")
     header.cut_vocabulary(header.rows("token_embd.weight"))
 
 
 def _gemma3n(header: Header) -> None:
+    _gemma(header)
+    header.add_template("gemma3", "<start_of_turn>")
     header.rename_keys(rope__freq_base_local="rope__freq_base_swa", head_dim="attention__key_length")
     table, of_layers = header.rows("token_embd.weight"), header.rows("per_layer_token_embd.weight")
     if table == of_layers:
@@ -157,8 +177,7 @@ def _gemma4(header: Header) -> None:
 
 def _mistral3(header: Header) -> None:
     header.rename_keys(
-        rope__scaling__beta_fast="rope__scaling__yarn_beta_fast",
-        rope__scaling__beta_slow="rope__scaling__yarn_beta_slow",
+        **_YARN,
         rope__scaling__mscale_all_dim="rope__scaling__yarn_log_multiplier",
         rope__scaling_beta="attention__temperature_scale",
     )
@@ -178,7 +197,7 @@ def _glm4_moe_lite(header: Header) -> None:
     # The sizes of heads stand where llama.cpp has those of the latent.
     size = header.get("attention.key_length")
     header.put("attention.key_length_mla", size)
-    header.put("attention.value_length_mla", size)
+    header.put("attention.value_length_mla", header.get("attention.value_length") or size)
     header.default("expert_weights_norm", True)
     header.metadata[f"{_TOKENS}pre"] = "glm4"
 
@@ -191,9 +210,16 @@ def _lfm2(header: Header) -> None:
 
 def _laguna(header: Header) -> None:
     header.rename_keys(
-        rope__swa__dimension_count="rope__dimension_count_swa", rope__swa__freq_base="rope__freq_base_swa"
+        **_YARN,
+        rope__scaling__attn_factor="rope__scaling__yarn_attn_factor",
+        rope__swa__dimension_count="rope__dimension_count_swa",
+        rope__swa__freq_base="rope__freq_base_swa",
     )
     header.rename(attn_g="attn_gate")
+
+
+def _qwen3_moe(header: Header) -> None:
+    header.default("expert_feed_forward_length", header.rows("blk.0.ffn_gate_exps.weight"))
 
 
 def _nemotron_h(header: Header) -> None:
@@ -211,11 +237,13 @@ def _llama(header: Header) -> None:
 
 _CHANGES: Mapping[str, Callable[[Header], None]] = {
     "gptoss": _gpt_oss,
+    **dict.fromkeys(("gemma", "gemma2"), _gemma),
     "gemma3": _gemma3,
     "gemma3n": _gemma3n,
     "gemma4": _gemma4,
     "mistral3": _mistral3,
     **dict.fromkeys(("qwen35", "qwen35moe", "qwen3next"), _qwen3_5),
+    **dict.fromkeys(("qwen3moe", "qwen3vlmoe"), _qwen3_moe),
     "glm4moelite": _glm4_moe_lite,
     "lfm2": _lfm2,
     "laguna": _laguna,

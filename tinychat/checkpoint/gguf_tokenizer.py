@@ -76,6 +76,11 @@ TURN_ENDS = frozenset(
     " <end_of_turn> <turn|> <|tool_response> <EOT> _<EOT> [EOT] [EOS] <eos> <end_of_utterance> [e~["
     " <\uff5cend\u2581of\u2581sentence\uff5c>".split()
 )
+# Tokens behind which another file begins in the training of models of code.
+FILE_ENDS = frozenset(
+    "<|fim_pad|> <fim-pad> <fim_pad> <PAD> [PAD] <|fim_repo|> <|repo_name|> <fim-repo> <REPO> <reponame>"
+    " <|file_sep|>".split()
+)
 # Of vocabularies that have one of each, gpt-oss's and Solar Open's: only a message ends there, not the turn.
 _MESSAGE_END, _REPLY_ENDS, _CALL_ENDS = "<|end|>", {"<|return|>", "<|flush|>"}, {"<|call|>", "<|calls|>"}
 _NAMED = {
@@ -96,7 +101,8 @@ def tokenizer_files(metadata: Mapping[str, Any], source: str) -> tuple[dict[str,
             what = f"tokenizer.ggml.pre is {one_line(str(name), 40)!r}, which is not supported"
             raise UnsupportedModelError(f"{source}: {what}; give the checkpoint that the file was made from")
         cutting = PRE_TOKENIZERS[name] if kind == "gpt2" else _GEMMA4
-        adds_bos = vocabulary.flag("add_bos_token", cutting.adds_bos)
+        # Files of Gemma 4 say that they do not, and are wrong: llama.cpp knows better, too.
+        adds_bos = cutting.spelled or vocabulary.flag("add_bos_token", cutting.adds_bos)
         ends = [("bos_token", adds_bos), ("eos_token", vocabulary.flag("add_eos_token", False))]
         around = [vocabulary.named.get(token) if adds else None for token, adds in ends]
         files = {"tokenizer.json": _byte_level(vocabulary, cutting, *around)}
@@ -172,7 +178,10 @@ class _Vocabulary:
             found["bos_token_id"] = self.named["bos_token"]
         ends = [self.named.get("eos_token"), self._token_id("eot_token_id"), self._token_id("eom_token_id")]
         known = [i for i in ends if i is not None]
-        known += [i for i in self.of_kind(CONTROL, USER_DEFINED) if self.tokens[i] in TURN_ENDS]
+        more = self._metadata.get("tokenizer.ggml.eos_token_ids")
+        if isinstance(more, np.ndarray) and more.dtype.kind in "iu":
+            known += [i for i in more.tolist() if 0 <= i < len(self.tokens)]
+        known += [i for i in self.of_kind(CONTROL, USER_DEFINED) if self.tokens[i] in TURN_ENDS | FILE_ENDS]
         texts = {self.tokens[i] for i in known}
         if texts & _REPLY_ENDS and texts & _CALL_ENDS:
             known = [i for i in known if self.tokens[i] != _MESSAGE_END]

@@ -128,12 +128,13 @@ def _read_architecture(values: ConfigValues) -> tuple[str, bool]:
     name = whole or names[0]
     if find_family(name) is None:
         raise unsupported(values.source, f"architecture {one_line(name, 40)!r}")
-    if model_type in (None, family_of(name).model_type):
+    family = family_of(name)
+    if model_type in (None, family.model_type, *family.other_types):
         return name, whole is None
     if (meant := _named_by_type(name, model_type)) is None:
         raise UnsupportedModelError(
             f"{values.source}: model_type {one_line(str(model_type))!r} with architecture {names[0]!r} is not"
-            f" supported; expected {family_of(name).model_type!r}"
+            f" supported; expected {family.model_type!r}"
         )
     return meant, whole is None
 

@@ -50,6 +50,7 @@ class Family:
     tables: Callable[[ModelConfig], list[Table]] = lambda config: []
     partial_rotary: bool = False  # `partial_rotary_factor` may leave the last channels of each head as they are
     also_written: tuple[str, ...] = ()  # architectures that transformers writes for this `model_type`, too
+    other_types: tuple[str, ...] = ()  # model types that published files have, too
     names: Mapping[str, str] = field(default_factory=dict)  # keys of its `config.json` by Llama's, where they differ
     # Takes a file's values and returns them in the form that is read, where there are several.
     prepared: Callable[[Mapping[str, object]], Mapping[str, object]] | None = None

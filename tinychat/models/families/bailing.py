@@ -42,6 +42,8 @@ def read_ling(values: ConfigValues, config: ModelConfig) -> ModelConfig:
 def read_ling2(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """Layers for the prediction of several tokens, which stand behind the others, are not read."""
     values.require(use_bias=False, moe_router_enable_expert_bias=True)
+    if values.get("score_function") not in (None, "sigmoid"):
+        raise values.error("score_function", '"sigmoid"')
     return glm4_moe.read(values, config)
 
 
@@ -98,6 +100,7 @@ LING2 = Family(
     read_ling2,
     TENSORS,
     partial_rotary=True,
+    other_types=("bailing_moe_v2",),
     names=NAMES,
 )
 SARVAM = Family(

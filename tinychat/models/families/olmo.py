@@ -22,7 +22,7 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
 OLMO = Family(
     "OlmoForCausalLM",
     "olmo",
-    "OLMo 1 (1B, 7B)",
+    "OLMo 1 (1B, 7B; not those of 2024-04 and later, which bound queries, keys and values)",
     "layer norms without gains",
     {"rms_norm_eps": 1e-5, "max_position_embeddings": 2048},
     read,
