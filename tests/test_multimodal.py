@@ -115,6 +115,11 @@ CASES = {
         {"rope_parameters": MROPE},
         QWEN_VISION | {"deepstack_visual_indexes": [0]},
     ),
+    "Qwen3VLMoeForConditionalGeneration": (
+        "qwen3_vl_moe",
+        {"rope_parameters": MROPE, "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 32},
+        QWEN_VISION | {"deepstack_visual_indexes": [0]},
+    ),
     "Qwen3_5ForConditionalGeneration": ("qwen3_5", QWEN3_5, QWEN_VISION),
     "Qwen3_5MoeForConditionalGeneration": ("qwen3_5_moe", QWEN3_5_MOE, QWEN_VISION),
 }

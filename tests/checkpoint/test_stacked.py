@@ -124,6 +124,33 @@ def test_exponents_beyond_all_numbers_are_refused(tmp_path, rng):
         convert(tmp_path / "checkpoint", tmp_path / "model", quant="f32")
 
 
+def test_experts_with_columns_first_are_those_with_rows_first(tmp_path):
+    """Published files of Qwen3-VL have them so, and files that transformers writes have not."""
+    variant = families.BY_NAME["qwen3-moe"]
+    plain, turned = (families.write_checkpoint(variant, tmp_path / name) for name in ("plain", "turned"))
+    weights = families.make_weights(variant)
+    stem, count = "model.layers.{}.mlp.experts.", variant.config["num_experts"]
+    for layer in range(variant.config["num_hidden_layers"]):
+        own = {
+            part: np.stack([weights.pop(f"{stem.format(layer)}{e}.{part}_proj.weight").T for e in range(count)])
+            for part in ("gate", "up", "down")
+        }
+        weights[f"{stem.format(layer)}gate_up_proj"] = np.concatenate([own["gate"], own["up"]], axis=2)
+        weights[f"{stem.format(layer)}down_proj"] = own["down"]
+    for file in turned.glob("*.safetensors*"):
+        file.unlink()
+    named = {name.replace("model.", "model.language_model.", 1): np.ascontiguousarray(w) for name, w in weights.items()}
+    save_file(named, turned / "model.safetensors")
+    text = json.loads((plain / "config.json").read_text()) | {"model_type": "qwen3_vl_moe_text"}
+    del text["architectures"]
+    wrapper = {"architectures": ["Qwen3VLMoeForConditionalGeneration"], "tie_word_embeddings": True}
+    (turned / "config.json").write_text(json.dumps(wrapper | {"text_config": text}))
+    expected, found = open_checkpoint(plain), open_checkpoint(turned)
+    check_tensors(found)
+    for name in families.make_weights(variant):
+        np.testing.assert_array_equal(found.tensors.read(name), expected.tensors.read(name))
+
+
 @pytest.mark.live
 def test_packed_experts_equal_transformers(rng):
     mxfp4 = pytest.importorskip("transformers.integrations.mxfp4")

@@ -1,8 +1,8 @@
 """Weights of experts, or of heads, that a checkpoint has in one tensor for all, each under a name of its own.
 
 Qwen3.5 stacks them as [E, N, K], the rows of gates before those of their inputs in one tensor, and so does Granite,
-whose names have no part for experts. gpt-oss stacks them as
-[E, K, N], biases as [E, N]; or has them in MXFP4, where 32 columns share a power of two:
+whose names have no part for experts. Published files of Qwen3-VL have [E, K, N], which transformers transposes. gpt-oss
+stacks them as [E, K, N], biases as [E, N]; or has them in MXFP4, where 32 columns share a power of two:
 ``_blocks`` uint8 [E, N, K/32, 16], two codes to a byte, the lower one first, and ``_scales`` uint8 [E, N, K/32], the
 exponent and 127. An expert is read only when it is asked for, one at a time.
 
@@ -157,11 +157,11 @@ def _of_latents(tensors: Tensors, config: ModelConfig, layer: int) -> dict[str, 
 
 def _parts(tensors: Tensors, stem: str, expert: int, config: ModelConfig) -> dict[str, Tensor]:
     """Return weight and bias of one expert, as far as they are stacked; `stem` is the weights' name."""
-    is_gpt_oss = config.swiglu_limit is not None
+    transposed = config.swiglu_limit is not None or _is_transposed(tensors, stem, config)
 
     def stacked(name: str, half: int | None = None) -> Tensor | None:
         known = stored_name(tensors, name)
-        return None if known is None else StackedTensor(tensors[known], known, expert, half, transposed=is_gpt_oss)
+        return None if known is None else StackedTensor(tensors[known], known, expert, half, transposed)
 
     weight = stacked(stem) or stacked(f"{stem.replace('.experts.', '.')}.weight")
     if {f"{stem}_blocks", f"{stem}_scales"} <= tensors.by_name.keys():
@@ -172,6 +172,15 @@ def _parts(tensors: Tensors, stem: str, expert: int, config: ModelConfig) -> dic
     found = {"weight": weight, "bias": stacked(f"{stem}_bias")}
     known = {part: tensor for part, tensor in found.items() if tensor is not None}
     return known or _parts_of_mlx(tensors, stem, expert, config)
+
+
+def _is_transposed(tensors: Tensors, stem: str, config: ModelConfig) -> bool:
+    """Return whether the weights of all experts have their columns first, which the shape of one shows."""
+    assert config.experts is not None
+    before, D, F = stem.rpartition(".experts.")[0], config.hidden_size, config.experts.intermediate_size
+    name, columns_first = ("down_proj", (F, D)) if F != D else ("gate_up_proj", (D, 2 * F))
+    known = _known(tensors, f"{before}.experts.{name}")
+    return known is not None and known.shape[1:] == columns_first
 
 
 def _parts_of_mlx(tensors: Tensors, stem: str, expert: int, config: ModelConfig) -> dict[str, Tensor]:

@@ -32,11 +32,19 @@ WRAPPERS: Mapping[str, Mapping[str, object]] = {
     "Qwen2VLForConditionalGeneration": {"model_type": "qwen2"},
     "Qwen2_5_VLForConditionalGeneration": {"model_type": "qwen2"},
     "Qwen3VLForConditionalGeneration": {"model_type": "qwen3"},
+    "Qwen3VLMoeForConditionalGeneration": {"model_type": "qwen3_moe", "norm_topk_prob": True},
     "Qwen3_5ForConditionalGeneration": {"model_type": "qwen3_5_text"},
     "Qwen3_5MoeForConditionalGeneration": {"model_type": "qwen3_5_moe_text"},
 }
 # Names of text models that compute the same as another one.
-_SAME_AS = {"qwen2_vl_text": "qwen2", "qwen2_5_vl_text": "qwen2", "qwen3_vl_text": "qwen3"}
+_SAME_AS = {
+    "qwen2_vl_text": "qwen2",
+    "qwen2_5_vl_text": "qwen2",
+    "qwen3_vl_text": "qwen3",
+    "qwen3_vl_moe_text": "qwen3_moe",
+}
+# Of these, transformers ties the output by the whole model's key alone.
+_TIED_OUTSIDE = {"Qwen3VLMoeForConditionalGeneration"}
 # Keys of the whole model, which override the section's own.
 _SHARED = ("quantization_config", "bos_token_id", "eos_token_id")
 
@@ -63,8 +71,9 @@ def text_part(raw: Mapping[str, object]) -> Mapping[str, object]:
     found.pop("tie_embedding", None)
     if raw.get("tie_embedding") is not None:
         raw = {**raw, "tie_word_embeddings": raw["tie_embedding"]}
-    ties = [part["tie_word_embeddings"] for part in (raw, found) if part.get("tie_word_embeddings") is not None]
-    if ties:
+    parts = (raw,) if wrapper in _TIED_OUTSIDE else (raw, found)
+    ties = [part["tie_word_embeddings"] for part in parts if part.get("tie_word_embeddings") is not None]
+    if wrapper in _TIED_OUTSIDE or ties:
         found["tie_word_embeddings"] = True in ties
     for key in ("rope_scaling", "rope_parameters"):
         rope = found.get(key)
