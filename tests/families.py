@@ -38,7 +38,7 @@ BIASED = (
     "sarvam_mla",
     "bailing_moe",
 )
-LATENTS = ("youtu", "minicpm3", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "sarvam_mla")
+LATENTS = ("youtu", "minicpm3", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "sarvam_mla", "mistral4")
 MAMBAS = ("granitemoehybrid", "bamba", "falcon_h1", "nemotron_h")
 GEMMAS = ("gemma4_text", "gemma3n_text")
 FEW = 9  # layers
@@ -291,9 +291,9 @@ def write_tokenizer(folder, vocab_size):
 def stored(variant, weights):
     """Return a variant's weights as a checkpoint has them.
 
-    gpt-oss stacks those of experts, transposed; Qwen3.5 and Granite Swash do as they are. LFM2 has an axis more in
-    those of convolutions, and so have Gated DeltaNet, whose other vectors have names of their own, and Mamba-2, some of
-    whose linears share a tensor.
+    gpt-oss stacks those of experts, transposed; Qwen3.5, Mistral Small 4 and Granite Swash do as they are. LFM2 has an
+    axis more in those of convolutions, and so have Gated DeltaNet, whose other vectors have names of their own, and
+    Mamba-2, some of whose linears share a tensor.
     """
     if variant.config["model_type"] in DELTA_NETS:
         taps = {name: values.reshape(-1, 1, TAPS) for name, values in weights.items() if "conv1d." in name}
@@ -323,6 +323,8 @@ def stored(variant, weights):
     if variant.config["model_type"] in ("flint", "kolibri1"):
         ends = (".softmax_offset.weight", ".expert_bias.weight")
         return {name.removesuffix(".weight") if name.endswith(ends) else name: v for name, v in weights.items()}
+    if variant.config["model_type"] == "mistral4":
+        return with_heads_in_one(_with_stacked_experts(weights))
     if variant.config["model_type"] == "zaya":
         return _with_convolutions(_with_stacked_experts(weights))
     if variant.config["model_type"] == "nemotron_h":

@@ -49,7 +49,7 @@ ARCHITECTURES = {
 # The package has no names for some architectures yet: another one's, whose tensors are called the same.
 NAMED_LIKE = {"laguna": "step35"}
 MAMBAS = ("granitehybrid", "falcon-h1", "nemotron_h", "nemotron_h_moe")
-LATENTS = ("deepseek2", "kimi-linear")
+LATENTS = ("deepseek2", "mistral4", "kimi-linear")
 DELTA_NETS = ("qwen35", "qwen35moe", "qwen3next")
 # Whose queries and keys llama.cpp rotates in neighbouring pairs, and transformers in halves.
 GRANITES = ("granite", "granitemoe", "granitehybrid")
@@ -120,6 +120,7 @@ VARIANTS = [
     like("youtu", attention_bias=False),
     like("deepseek-v2"),
     like("deepseek-v3", n_group=1, topk_group=1),
+    like("mistral4"),
     like("glm4-moe-lite", mlp_layer_types="none"),
     # Its states have as many heads as attention.
     like(
@@ -493,7 +494,10 @@ def add_particulars(writer, architecture, raw, config):
         writer.add_key_length_mla(sizes.query_dim)
         writer.add_value_length_mla(sizes.v_head_dim)
         writer.add_leading_dense_block_count(config.experts.layers[0] if config.experts else config.num_hidden_layers)
-        if scaling := raw.get("rope_scaling"):
+        if architecture == "mistral4":
+            writer.add_attn_temperature_scale(config.temperature_beta)
+            writer.add_attn_temperature_length(config.temperature_length)
+        if scaling := raw.get("rope_scaling") or raw.get("rope_parameters"):
             writer.add_rope_scaling_yarn_log_mul(0.1 * scaling["mscale_all_dim"])
     if architecture == "deepseek2" and not config.experts:
         writer.add_expert_feed_forward_length(config.intermediate_size)

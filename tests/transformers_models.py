@@ -17,6 +17,10 @@ from tinychat.models.architectures import parse_config
 # Whose tensors transformers renames while it reads a checkpoint.
 RENAMED = ("olmo_hybrid", "lfm3", "exaone")
 
+# It has the class, but does not list it.
+if hasattr(transformers, "Mistral4ForCausalLM"):
+    config_class = transformers.Mistral4ForCausalLM.config_class
+    transformers.AutoModelForCausalLM.register(config_class, transformers.Mistral4ForCausalLM, exist_ok=True)
 torch.set_num_threads(1)
 transformers.logging.set_verbosity_error()
 logging.getLogger("torch").setLevel(logging.ERROR)

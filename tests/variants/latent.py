@@ -53,6 +53,17 @@ GLM4_MOE_LITE = (
         "mlp_layer_types": ["sparse", "dense", "sparse"],
     }
 )
+MISTRAL4 = {key: value for key, value in (YOUTU | EXPERTS).items() if key != "rope_theta"} | {
+    "architectures": ["Mistral4ForCausalLM"],
+    "model_type": "mistral4",
+    "n_shared_experts": 1,
+    "norm_topk_prob": True,
+    "routed_scaling_factor": 1.0,
+    "rope_scaling": None,
+    "rope_parameters": YARN
+    | {"rope_theta": 1e5, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.4}
+    | {"original_max_position_embeddings": 16},
+}
 # Keys as the published files have them.
 SARVAM_MLA = {
     key: value for key, value in (YOUTU | EXPERTS).items() if key not in ("n_routed_experts", "n_shared_experts")
@@ -119,6 +130,7 @@ VARIANTS = [
     ),
     Variant("deepseek-v2", DEEPSEEK_V2, "bfloat16"),
     Variant("deepseek-v3", DEEPSEEK_V3, "bfloat16", "safetensors-sharded"),
+    Variant("mistral4", MISTRAL4, "bfloat16"),
     Variant("glm4-moe-lite", GLM4_MOE_LITE, "bfloat16"),
     Variant("sarvam-105b", SARVAM_MLA, "bfloat16"),
     Variant("minicpm3", MINICPM3, "bfloat16"),

@@ -236,6 +236,14 @@ def deepseek2(values: GgufValues) -> Config:
     return found
 
 
+def mistral4(values: GgufValues) -> Config:
+    """Return the keys of Mistral Small 4; not every file says how queries grow."""
+    magnitude = 10 * values.number("rope.scaling.yarn_log_multiplier", 0.1)
+    rope = ministral3(values)["rope_parameters"] | {"mscale": magnitude, "mscale_all_dim": magnitude}
+    rope["llama_4_scaling_beta"] = values.get("attention.temperature_scale", 0.1)
+    return {**deepseek2(values), "rope_parameters": rope, "rope_scaling": None}
+
+
 def minicpm3(values: GgufValues) -> Config:
     """Return the keys of MiniCPM 3, whose multipliers llama.cpp has by the architecture."""
     return {**deepseek2(values), "scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 256}

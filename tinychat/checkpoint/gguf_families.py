@@ -119,6 +119,7 @@ FAMILIES: Mapping[str, GgufFamily] = {
     "bailingmoe2": GgufFamily("BailingMoeV2ForCausalLM", extra=gguf_configs.ling2, experts=True),
     "minimax-m2": GgufFamily("MiniMaxM2ForCausalLM", extra=gguf_configs.minimax_m2, experts=True),
     "deepseek2": GgufFamily(gguf_configs.deepseek2_architecture, extra=gguf_configs.deepseek2, experts=True),
+    "mistral4": GgufFamily("Mistral4ForCausalLM", extra=gguf_configs.mistral4, experts=True),
     "kimi-linear": GgufFamily(
         "KimiLinearForCausalLM",
         extra=gguf_configs.kimi_linear,

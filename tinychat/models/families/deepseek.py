@@ -1,9 +1,9 @@
-"""DeepSeek-V2 and V3, Youtu-LLM and Sarvam-105B: Llama's layers with multi-head latent attention.
+"""DeepSeek-V2 and V3, Youtu-LLM, Sarvam-105B and Mistral Small 4: Llama's layers with multi-head latent attention.
 
 Queries are linears of a latent of their own, or of the layer's input; neighbouring channels are rotated together.
 DeepSeek has experts behind its first layers, and some that all tokens pass. V3 chooses them by sigmoids, from groups
 (DeepSeek-AI, 2024, https://arxiv.org/abs/2405.04434 and https://arxiv.org/abs/2412.19437;
-github.com/huggingface/transformers, models/deepseek_v2, deepseek_v3, youtu and sarvam_mla).
+github.com/huggingface/transformers, models/deepseek_v2, deepseek_v3, youtu, sarvam_mla and mistral4).
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from tinychat.models.config import ModelConfig
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import ATTENTION, TensorNames, attention_at, decoder_linears, decoder_norms
 from tinychat.models.experts import read_experts, read_sigmoid_experts, with_shared
-from tinychat.models.families import glm4_moe
+from tinychat.models.families import glm4_moe, ministral3
 from tinychat.models.family import Family, with_names
 from tinychat.models.latent import Latents, read_latents
 from tinychat.models.rope import magnitude
@@ -119,6 +119,26 @@ def _sparse_layers(values: ConfigValues, config: ModelConfig) -> range:
     return range(values.integer("first_k_dense_replace", 0, L - 1), L)
 
 
+def read_mistral4(values: ConfigValues, config: ModelConfig) -> ModelConfig:
+    """Queries grow with the position; the probabilities of the chosen experts are made to sum up to 1."""
+    if values.get("n_group") not in (None, 1):
+        raise UnsupportedModelError(f"{values.source}: n_group above 1 is not supported")
+    experts = with_shared(values, read_experts(values, "moe_intermediate_size", _sparse_layers(values, config)))
+    if values.number("routed_scaling_factor", 1e-6, 1e6) != 1:
+        raise UnsupportedModelError(f"{values.source}: routed_scaling_factor is not supported")
+    experts = replace(experts, norm_topk_prob=values.flag("norm_topk_prob", True))
+    found = with_latents(values, config, values.flag("rope_interleave", True))
+    return ministral3.with_growing_queries(values, replace(found, experts=experts))
+
+
+def prepared_mistral4(raw: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the values of a file whose heads are what is rotated of them: that part is named apart, too."""
+    found, rope = {**raw, "partial_rotary_factor": None}, raw.get("rope_parameters")
+    if isinstance(rope, Mapping):
+        found["rope_parameters"] = {key: value for key, value in rope.items() if key != "partial_rotary_factor"}
+    return found
+
+
 def read_youtu(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """Every layer has an MLP."""
     return with_latents(values, config, values.flag("rope_interleave", True))
@@ -214,6 +234,45 @@ SARVAM_MLA = Family(
     also_written=("DeepseekV3ForCausalLM",),
     names=NAMES,
     prepared=prepared_sarvam,
+)
+MISTRAL4 = Family(
+    "Mistral4ForCausalLM",
+    "mistral4",
+    "Mistral Small 4 (119B-A6.5B)",
+    "latent attention (MLA), experts, a shared expert, yarn, scores that grow with the position",
+    {
+        **_SIZES,
+        "q_lora_rank": 1024,
+        "kv_lora_rank": 256,
+        "qk_nope_head_dim": 64,
+        "num_key_value_heads": 32,
+        "max_position_embeddings": 1048576,
+        "first_k_dense_replace": 0,
+        "moe_intermediate_size": 2048,
+        "n_routed_experts": 128,
+        "n_shared_experts": 1,
+        "num_experts_per_tok": 4,
+        "routed_scaling_factor": 1.0,
+        "n_group": 1,
+        "norm_topk_prob": True,
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": 10000.0,
+            "factor": 128.0,
+            "original_max_position_embeddings": 8192,
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "mscale": 1.0,
+            "mscale_all_dim": 1.0,
+            "llama_4_scaling_beta": 0.1,
+        },
+    },
+    read_mistral4,
+    glm4_moe.TENSORS,
+    linears,
+    norms,
+    names=NAMES,
+    prepared=prepared_mistral4,
 )
 YOUTU = Family(
     "YoutuForCausalLM",

@@ -32,11 +32,16 @@ DEFAULTS = {
 
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
-    """The growth of queries is in the section of the rotary embedding."""
+    """Queries grow with the position."""
+    return with_growing_queries(values, llama.read_mistral(values, config))
+
+
+def with_growing_queries(values: ConfigValues, config: ModelConfig) -> ModelConfig:
+    """Return the configuration with the growth of queries, which is in the section of the rotary embedding."""
     section = values.optional_section("rope_parameters") or ConfigValues({}, values.source)
     length = section.integer("original_max_position_embeddings", 1, MAX_POSITIONS)
     return replace(
-        llama.read_mistral(values, config),
+        config,
         temperature_beta=section.number("llama_4_scaling_beta", 0.0, 1e3),
         temperature_length=length,
     )
