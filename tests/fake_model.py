@@ -35,6 +35,9 @@ class ByteTokenizer:
     def encode(self, text, add_bos=True):
         return [BOS] * add_bos + list(text.encode())
 
+    def encode_reply(self, text):
+        return self.encode(text, add_bos=False)
+
     def encode_rendered(self, text):
         parts = re.split("(<bos>|<eos>|<system>|<user>|<assistant>)", text)
         ids = ([self.added_tokens[part]] if part in self.added_tokens else list(part.encode()) for part in parts)
@@ -63,7 +66,7 @@ class ByteTokenizer:
 class MarkerTemplate:
     """Puts one special token before each message."""
 
-    opens_thinking = False
+    opens_thinking = names_thoughts = False
     source = "{% for message in messages %}<{{ message.role }}>{{ message.content }}{% endfor %}"
 
     def __init__(self, is_fallback=False, thinking_switch=None):

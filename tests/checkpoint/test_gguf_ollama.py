@@ -276,7 +276,12 @@ TOOLS = [
                     "more": {
                         "type": "object",
                         "required": True,
-                        "properties": {"wind": {"type": ["boolean", "null"]}, "of": ANY_OF},
+                        "properties": {
+                            "wind": {"type": ["boolean", "null"]},
+                            "of": ANY_OF,
+                            "by": {},
+                            "at": {"type": "array"},
+                        },
                     },
                 },
             },
@@ -295,6 +300,8 @@ days?: number[],
 more?: {
 wind?: boolean | null,
 of?: ("a" | "b")[],
+by?: any,
+at?: any[],
 },
 }) => any;
 

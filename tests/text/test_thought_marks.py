@@ -12,8 +12,11 @@ from tinychat.generate.prompt import Prompt
 from tinychat.generate.reply import Reply
 from tinychat.generate.request import Request
 from tinychat.text.template import ChatTemplate
+from tinychat.text.think_sections import CLOSING_TEXT
 from tinychat.text.thought_marks import thought_marks_of
+from tinychat.text.tokenizer import Tokenizer
 from tinychat.tools.definitions import Tool, ToolChoice
+from tinychat.tools.formats import known
 from tinychat.tools.formats.known import HERMES
 
 EOS = 257
@@ -55,7 +58,7 @@ def begin(names, **fields):
 
 def write(reply, tokenizer, text):
     """Let the model want to write `text`, and end; return what has become of the reply."""
-    for token_id in [*tokenizer.encode_rendered(text), EOS]:
+    for token_id in [*(tokenizer.encode_rendered(text) if isinstance(text, str) else text), EOS]:
         row = np.zeros(tokenizer.vocab_size, np.float32)
         row[token_id] = 9
         reply.accept(row)
@@ -186,3 +189,92 @@ def test_templates_get_thoughts_apart_from_the_answer():
 def test_a_template_that_begins_thoughts():
     template = ChatTemplate(TEMPLATE, MarkTokenizer(*MISTRAL), "template")
     assert template.opens_thinking_with(think=True) and not template.opens_thinking
+
+
+ANALYSIS, FINAL = "<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"
+
+
+@pytest.mark.parametrize(
+    ("names", "written", "expected"),
+    [
+        (MISTRAL, "[THINK]A[/THINK]\n[THINK]B[/THINK]Yes.", "<think>\nA\n\nB\n</think>\n\nYes."),
+        (MISTRAL, "[THINK]A[/THINK]", "<think>\nA"),
+        (HARMONY, f"{ANALYSIS}A{FINAL.replace('final', 'commentary')}B{FINAL}C", "<think>\nA\n</think>\n\nB\n\nC"),
+        (HARMONY, f"{ANALYSIS}Its tag <think>.{FINAL}Yes.", "<think>\nIts tag <think>.\n</think>\n\nYes."),
+        (GEMMA, "<|channel>no name, but an answer that is long", "no name, but an answer that is long"),
+    ],
+)
+def test_a_reply_has_one_section_of_thoughts(names, written, expected):
+    assert write(*begin(names), written) == expected
+
+
+@pytest.mark.parametrize("stop", ["\n\n", "\n", "think"])
+def test_stop_strings_are_no_part_of_tags(stop):
+    text = write(*begin(HARMONY, stop=(stop, "es.")), f"{ANALYSIS}Hm.{FINAL}Yes.")
+    assert text == "<think>\nHm.\n</think>\n\nY"
+
+
+def test_a_budget_waits_for_the_end_of_a_header():
+    reply, tokenizer = begin(HARMONY, think_budget=3)
+    forced = tokenizer.encode_rendered(FINAL)
+    assert write(reply, tokenizer, f"{ANALYSIS}Hm{FINAL}Yes.") == "<think>\nHm\n</think>\n\nYes."
+    assert reply.token_ids.count(forced[0]) == 1
+
+
+def test_a_budget_ends_thoughts_that_begin_again_and_those_of_plain_tags():
+    again = "[THINK]abcx[THINK]xYes."
+    assert write(*begin(MISTRAL, think_budget=3), again) == "<think>\nabc\n\n\n</think>\n\nYes."
+    plain = "<think>abc" + "x" * len(CLOSING_TEXT) + "Yes."
+    assert write(*begin(MISTRAL, think_budget=3), plain) == "<think>abc\n</think>\n\nYes."
+
+
+@pytest.mark.parametrize("names", [MISTRAL, GEMMA, HARMONY])
+def test_a_reply_goes_on_wherever_it_was_cut(names):
+    marks = MarkTokenizer(*names).thought_marks
+    tokenizer = MarkTokenizer(*names)
+    whole = tokenizer.encode_rendered(f"{marks.opening}Hm.{marks.closing}Yes.")
+    for cut in range(len(whole) + 1):
+        first, _ = begin(names, max_tokens=cut or 1)
+        begun = write(first, tokenizer, whole[:cut]) if cut else ""
+        prompt = Prompt([256, *whole[:cut]], begun=whole[:cut])
+        second = Reply(prompt, Request(temperature=0.0), tokenizer, frozenset({EOS}))
+        for token_id in [*whole[cut:], EOS]:
+            second.accept(np.eye(tokenizer.vocab_size, dtype=np.float32)[token_id])
+        assert begun + second.text == "<think>\nHm.\n</think>\n\nYes.", cut
+
+
+@pytest.mark.parametrize("names", [MISTRAL, GEMMA, HARMONY, SOLAR])
+def test_a_saved_reply_is_spelled_as_the_model_has_written_it(names):
+    tokenizer = MarkTokenizer(*names)
+    marks = tokenizer.thought_marks
+    for text, expected in {
+        "<think>\nHm": f"{marks.opening}Hm",
+        "<think>\nHm.\n</think>\n\nYe": f"{marks.opening}Hm.{marks.closing}Ye",
+        "Ye": f"{marks.before_answer}Ye",
+    }.items():
+        assert Tokenizer.encode_reply(tokenizer, text) == tokenizer.encode_rendered(expected)
+
+
+def test_calls_that_are_held_may_begin_without_an_end_of_thoughts():
+    names = (*GEMMA, "<|tool_call>", "<tool_call|>")
+    tokenizer = MarkTokenizer(*names)
+    shown = frozenset({VOCAB_SIZE + 2, VOCAB_SIZE + 3})
+    choice = ToolChoice((Tool("f", "", {"type": "object", "properties": {}}),), required=True, constrains=True)
+    constraint = Constraints(tokenizer, tokenizer.vocab_size, [EOS]).of_calls(known.GEMMA, choice)
+    reply, tokenizer = begin(names, constraint=constraint, shown=shown)
+    text = write(reply, tokenizer, "<|channel>thought\nHm.<|tool_call>call:f{}<tool_call|>")
+    assert text == "<think>\nHm.\n</think>\n\n<|tool_call>call:f{}<tool_call|>"
+    assert reply.finish_reason == "stop"
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("<think>\n\n</think>\n\nA", "A"),
+        ("Hm.\n</think>\n\nA", "T:Hm.;R:Hm.;A"),
+        ("The tag <think> is one.", "The tag <think> is one."),
+    ],
+)
+def test_thoughts_that_are_empty_or_that_the_template_began(content, expected):
+    template = ChatTemplate(TEMPLATE, MarkTokenizer(*MISTRAL), "template")
+    assert template.render([{"role": "assistant", "content": content}], False) == f"<assistant>{expected}"

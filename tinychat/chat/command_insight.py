@@ -125,7 +125,7 @@ def explain_reply(chat: Chat, count: int) -> Iterator[TokenLogprobs]:
     if not chat.messages or chat.messages[-1].role != "assistant":
         raise SettingError("no reply to explain yet: send a message first")
     reply = chat.messages[-1]
-    reply_ids = chat.reply_ids or chat.model.encode(reply.content, add_bos=False)
+    reply_ids = chat.reply_ids or chat.model.tokenizer.encode_reply(reply.content)
     prompt_ids = chat.prompt(chat.messages[chat.dropped : -1]).ids
     count = min(count, len(reply_ids))
     ids = [*prompt_ids, *reply_ids[: len(reply_ids) - count]]

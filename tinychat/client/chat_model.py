@@ -55,6 +55,10 @@ class RemoteTokenizer:
         """Return the ids of a text that a chat template wrote."""
         return self.encode(text, is_rendered=True)
 
+    def encode_reply(self, text: str) -> list[int]:
+        """Return the ids of a reply's text."""
+        return self.encode(text)
+
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids, control tokens by their names."""
         return str(self._ask("/detokenize", "content", tokens=[*ids]))

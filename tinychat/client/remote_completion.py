@@ -114,7 +114,9 @@ class RemoteCompletion(Iterator[Delta]):
         fields |= {"logit_bias": [*map(list, request.biases)], "stop": [*request.stop, *prompt.stop]}
         if request.max_tokens is not None:
             fields["max_tokens"] = request.max_tokens - len(self.token_ids)
+        begun = len(prompt.begun) + len(self.token_ids)
         ours: dict[str, object] = {
+            "begun": begun or None,
             "joins_prompt": joins,
             "opens_thinking": prompt.opens_thinking,
             "think_budget": request.think_budget,

@@ -221,7 +221,7 @@ class Chat(ChatState):
         if not self.messages or not self.messages[-1].partial:
             raise SettingError("there is no stopped or cut reply to go on with: /regen writes the last one again")
         reply, asked = self.messages[-1], self.messages[:-1]
-        ids = self.reply_ids or self.model.encode(reply.content, add_bos=False)
+        ids = self.reply_ids or self.model.tokenizer.encode_reply(reply.content)
         history = self.history.changed(self.messages, len(asked))
         yield from self._with_calls(self._answer(asked, history, hooks, reply.content, ids), hooks)
 
@@ -361,7 +361,7 @@ class Chat(ChatState):
         """Return the prompt of a reply that has `begun`, shorter if it leaves the reply too little room."""
         prompt = self.prompt(messages[self.dropped :])
         if begun:
-            prompt = replace(prompt, joins_reply=True, opens_thinking=self.stopped_in_thought)
+            prompt = replace(prompt, joins_reply=True, begun=begun)
         ids, removed = room.fit([*prompt.ids, *begun])
         return replace(prompt, ids=ids, previous=self._seen_ids, removed=removed)
 

@@ -48,11 +48,18 @@ class ConstraintState:
         Whether the reply is in a think section, where the grammar does not hold yet, or may begin with one.
     """
 
-    def __init__(self, matcher: LLMatcher, tokens: GrammarTokens, text_ids: Mask, source: str) -> None:
+    def __init__(
+        self,
+        matcher: LLMatcher,
+        tokens: GrammarTokens,
+        text_ids: Mask,
+        source: str,
+        shown: frozenset[int] = frozenset(),
+    ) -> None:
         self.region = Region.STRUCTURE
         self.may_think = False
         self._matcher, self._tokens = matcher, tokens
-        self._text_ids, self._source = text_ids, source
+        self._text_ids, self._source, self._shown = text_ids, source, shown
         self._section: ThinkSections | None = None
         self._thoughts: ThoughtReader | None = None
         # Whether a section could begin here.
@@ -120,16 +127,19 @@ class ConstraintState:
 
     def _think(self, section: ThinkSections, token_id: int) -> None:
         """Advance in the think section; what its last token has beyond it is the first that the grammar sees."""
-        tokenizer = self._tokens.tokenizer
-        text = None if self._thoughts is None else self._thoughts.add(token_id)
-        if text is None:
-            text = tokenizer.token_bytes(token_id).decode("utf-8", "replace")
-        parts = list(section.feed(text))
-        if section.is_thinking:
+        tokenizer, rest = self._tokens.tokenizer, list[int]()
+        if self._thoughts is not None and token_id in self._shown:
+            rest = [token_id]
+        elif self._thoughts is None or self._thoughts.add(token_id) is None:
+            parts = list(section.feed(tokenizer.token_bytes(token_id).decode("utf-8", "replace")))
+            if section.is_thinking:
+                return
+            rest = tokenizer.encode("".join(part.text for part in parts if not part.thinking), add_bos=False)
+        elif self._thoughts.is_thinking:
             return
         self._section, self.may_think = None, False
-        for rest in tokenizer.encode("".join(part.text for part in parts if not part.thinking), add_bos=False):
-            self.accept(rest)
+        for each in rest:
+            self.accept(each)
 
 
 def _is_cut(text: bytes) -> bool:

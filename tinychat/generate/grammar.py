@@ -93,7 +93,7 @@ class Constraint:
     """A grammar over a model's vocabulary; `SettingError` if it is too large.
 
     With `after_thinking` it holds from the end of the think section of replies that begin in one, and those with calls
-    may begin one themselves. `leaves_text` is that of the grammar.
+    may begin one themselves. `leaves_text` is that of the grammar, `is_of_calls` whether it is one of calls.
     """
 
     def __init__(self, grammar: Grammar, tokens: GrammarTokens, after_thinking: bool = False) -> None:
@@ -102,14 +102,19 @@ class Constraint:
         self.leaves_text = grammar.leaves_text
         self._source, self._tokens = grammar.source, tokens
         self._text_ids = np.ones_like(tokens.text_ids) if grammar.names_control else tokens.text_ids
-        self._after_thinking, self._is_of_calls = after_thinking, grammar.names_control
+        self._after_thinking, self.is_of_calls = after_thinking, grammar.names_control
 
-    def start(self, begins_thinking: bool = False, may_think: bool = True) -> ConstraintState:
-        """Return the state of a new reply, which begins in a think section, or `may_think` before its calls."""
-        state = ConstraintState(self._matcher.deep_copy(), self._tokens, self._text_ids, self._source)
+    def start(
+        self, begins_thinking: bool = False, may_think: bool = True, shown: frozenset[int] = frozenset()
+    ) -> ConstraintState:
+        """Return the state of a new reply, which begins in a think section, or `may_think` before its calls.
+
+        The control tokens that are `shown` end that section.
+        """
+        state = ConstraintState(self._matcher.deep_copy(), self._tokens, self._text_ids, self._source, shown)
         if self._after_thinking and begins_thinking:
             state.begin_thinking()
-        elif self._after_thinking and self._is_of_calls:
+        elif self._after_thinking and self.is_of_calls:
             state.begin_before_thinking(may_think)
         return state
 

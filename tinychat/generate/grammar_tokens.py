@@ -46,8 +46,9 @@ class GrammarTokens:
         self.goes_on[stop_ids] = False
         spelled = tokenizer.encode_rendered(OPEN)
         marks = tokenizer.thought_marks
-        opening = [*marks.opening.values()] if marks else spelled if len(spelled) == 1 else []
-        self.opening_ids = [token_id for token_id in opening if token_id < size]
+        opening = {marks.ids[token] for token in marks.openings} if marks else set[int]()
+        opening |= {*spelled} if len(spelled) == 1 else set()
+        self.opening_ids = sorted(token_id for token_id in opening if token_id < size)
 
 
 class _GrammarVocabulary:

@@ -23,7 +23,8 @@ class Prompt:
     space loses that space, as in the reply of a chat. `stop` are texts that end the reply, beside those of the request;
     `opens_thinking`: it begins inside a think section. `previous` are the ids of the turn before it in the same
     conversation, whose cache is used; `removed` tokens may be cut out of that where the two first differ: see `Room`.
-    `shown` are control tokens that are text in the reply: those that tell its calls of tools.
+    `shown` are control tokens that are text in the reply: those that tell its calls of tools. `begun` are the last ids,
+    where those are the beginning of the reply itself, which goes on.
     """
 
     ids: Sequence[int]
@@ -33,6 +34,7 @@ class Prompt:
     previous: Sequence[int] = ()
     removed: int = 0
     shown: frozenset[int] = frozenset()
+    begun: Sequence[int] = ()
 
 
 def check_prompt(ids: Sequence[int], engine: Engine, context_size: int) -> None:

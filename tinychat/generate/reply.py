@@ -22,7 +22,7 @@ from tinychat.generate.stopping import StopStringFilter
 from tinychat.generate.text_shape import TextShape
 from tinychat.generate.thinking import ThinkBudget
 from tinychat.text.detokenizer import Detokenizer
-from tinychat.text.think_sections import CLOSING_TEXT
+from tinychat.text.think_sections import CLOSING_TEXT, ThinkSections
 from tinychat.text.thought_reader import ThoughtReader
 
 if TYPE_CHECKING:
@@ -136,9 +136,14 @@ class Reply:
         self._tokenizer = tokenizer
         self._stop_ids = frozenset() if request.ignore_eos else stop_ids
         self._sampler = Sampler(request, tokenizer)
+        # Marks that the calls' own format reads stay text.
+        marks = tokenizer.thought_marks
+        marks = None if marks is None or not prompt.shown.isdisjoint(marks.by_id) else marks
+        thoughts = None if marks is None else ThoughtReader(marks, tokenizer, prompt.opens_thinking, prompt.begun)
+        in_thought = _is_in_thought(prompt, tokenizer) if thoughts is None else thoughts.is_thinking
         self._constraint = None
         if request.constraint is not None:
-            self._constraint = request.constraint.start(prompt.opens_thinking, may_think=request.think_budget != 0)
+            self._constraint = request.constraint.start(in_thought, request.think_budget != 0, prompt.shown)
         is_covered = request.constraint is not None and not request.constraint.leaves_text
         ends_loops = request.loop_stop and not request.ignore_eos
         self._loops = LoopDetector(tokenizer.token_bytes) if ends_loops else None
@@ -149,21 +154,18 @@ class Reply:
         self._unwatched: list[tuple[int, Region]] = []
         # The sampler alone asks for it, where it penalizes.
         self._shape = None if request.repeat_in_code or request.repeat_penalty == 1.0 else TextShape()
-        # Those that the calls' own format reads stay text.
-        marks = tokenizer.thought_marks
-        marks = None if marks is None or not prompt.shown.isdisjoint(marks.by_id) else marks
+        # The header of the answer, where that is all that a grammar holds.
         self._first_ids: list[int] = []
-        if marks is not None and is_covered and not (prompt.joins_reply or prompt.opens_thinking):
+        is_whole = is_covered and not (request.constraint and request.constraint.is_of_calls)
+        if marks is not None and is_whole and not (prompt.joins_reply or in_thought):
             self._first_ids = tokenizer.encode_rendered(marks.before_answer)
         self._budget = None
         if request.think_budget is not None and (not is_covered or (self._constraint and self._constraint.may_think)):
             # The grammar counts every line end behind the section.
-            closing = CLOSING_TEXT if marks is None else marks.closing
-            closing = closing.rstrip("\n") if is_covered else closing
-            self._budget = ThinkBudget(request.think_budget, tokenizer, prompt.opens_thinking, closing)
+            closing = CLOSING_TEXT.rstrip("\n") if is_covered else CLOSING_TEXT
+            self._budget = ThinkBudget(request.think_budget, tokenizer, in_thought, closing, thoughts)
         # A grammar counts every space, so that none may be taken for a mark of the first word.
         joins_prompt = prompt.joins_reply or is_covered
-        thoughts = None if marks is None else ThoughtReader(marks, tokenizer, prompt.opens_thinking)
         self._detokenizer = Detokenizer(tokenizer, prompt.ids if joins_prompt else (), prompt.shown, thoughts)
         self._stop_strings = StopStringFilter((*request.stop, *prompt.stop))
         self._all_ids = list(prompt.ids)
@@ -272,11 +274,13 @@ class Reply:
             del self._first_ids[0]
         elif self._constraint is not None:
             self._constraint.accept(token_id)
-        text = self._detokenizer.add(token_id)
+        text, tag = self._detokenizer.add(token_id), self._detokenizer.tag
         self._note_region(token_id, text)
         if self._budget is not None:
-            self._budget.add(text)
-        text = self._stop_strings.add(text)
+            self._budget.add(tag + text)
+        # A tag is none of the model's words: no stop string is in it, or goes across it.
+        before = self._stop_strings.finish() + tag if tag else ""
+        text = before + self._stop_strings.add(text)
         if self._stop_strings.found is not None:
             self.finish_reason = "stop_string"
         elif self._constraint is not None and self._constraint.finished:
@@ -351,6 +355,14 @@ class Reply:
         data = self._tokenizer.token_bytes(scored.id)
         text = data.decode("utf-8", "replace")
         return {"id": scored.id, "text": text, "bytes": [*data], "logprob": scored.logprob}
+
+
+def _is_in_thought(prompt: Prompt, tokenizer: Tokenizer) -> bool:
+    """Return whether a reply goes on inside its think section, which tags mark."""
+    sections = ThinkSections(prompt.opens_thinking)
+    for _ in sections.feed(tokenizer.decode(prompt.begun) if prompt.begun else ""):
+        pass
+    return sections.is_thinking
 
 
 def _joined(deltas: list[Delta]) -> Delta:

@@ -9,6 +9,7 @@ from tinychat.settings import SETTINGS
 from tinychat.text.think_sections import CLOSING_TEXT, ThinkSections
 
 if TYPE_CHECKING:
+    from tinychat.text.thought_reader import ThoughtReader
     from tinychat.text.tokenizer import Tokenizer
 
 _SWITCHED = {"on": True, "off": False, "auto": None}
@@ -42,25 +43,44 @@ class ThinkBudget:
     """Forces the end marker once the think section of a reply has had `tokens` tokens.
 
     The tokens of the marker run through the model and are part of the reply like any others. `begun`: the reply begins
-    inside the section. `closing` is the marker.
+    inside the section. `closing` is the marker; that of `thoughts` is their own, and comes again where they do.
     """
 
-    def __init__(self, tokens: int, tokenizer: Tokenizer, begun: bool, closing: str = CLOSING_TEXT) -> None:
+    def __init__(
+        self,
+        tokens: int,
+        tokenizer: Tokenizer,
+        begun: bool,
+        closing: str = CLOSING_TEXT,
+        thoughts: ThoughtReader | None = None,
+    ) -> None:
         self._left = tokens
         self._tokenizer = tokenizer
         self._sections = ThinkSections(begun)
-        self._closing = closing
+        self._closing, self._thoughts = closing, thoughts
+        self._was_thinking = begun
         self._forced: list[int] | None = None
 
     def forced(self) -> int | None:
         """Return the token that must come next; None leaves it to the sampler."""
-        if self._forced is None and self._left <= 0 and self._sections.is_thinking:
-            self._forced = self._tokenizer.encode_rendered(self._closing)
+        if not self._forced and self._left <= 0 and (closing := self._due()):
+            self._forced = self._tokenizer.encode_rendered(closing)
         return self._forced.pop(0) if self._forced else None
+
+    def _due(self) -> str:
+        """Return the end marker that thoughts want now; empty where there are none."""
+        if (own := self._own_thoughts) is not None:
+            return own.marks.closing if own.is_thinking else ""
+        return self._closing if self._forced is None and self._sections.is_thinking else ""
 
     def add(self, text: str) -> None:
         """Add the text of the token that came, forced or not."""
-        was_thinking = self._sections.is_thinking
+        self._left -= self._was_thinking
         for _ in self._sections.feed(text):
             pass
-        self._left -= was_thinking
+        self._was_thinking = (self._own_thoughts or self._sections).is_thinking
+
+    @property
+    def _own_thoughts(self) -> ThoughtReader | None:
+        """The reader of thoughts, once it has found some."""
+        return self._thoughts if self._thoughts is not None and self._thoughts.had_thoughts else None

@@ -58,6 +58,7 @@ def read_llama(body: Payload, served: ServedModel) -> LlamaBody:
     ]
     joins_prompt = body_fields.take_bool(fields, "joins_prompt", default=True)
     think_budget = body_fields.take_integer(fields, "think_budget", 0, _MOST_THOUGHT)
+    begun = body_fields.take_integer(fields, "begun", 0, _MOST_THOUGHT) or 0
     counts = [body_fields.take_integer(fields, name, 1, body_fields.MOST_CHOICES) for name in ("n_cmpl", "n")]
     choices = counts[0] or counts[1] or 1
     max_tokens = llama_fields.take_most_tokens(fields)
@@ -75,7 +76,10 @@ def read_llama(body: Payload, served: ServedModel) -> LlamaBody:
         if grammar is not None:
             raise FieldError("tools", "cannot be given beside another constraint: leave one out")
         request = replace(request, constraint=model.call_constraint(replace(tools, constrains=True)))
-    prompts = [Prompt(one, joins_prompt, opens_thinking=opens_thinking, shown=shown) for one in ids]
+    prompts = [
+        Prompt(one, joins_prompt, opens_thinking=opens_thinking, shown=shown, begun=one[max(len(one) - begun, 0) :])
+        for one in ids
+    ]
     return LlamaBody(
         [*product(prompts, body_fields.choice_requests(request, choices))],
         max_tokens,

@@ -171,7 +171,7 @@ def _capabilities(model: Model) -> list[str]:
     if not model.writes:
         return ["embedding"]
     found = ["completion", "tools"]
-    if model.template.thinking_switch is not None or "<think>" in model.template.source:
+    if model.template.thinking_switch is not None or model.template.names_thoughts:
         found.append("thinking")
     with suppress(ApiError):
         infill_tokens(model.tokenizer)

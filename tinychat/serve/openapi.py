@@ -78,6 +78,7 @@ _LLAMA: Schema = {
     "id_slot": {"type": "integer", "minimum": -1},
     "joins_prompt": _SWITCH,
     "opens_thinking": _SWITCH,
+    "begun": {"type": "integer", "minimum": 0},
     "think_budget": {"type": "integer", "minimum": 0},
     "shown": _IDS,
     "tools": {"type": "array", "items": _OBJECT},

@@ -20,7 +20,7 @@ class Detokenizer:
     The bytes of a character that is not yet whole are held back. All deltas joined equal ``tokenizer.decode`` of all
     ids. With the ids of `after`, which the new tokens continue, the space that begins a word stays even where it comes
     first; without them the text starts afresh, as `decode` does. Control tokens are no text, unless they are `shown`,
-    and those that mark `thoughts` become tags.
+    and those that mark `thoughts` become tags: the one before the text that `add` returns last is its `tag`.
     """
 
     def __init__(
@@ -33,7 +33,8 @@ class Detokenizer:
         self._tokenizer = tokenizer
         self._shown = shown
         self._hidden = tokenizer.special_ids - shown
-        self._thoughts = None
+        self.tag = ""
+        self._thoughts: ThoughtReader | None = None
         self._decoder = _Decoder("replace")
         self._strip = tokenizer.strips_first_space
         for token_id in after[-_CONTEXT_TOKENS:]:
@@ -42,15 +43,17 @@ class Detokenizer:
 
     def add(self, token_id: int) -> str:
         """Return the text that this token makes final, often empty."""
-        tag = ""
+        self.tag = ""
         if self._thoughts is not None:
             if token_id in self._shown:
-                tag = self._thoughts.end_thoughts()
+                self._thoughts.end_thoughts()
             elif (found := self._thoughts.add(token_id)) is not None:
-                return found
+                self.tag = found
+                return ""
         if token_id in self._hidden:
-            return tag
-        return tag + self._without_first_space(self._decoder.decode(self._tokenizer.token_bytes(token_id)))
+            return ""
+        self.tag = "" if self._thoughts is None else self._thoughts.take_tag()
+        return self._without_first_space(self._decoder.decode(self._tokenizer.token_bytes(token_id)))
 
     def finish(self) -> str:
         """Return the rest: U+FFFD for a character that never became whole."""

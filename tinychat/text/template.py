@@ -149,6 +149,12 @@ class ChatTemplate:
                 continue
         return None
 
+    @property
+    def names_thoughts(self) -> bool:
+        """Whether the template spells a token, or the tag, that begins thoughts."""
+        marks = self._tokenizer.thought_marks
+        return OPEN in self.source or (marks is not None and any(token in self.source for token in marks.tokens))
+
     def thinking_variables(self, thinking: bool | None) -> dict[str, bool]:
         """Return the variables for a reply with or without thinking; none for None, the template's own way."""
         switch = None if thinking is None else self.thinking_switch
@@ -166,7 +172,7 @@ class ChatTemplate:
             text = self.render(_QUESTION, True, **variables).rstrip()
         except TextError:
             return False
-        return text.endswith((OPEN,) if marks is None else (OPEN, *marks.opening))
+        return text.endswith((OPEN,) if marks is None else (OPEN, *marks.openings))
 
     @cached_property
     def _takes_objects(self) -> bool:
@@ -203,9 +209,9 @@ class ChatTemplate:
     def _own_thoughts(self, turn: dict[str, Any]) -> dict[str, Any]:
         """Return the fields of a reply whose thoughts the template takes apart from its text."""
         content, fields = turn.get("content"), {}
-        if self._tokenizer.thought_marks is not None and isinstance(content, str) and OPEN in content:
+        if self._tokenizer.thought_marks is not None and isinstance(content, str):
             own, answer = split_thoughts(content)
-            fields = {"content": answer, "reasoning_content": own} if own else {}
+            fields = {"content": answer} | ({"reasoning_content": own} if own else {})
         thoughts = fields.get("reasoning_content", turn.get("reasoning_content"))
         # gpt-oss's template refuses them beside a text before calls.
         if thoughts and ".thinking" in self.source and not (turn.get("tool_calls") and fields.get("content", content)):

@@ -104,8 +104,12 @@ class ThinkSections:
 
 
 def split_thoughts(text: str) -> tuple[str, str]:
-    """Return the thoughts of a whole reply, without space around them, and its answer."""
-    sections = ThinkSections()
+    """Return the thoughts of a whole reply, without space around them, and its answer.
+
+    A reply whose template has begun them has the end of its section alone.
+    """
+    tag = _TAG.search(text)
+    sections = ThinkSections(begun=tag is not None and tag[0] == _CLOSE)
     parts = [*sections.feed(text), *sections.finish()]
     thoughts, answer = ("".join(part.text for part in parts if part.thinking is kind) for kind in (True, False))
     return thoughts.strip(), answer

@@ -24,39 +24,49 @@ class ThoughtMarks:
 
     Attributes
     ----------
-    closing : str
-        What ends thoughts, in a chat template's text.
+    opening, closing : str
+        What begins thoughts at the beginning of a reply, and what ends them, in a chat template's text.
     before_answer : str
         What a reply without thoughts begins with.
-    by_id : mapping of int to a mark
-    opening : mapping of str to int
-        The tokens that begin thoughts, but for models whose replies are messages with headers.
+    tokens : mapping of str to a mark
+    ids : mapping of str to int
+        The ids of these tokens.
     """
 
+    opening: str
     closing: str
     before_answer: str
-    by_id: Mapping[int, Mark]
-    opening: Mapping[str, int]
+    tokens: Mapping[str, Mark]
+    ids: Mapping[str, int]
+
+    @property
+    def by_id(self) -> dict[int, Mark]:
+        """The marks by their ids."""
+        return {self.ids[token]: mark for token, mark in self.tokens.items()}
+
+    @property
+    def openings(self) -> list[str]:
+        """The tokens that begin thoughts, none where replies are messages with headers."""
+        begins = (Mark.THOUGHTS, Mark.NAMED)
+        return [] if self.before_answer else [token for token, mark in self.tokens.items() if mark in begins]
 
 
 def thought_marks_of(added_tokens: Mapping[str, int], special_ids: frozenset[int]) -> ThoughtMarks | None:
     """Return the marks among a vocabulary's added tokens; None where thoughts are plain text."""
-    for closing, before_answer, marks in _KNOWN:
-        if not marks.keys() <= added_tokens.keys():
+    for known in _KNOWN:
+        if not known.tokens.keys() <= added_tokens.keys():
             continue
-        by_id = {added_tokens[token]: mark for token, mark in marks.items()}
-        if OPEN in marks and special_ids.isdisjoint(by_id):
+        ids = {token: added_tokens[token] for token in known.tokens}
+        if OPEN in ids and special_ids.isdisjoint(ids.values()):
             continue
-        begins = [token for token, mark in marks.items() if mark in (Mark.THOUGHTS, Mark.NAMED) and not before_answer]
-        return ThoughtMarks(closing, before_answer, by_id, {token: added_tokens[token] for token in begins})
+        return ThoughtMarks(known.opening, known.closing, known.before_answer, known.tokens, ids)
     return None
 
 
-def _pair(opening: str, closing: str) -> tuple[str, str, dict[str, Mark]]:
-    return closing, "", {opening: Mark.THOUGHTS, closing: Mark.ANSWER}
+def _pair(opening: str, closing: str) -> ThoughtMarks:
+    return ThoughtMarks(opening, closing, "", {opening: Mark.THOUGHTS, closing: Mark.ANSWER}, {})
 
 
-# By the text that ends thoughts and the one before an answer without thoughts.
 _KNOWN = (
     # Mistral's, Cohere's, Seed's and the Swiss AI Initiative's (Apertus).
     _pair("[THINK]", "[/THINK]"),
@@ -64,19 +74,27 @@ _KNOWN = (
     _pair("<seed:think>", "</seed:think>"),
     _pair("<|inner_prefix|>", "<|inner_suffix|>"),
     # Gemma 4
-    ("<channel|>", "", {"<|channel>": Mark.NAMED, "<channel|>": Mark.ANSWER}),
-    # gpt-oss (https://github.com/openai/harmony)
-    (
+    ThoughtMarks("<|channel>thought\n", "<channel|>", "", {"<|channel>": Mark.NAMED, "<channel|>": Mark.ANSWER}, {}),
+    # gpt-oss (https://github.com/openai/harmony); what comes behind the end of a message is the header of the next one.
+    ThoughtMarks(
+        "<|channel|>analysis<|message|>",
         "<|end|><|start|>assistant<|channel|>final<|message|>",
         "<|channel|>final<|message|>",
-        {"<|start|>": Mark.HEADER, "<|channel|>": Mark.HEADER, "<|message|>": Mark.BODY},
+        {**dict.fromkeys(("<|start|>", "<|channel|>", "<|end|>"), Mark.HEADER), "<|message|>": Mark.BODY},
+        {},
     ),
     # Solar Open
-    (
+    ThoughtMarks(
+        "<|think|>",
         "<|end|><|begin|>assistant<|content|>",
         "<|content|>",
-        {"<|begin|>": Mark.HEADER, "<|think|>": Mark.THOUGHTS, "<|content|>": Mark.ANSWER},
+        {
+            **dict.fromkeys(("<|begin|>", "<|end|>"), Mark.HEADER),
+            "<|think|>": Mark.THOUGHTS,
+            "<|content|>": Mark.ANSWER,
+        },
+        {},
     ),
     # Where the tags are control tokens.
-    (CLOSING_TEXT, "", {OPEN: Mark.THOUGHTS, "</think>": Mark.ANSWER}),
+    ThoughtMarks(OPEN, CLOSING_TEXT, "", {OPEN: Mark.THOUGHTS, "</think>": Mark.ANSWER}, {}),
 )

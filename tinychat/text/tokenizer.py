@@ -9,6 +9,7 @@ from functools import cached_property
 from tinychat.errors import TextError
 from tinychat.text.added_tokens import AddedToken
 from tinychat.text.guard import guard, spelling_pattern, well_formed
+from tinychat.text.think_sections import OPEN, ThinkSections
 from tinychat.text.thought_marks import ThoughtMarks, thought_marks_of
 
 
@@ -70,6 +71,21 @@ class Tokenizer(ABC):
         """Ids of plain text: the spelling of a special token stays text, whatever it says."""
         ids = self.encode_rendered(guard(well_formed(text), self._special_spellings))
         return [*self.prefix_ids, *ids] if add_bos else ids
+
+    def encode_reply(self, text: str) -> list[int]:
+        """Return the token ids of a reply's text as the model writes it: its own marks for the tags of thoughts."""
+        marks = self.thought_marks
+        if marks is None:
+            return self.encode(text, add_bos=False)
+        sections, rendered = ThinkSections(), self.encode_rendered
+        parts = [*sections.feed(text), *sections.finish()]
+        thoughts, answer = ("".join(part.text for part in parts if part.thinking is kind) for kind in (True, False))
+        if sections.is_thinking:
+            return [*rendered(marks.opening), *self.encode(thoughts, add_bos=False)]
+        if not text.lstrip().startswith(OPEN):
+            return [*rendered(marks.before_answer), *self.encode(text, add_bos=False)]
+        opened = [*rendered(marks.opening), *self.encode(thoughts.removesuffix("\n"), add_bos=False)]
+        return [*opened, *rendered(marks.closing), *self.encode(answer, add_bos=False)]
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
         """Text of ids; bytes that are not UTF-8 become U+FFFD, ids without a token vanish."""
