@@ -137,3 +137,14 @@ def test_a_grammar_with_thinking_switched_off():
     message, _ = ask(thinker("Rome"), response_format=FORMAT, reasoning_effort="none")
     assert json.loads(message["content"]) == {"city": "Bonn"}
     assert "reasoning_content" not in message
+
+
+@pytest.mark.parametrize(("begun", "forced"), [("Hm", True), ("Hm.\n</think>\n\nYe", False)])
+def test_a_budget_counts_from_what_a_completion_has_begun_with(begun, forced):
+    """As a chat sends it whose context was full in the middle of a reply."""
+    written = [*begun.encode()]
+    body = {"prompt": [1, 2, *written], "begun": len(written), "opens_thinking": True, "think_budget": 0}
+    with serving(thinker("s." + "x" * 40)) as server:
+        status, answer = server.post("/completion", body | {"max_tokens": 12})
+    assert status == 200, answer
+    assert answer["content"].startswith("\n</think>\n\n") == forced

@@ -28,6 +28,12 @@ class ThoughtReader:
         Whether the reply begins inside of its thoughts.
     ids : sequence of int
         Tokens of the reply that were read before.
+
+    Attributes
+    ----------
+    marks : ThoughtMarks
+    had_thoughts : bool
+        Whether marks have begun thoughts, here or in the prompt.
     """
 
     def __init__(self, marks: ThoughtMarks, tokenizer: Tokenizer, begun: bool, ids: Sequence[int] = ()) -> None:
