@@ -739,9 +739,7 @@ def _attention_block(config, parts, layer, x):
         q, k = (rope(a, angles, factor) for a in (q, k))
     if config.qk_norm == "rotated":
         q, k = parts.norm("q_gains", layer, q), parts.norm("k_gains", layer, k)
-    if config.temperature_beta:
-        steps = np.floor(np.arange(len(x)) / config.temperature_length)
-        q = q * (1 + config.temperature_beta * np.log(1 + steps))[:, None, None]
+    q = q * growth_of_queries(config, len(x))[:, None, None]
     if config.log_temperature_length:
         growth = np.log(1 + np.arange(len(x))) / np.log(config.log_temperature_length)
         q = q * np.maximum(1, growth)[:, None, None]
@@ -918,6 +916,13 @@ def _stream_layers(config, parts, x, ids):
     return np.mean([streams[0], *(matched(other, streams[0]) for other in outwards)], axis=0)
 
 
+def growth_of_queries(config, T):
+    """Return what queries at positions 0 to T - 1 are multiplied by."""
+    if not config.temperature_beta:
+        return np.ones(T)
+    return 1 + config.temperature_beta * np.log(1 + np.floor(np.arange(T) / config.temperature_length))
+
+
 def latent_attention(q, c, r, of_keys, of_values, scale):
     """Causal attention to keys and values that are linears of a latent.
 
@@ -964,6 +969,7 @@ def _latent_block(config, parts, layer, x):
         for name in ("k_b_proj", "v_b_proj")
     ]
     of_keys, of_values = matrices[0].swapaxes(1, 2), matrices[1]
+    q = q * growth_of_queries(config, len(x))[:, None, None]
     out = latent_attention(q, normed("kv_a_norm", c), key[:, 0], of_keys, of_values, config.attention_scale)
     return parts.apply("o_proj", layer, out.reshape(len(x), -1))
 

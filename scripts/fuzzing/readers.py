@@ -429,7 +429,10 @@ def _read_results(folder: Path) -> None:
 def _constrain(grammar: Grammar) -> None:
     tokens = [bytes([value]) for value in range(256)] + [b'{"', b'":', b"true", b"</s>"]
     tokenizer = SimpleNamespace(
-        token_bytes=tokens.__getitem__, special_ids=frozenset({259}), encode_rendered=str.encode
+        token_bytes=tokens.__getitem__,
+        special_ids=frozenset({259}),
+        encode_rendered=str.encode,
+        thought_marks=None,
     )
     state = Constraint(grammar, GrammarTokens(tokenizer, len(tokens), {259})).start()
     for _ in range(20):

@@ -1,5 +1,6 @@
 """Tools of a chat whose model a server has: they run here, and the conversation is that of the model itself."""
 
+import io
 import json
 import os
 import sys
@@ -109,9 +110,7 @@ def test_functions_of_a_file_run_beside_a_server(tmp_path, monkeypatch, capsys):
     path = tmp_path / "mine.py"
     path.write_text('def double(n: int) -> int:\n    """Double."""\n    return 2 * n\n')
     with serving(model_of(call("double", n=21), "It is 42.")) as server:
-        monkeypatch.setattr(sys, "stdin", open(tmp_path / "mine.txt", "w+"))
-        sys.stdin.write("Double 21\n")
-        sys.stdin.seek(0)
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"Double 21\n"), encoding="utf-8"))
         flags = ["--server", server.url, "--functions", str(path), "--allow-tool", "double", "--temperature", "0"]
         code = main(["chat", *flags, "--repeat-penalty", "1"], load=None)
     out, err = capsys.readouterr()
@@ -123,6 +122,8 @@ def test_fields_of_requests(remote):
     with serving(model_of("x")) as server:
         body = {"prompt": [1], "tools": [weather().definition.as_dict()], "n_predict": 2}
         assert server.post("/completion", body | {"shown": [3]})[0] == 200
+        assert server.post("/completion", body | {"begun": 1})[0] == 200
+        assert server.post("/completion", body | {"begun": -1})[1]["error"]["param"] == "begun"
         wrong = {"shown": [VOCAB_SIZE]}, {"shown": "x"}, {"tools": [1]}, {"grammar": 'root ::= "a"'}
         for change, field in zip(wrong, ("shown", "shown", "tools[0]", "tools"), strict=True):
             status, answer = server.post("/completion", body | change)

@@ -333,11 +333,15 @@ FLEX_OLMO = OLMOE | {"architectures": ["FlexOlmoForCausalLM"], "model_type": "fl
 
 VARIANTS = [
     Variant("phi-moe", PHIMOE, "bfloat16"),
+    # transformers takes the short factors for long sequences, too, unlike the published code and llama.cpp.
     Variant(
         "phi-moe-long",
         PHIMOE
         | {"attention_bias": True, "sliding_window": 27, "original_max_position_embeddings": 128}
-        | {"rope_scaling": longrope(12, short_mscale=1.24, long_mscale=1.24, original_max_position_embeddings=128)},
+        | {
+            "rope_scaling": longrope(12, short_mscale=1.24, long_mscale=1.24, original_max_position_embeddings=128)
+            | {"long_factor": longrope(12)["short_factor"]}
+        },
     ),
     Variant("mixtral", MIXTRAL | {"sliding_window": 27}, "bfloat16", "safetensors-sharded"),
     Variant("qwen2-moe", QWEN2_MOE | {"use_sliding_window": True, "sliding_window": 22}, "bfloat16"),
