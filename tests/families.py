@@ -38,7 +38,7 @@ BIASED = (
     "sarvam_mla",
     "bailing_moe",
 )
-LATENTS = ("youtu", "minicpm3", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "sarvam_mla", "mistral4")
+LATENTS = ("youtu", "minicpm3", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "sarvam_mla")
 MAMBAS = ("granitemoehybrid", "bamba", "falcon_h1", "nemotron_h")
 GEMMAS = ("gemma4_text", "gemma3n_text")
 FEW = 9  # layers

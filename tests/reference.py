@@ -917,7 +917,7 @@ def _stream_layers(config, parts, x, ids):
 
 
 def growth_of_queries(config, T):
-    """Return what queries at positions 0 to T - 1 are multiplied by."""
+    """Return the factors of queries at positions 0 to T - 1."""
     if not config.temperature_beta:
         return np.ones(T)
     return 1 + config.temperature_beta * np.log(1 + np.floor(np.arange(T) / config.temperature_length))

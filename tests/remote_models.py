@@ -205,7 +205,7 @@ class Bailing(Decoder):
         return self.linear(f"{prefix}down_proj", silu(gate) * up)
 
     def rates(self, name, x):
-        """Return what multiplies each expert's result: [T, experts], 0 for those that are not chosen."""
+        """Return the factor of each expert's result: [T, experts], 0 for those that are not chosen."""
         config, logits = self.config, x @ self.tensor(f"{name}.weight").T
         if config["architectures"] == ["BailingMoeForCausalLM"]:
             rates = choice = logits.softmax(-1)

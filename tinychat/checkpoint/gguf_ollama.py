@@ -59,6 +59,11 @@ class Header:
             renamed = ".".join(parts.get(part, part) for part in name.split("."))
             self.tensors.setdefault(renamed, self.tensors[name])
 
+    def rename_ends(self, end: str, renamed: str) -> None:
+        """Add a tensor under another name for each one whose name ends so."""
+        for name in [name for name in self.tensors if name.endswith(end)]:
+            self.tensors.setdefault(f"{name.removesuffix(end)}{renamed}", self.tensors[name])
+
     def rows(self, tensor: str) -> int | None:
         """Return the rows of a tensor, or of each of its matrices; None without it."""
         entry = self.tensors.get(tensor)
@@ -117,8 +122,7 @@ def _gpt_oss(header: Header) -> None:
     header.metadata[f"{_TOKENS}pre"] = "gpt-4o"
     header.add_template("gpt_oss")
     header.rename(attn_out="attn_output", ffn_norm="post_attention_norm")
-    for name in [name for name in header.tensors if name.endswith(".attn_sinks")]:
-        header.tensors.setdefault(f"{name}.weight", header.tensors[name])
+    header.rename_ends(".attn_sinks", ".attn_sinks.weight")
 
 
 def _gemma(header: Header) -> None:
@@ -171,8 +175,7 @@ def _gemma3n(header: Header) -> None:
 def _gemma4(header: Header) -> None:
     if header.text("model") == "llama" and f"{_TOKENS}merges" in header.metadata:
         header.metadata[f"{_TOKENS}model"] = "gemma4"
-    for name in [name for name in header.tensors if name.endswith(".ffn_gate_inp.per_expert_scale")]:
-        header.tensors.setdefault(name.replace("ffn_gate_inp.per_expert_", "ffn_down_exps."), header.tensors[name])
+    header.rename_ends(".ffn_gate_inp.per_expert_scale", ".ffn_down_exps.scale")
 
 
 def _mistral3(header: Header) -> None:
@@ -189,8 +192,7 @@ def _qwen3_5(header: Header) -> None:
     if isinstance(heads, np.ndarray) and heads.dtype.kind in "iu" and len(heads):
         # Layers with states have none.
         header.put("attention.head_count_kv", int(max(heads)))
-    for name in [name for name in header.tensors if name.endswith(".ssm_dt")]:
-        header.tensors.setdefault(f"{name}.bias", header.tensors[name])
+    header.rename_ends(".ssm_dt", ".ssm_dt.bias")
 
 
 def _glm4_moe_lite(header: Header) -> None:

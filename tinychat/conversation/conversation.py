@@ -22,7 +22,7 @@ from tinychat.generate.prompt import Prompt
 from tinychat.generate.reply import Delta, Summary, total
 from tinychat.generate.request import RequestFields, as_request
 from tinychat.generate.sequence import Ids
-from tinychat.text.think_sections import ThinkSections
+from tinychat.text.think_sections import ends_in_thought
 
 if TYPE_CHECKING:
     from tinychat.tools.consent import Consent
@@ -259,10 +259,7 @@ class Chat(ChatState):
     @property
     def stopped_in_thought(self) -> bool:
         """Whether the last reply ends inside its think section."""
-        sections = ThinkSections(self.opens_thinking)
-        for _ in sections.feed(self.messages[-1].content if self.messages else ""):
-            pass
-        return sections.is_thinking
+        return ends_in_thought(self.messages[-1].content if self.messages else "", self.opens_thinking)
 
     def clear(self) -> None:
         """Delete all messages, their history and the attachments of the next one; the system prompt stays.

@@ -22,7 +22,7 @@ from tinychat.generate.stopping import StopStringFilter
 from tinychat.generate.text_shape import TextShape
 from tinychat.generate.thinking import ThinkBudget
 from tinychat.text.detokenizer import Detokenizer
-from tinychat.text.think_sections import CLOSING_TEXT, ThinkSections
+from tinychat.text.think_sections import CLOSING_TEXT, ends_in_thought
 from tinychat.text.thought_reader import ThoughtReader
 
 if TYPE_CHECKING:
@@ -359,10 +359,7 @@ class Reply:
 
 def _is_in_thought(prompt: Prompt, tokenizer: Tokenizer) -> bool:
     """Return whether a reply goes on inside its think section, which tags mark."""
-    sections = ThinkSections(prompt.opens_thinking)
-    for _ in sections.feed(tokenizer.decode(prompt.begun) if prompt.begun else ""):
-        pass
-    return sections.is_thinking
+    return ends_in_thought(tokenizer.decode(prompt.begun) if prompt.begun else "", prompt.opens_thinking)
 
 
 def _joined(deltas: list[Delta]) -> Delta:

@@ -103,15 +103,29 @@ class ThinkSections:
         return taken
 
 
+def ends_in_thought(text: str, begun: bool = False) -> bool:
+    """Return whether a reply ends inside its think section; with `begun` it begins there."""
+    sections = ThinkSections(begun)
+    for _ in sections.feed(text):
+        pass
+    return sections.is_thinking
+
+
+def split_reply(text: str, begun: bool = False) -> tuple[str, str]:
+    """Return the thoughts of a whole reply and its answer; with `begun` it begins in its thoughts."""
+    sections = ThinkSections(begun)
+    parts = [*sections.feed(text), *sections.finish()]
+    thoughts, answer = ("".join(part.text for part in parts if part.thinking is kind) for kind in (True, False))
+    return thoughts, answer
+
+
 def split_thoughts(text: str) -> tuple[str, str]:
     """Return the thoughts of a whole reply, without space around them, and its answer.
 
     A reply whose template has begun them has the end of its section alone.
     """
     tag = _TAG.search(text)
-    sections = ThinkSections(begun=tag is not None and tag[0] == _CLOSE)
-    parts = [*sections.feed(text), *sections.finish()]
-    thoughts, answer = ("".join(part.text for part in parts if part.thinking is kind) for kind in (True, False))
+    thoughts, answer = split_reply(text, begun=tag is not None and tag[0] == _CLOSE)
     return thoughts.strip(), answer
 
 

@@ -6,7 +6,7 @@ A reply has the two tags in their place, so that everything behind the tokens kn
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from tinychat.text.think_sections import CLOSING_TEXT, OPEN
@@ -37,7 +37,7 @@ class ThoughtMarks:
     closing: str
     before_answer: str
     tokens: Mapping[str, Mark]
-    ids: Mapping[str, int]
+    ids: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def by_id(self) -> dict[int, Mark]:
@@ -59,12 +59,12 @@ def thought_marks_of(added_tokens: Mapping[str, int], special_ids: frozenset[int
         ids = {token: added_tokens[token] for token in known.tokens}
         if OPEN in ids and special_ids.isdisjoint(ids.values()):
             continue
-        return ThoughtMarks(known.opening, known.closing, known.before_answer, known.tokens, ids)
+        return replace(known, ids=ids)
     return None
 
 
 def _pair(opening: str, closing: str) -> ThoughtMarks:
-    return ThoughtMarks(opening, closing, "", {opening: Mark.THOUGHTS, closing: Mark.ANSWER}, {})
+    return ThoughtMarks(opening, closing, "", {opening: Mark.THOUGHTS, closing: Mark.ANSWER})
 
 
 _KNOWN = (
@@ -74,14 +74,13 @@ _KNOWN = (
     _pair("<seed:think>", "</seed:think>"),
     _pair("<|inner_prefix|>", "<|inner_suffix|>"),
     # Gemma 4
-    ThoughtMarks("<|channel>thought\n", "<channel|>", "", {"<|channel>": Mark.NAMED, "<channel|>": Mark.ANSWER}, {}),
+    ThoughtMarks("<|channel>thought\n", "<channel|>", "", {"<|channel>": Mark.NAMED, "<channel|>": Mark.ANSWER}),
     # gpt-oss (https://github.com/openai/harmony); what comes behind the end of a message is the header of the next one.
     ThoughtMarks(
         "<|channel|>analysis<|message|>",
         "<|end|><|start|>assistant<|channel|>final<|message|>",
         "<|channel|>final<|message|>",
         {**dict.fromkeys(("<|start|>", "<|channel|>", "<|end|>"), Mark.HEADER), "<|message|>": Mark.BODY},
-        {},
     ),
     # Solar Open
     ThoughtMarks(
@@ -93,8 +92,7 @@ _KNOWN = (
             "<|think|>": Mark.THOUGHTS,
             "<|content|>": Mark.ANSWER,
         },
-        {},
     ),
     # Where the tags are control tokens.
-    ThoughtMarks(OPEN, CLOSING_TEXT, "", {OPEN: Mark.THOUGHTS, "</think>": Mark.ANSWER}, {}),
+    ThoughtMarks(OPEN, CLOSING_TEXT, "", {OPEN: Mark.THOUGHTS, "</think>": Mark.ANSWER}),
 )

@@ -9,7 +9,7 @@ from functools import cached_property
 from tinychat.errors import TextError
 from tinychat.text.added_tokens import AddedToken
 from tinychat.text.guard import guard, spelling_pattern, well_formed
-from tinychat.text.think_sections import OPEN, ThinkSections
+from tinychat.text.think_sections import OPEN, ends_in_thought, split_reply
 from tinychat.text.thought_marks import ThoughtMarks, thought_marks_of
 
 
@@ -77,10 +77,8 @@ class Tokenizer(ABC):
         marks = self.thought_marks
         if marks is None:
             return self.encode(text, add_bos=False)
-        sections, rendered = ThinkSections(), self.encode_rendered
-        parts = [*sections.feed(text), *sections.finish()]
-        thoughts, answer = ("".join(part.text for part in parts if part.thinking is kind) for kind in (True, False))
-        if sections.is_thinking:
+        rendered, (thoughts, answer) = self.encode_rendered, split_reply(text)
+        if ends_in_thought(text):
             return [*rendered(marks.opening), *self.encode(thoughts, add_bos=False)]
         if not text.lstrip().startswith(OPEN):
             return [*rendered(marks.before_answer), *self.encode(text, add_bos=False)]
