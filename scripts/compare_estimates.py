@@ -19,7 +19,8 @@ from time import perf_counter
 from catalog_shapes import catalog_config, cut
 
 from tinychat.bench.random_model import write_random_model
-from tinychat.generate.model import Model, load_folder
+from tinychat.generate.loading import load_folder
+from tinychat.generate.model import Model
 from tinychat.store.catalog import CATALOG, CatalogEntry
 from tinychat.store.estimates import memory_bandwidth, tokens_per_second
 

@@ -29,7 +29,8 @@ from tinychat.engine.sequence import new_sequence
 from tinychat.generate.draft_model import ModelDrafts
 from tinychat.generate.drafts import DraftText, Guess
 from tinychat.generate.head_drafts import HeadDrafts
-from tinychat.generate.model import Model, load_folder
+from tinychat.generate.loading import load_folder
+from tinychat.generate.model import Model
 from tinychat.models.shapes import SHAPES, config_of
 
 HEAD = "head"

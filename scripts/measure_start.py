@@ -34,7 +34,7 @@ PARTS = {
     "command line: click, settings, configuration": "import tinychat.cli, tinychat.commands.complete",
     "store of models": "from tinychat.api import locate; folder = locate(model)",
     "NumPy": "import numpy",
-    "replies: request, sampling, driver": "from tinychat.generate.model import load_folder; import tinychat.text.stop",
+    "replies: request, sampling, driver": "import tinychat.generate.loading, tinychat.text.stop",
     "llvmlite": "import llvmlite.binding",
     "engine": (
         "import tinychat.kernels, tinychat.engine.engine; from tinychat.engine.loading import load_engine;"

@@ -35,7 +35,8 @@ from tinychat.conversation.store import SessionStore
 from tinychat.engine.blocks import bytes_per_position
 from tinychat.engine.loading import default_kv
 from tinychat.errors import ContextError, SettingError
-from tinychat.generate.model import Model, load_folder
+from tinychat.generate.loading import load_folder
+from tinychat.generate.model import Model
 from tinychat.models.folder import open_model_folder
 
 WORDS = "tell me a story of the fox and what is seven plus two please why was she sad in an old tree house".split()

@@ -12,6 +12,7 @@ from tinychat.models.architectures import parse_config
 QUERY = "Instruct: Find what answers the question\nQuery:"
 PROMPTS = {"prompts": {"query": QUERY, "document": ""}, "default_prompt_name": None}
 MODULES = ("Transformer", "Pooling", "Normalize")
+WITH_DENSE = ("Transformer", "Pooling", "Dense", "Dense", "Normalize")
 END = 2  # the id of </s>
 VARIANT = families.BY_NAME["qwen3"]
 
@@ -61,9 +62,31 @@ def write_ending_tokenizer(folder):
     tokenizer.save(path)
 
 
+def write_dense(folder, rng, shapes, bias=False, dtype=np.float32):
+    """Write random linear layers behind the pooling; return the matrix and the bias of each."""
+    from safetensors.numpy import save_file
+
+    layers = []
+    for number, (rows, columns) in enumerate(shapes, start=2):
+        place = folder / f"{number}_Dense"
+        place.mkdir()
+        config = {"in_features": columns, "out_features": rows, "bias": bias}
+        config["activation_function"] = "torch.nn.modules.linear.Identity"
+        (place / "config.json").write_text(json.dumps(config))
+        matrix = (rng.standard_normal((rows, columns)) / np.sqrt(columns)).astype(dtype)
+        shift = rng.standard_normal(rows).astype(dtype) * bias
+        save_file({"linear.weight": matrix} | ({"linear.bias": shift} if bias else {}), place / "model.safetensors")
+        layers.append((matrix, shift))
+    return layers
+
+
+def pooled(weights, ids, pooling):
+    """Return what is pooled of token ids by the reference: float64 [hidden_size]."""
+    states = reference.decoder_states(parse_config(VARIANT.config, "embedder"), weights, ids)
+    return states[-1] if pooling == "last" else states.mean(axis=0)
+
+
 def expected_vector(weights, ids, pooling):
     """Return the vector of token ids by the reference: float64 [hidden_size]."""
-    config = parse_config(VARIANT.config, "embedder")
-    states = reference.decoder_states(config, weights, ids)
-    pooled = states[-1] if pooling == "last" else states.mean(axis=0)
-    return pooled / np.linalg.norm(pooled)
+    found = pooled(weights, ids, pooling)
+    return found / np.linalg.norm(found)

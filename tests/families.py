@@ -135,6 +135,8 @@ def weight_shapes(config):
         if parsed.embedded_ids:
             shapes = {whole_and_part(name)[0]: shape for name, shape in shapes.items()}
             shapes["model.embed_tokens.weight"] = (parsed.embedded_ids, parsed.hidden_size)
+        if any("^" in name for name in shapes):
+            shapes = with_summands(shapes, config["type_vocab_size"])
         if parsed.projected_embedding:
             shapes = with_factors(shapes, config["word_embed_proj_dim"])
         return {name: shape[::-1] if name[:-7] in turned else shape for name, shape in shapes.items()}
@@ -183,6 +185,17 @@ def with_factors(shapes, columns):
         turned = factor.removesuffix(".T")
         found[f"{source}.weight"] = rows, columns
         found[f"{turned}.weight"] = (columns, *others) if turned == factor else (*others, columns)
+    return found
+
+
+def with_summands(shapes, rows):
+    """Return shapes with those of both matrices of each sum in its place; `rows` are those of the second."""
+    found = {}
+    for name, (count, *columns) in shapes.items():
+        source, is_sum, other = name.partition("^")
+        found[f"{source}.weight" if is_sum else name] = (count, *columns)
+        if is_sum:
+            found[other] = (rows, *columns)
     return found
 
 

@@ -88,8 +88,8 @@ def softmax(scores):
     return e / np.sum(e, axis=-1, keepdims=True)
 
 
-def attention(q, k, v, window=0, scale=None, cap=None, slopes=(), sinks=()):
-    """Causal grouped-query attention of the last T of S positions.
+def attention(q, k, v, window=0, scale=None, cap=None, slopes=(), sinks=(), both_ways=False):
+    """Grouped-query attention of the last T of S positions, causal unless `both_ways`.
 
     Parameters
     ----------
@@ -106,6 +106,8 @@ def attention(q, k, v, window=0, scale=None, cap=None, slopes=(), sinks=()):
         What each head's scores lose for each position of distance.
     sinks : sequence of float, optional
         A score of each head's that the softmax counts, and whose value is 0.
+    both_ways : bool
+        Queries see later positions, too, as far as earlier ones.
 
     Returns
     -------
@@ -118,6 +120,8 @@ def attention(q, k, v, window=0, scale=None, cap=None, slopes=(), sinks=()):
     for t in range(q.shape[0]):
         stop = past + t + 1
         start = max(0, stop - window) if window else 0
+        if both_ways:
+            stop = min(len(k), past + t + window) if window else len(k)
         for h in range(q.shape[1]):
             g = h // heads_per_kv_head
             scores = k[start:stop, g] @ q[t, h] * (q.shape[2] ** -0.5 if scale is None else scale)
@@ -414,7 +418,10 @@ class Weights:
         return (linear.at.index(layer) if linear.at else layer) * linear.parts
 
     def tensor(self, source, part):
-        """Return a tensor or the first rows of one, or a product of two, of which the second may be transposed."""
+        """Return a tensor or its first rows, a product of two, of which the second may be transposed, or a sum."""
+        if "^" in source:
+            rows, other = (self.tensor(name, part) for name in source.split("^"))
+            return rows + other[:1]
         source, is_product, factor = source.partition("@")
         name = f"{source}.{part}"
         if name not in self.tensors:
@@ -493,7 +500,7 @@ def decoder_states(config, weights, ids):
     embedding = parts.stacked(parts.linears["embed_tokens"], 0, "weight")
     x = config.embedding_multiplier * embedding[np.asarray(ids)]
     for table in tables(config):
-        vectors = np.asarray(weights[f"{table.source}.weight"], np.float64)
+        vectors = parts.tensor(table.source, "weight")
         x = x + vectors[table.first : table.first + len(ids)]
     if config.residual_scales:
         x = (x + parts.vector("embed_shift", 0)) * parts.vector("embed_scale", 0)
@@ -752,6 +759,7 @@ def _attention_block(config, parts, layer, x):
         config.attention_softcap,
         config.alibi_slopes,
         parts.vector("sinks", layer) if config.sinks else (),
+        config.bidirectional,
     )
     if config.gated_heads:
         gates = parts.apply(f"{kind}head_gates_proj", layer, parts.norm("input_layernorm", layer, x))

@@ -186,7 +186,7 @@ from tinychat.conversation.messages import Message
 from tinychat.conversation.conversation import Chat
 from tinychat.conversation.store import SessionStore
 from tinychat.chat.workspace import Workspace
-from tinychat.generate.model import load_folder
+from tinychat.generate.loading import load_folder
 folder, sessions = map(Path, sys.argv[1:])
 workspace = Workspace(Chat(load_folder(folder), max_tokens=5, temperature=0), SessionStore(sessions))
 workspace.autosave()

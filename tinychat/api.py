@@ -198,7 +198,7 @@ def load(
     TinychatError
         If there is no such model, it is damaged, or a setting is out of range.
     """
-    from tinychat.generate.model import load_folder
+    from tinychat.generate.loading import load_folder
 
     # Checked before anything is downloaded.
     wanted = draft if isinstance(draft, bool) else os.fspath(draft)

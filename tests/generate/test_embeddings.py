@@ -13,8 +13,10 @@ import tinychat
 from tinychat.engine.sequence import new_sequence
 from tinychat.errors import CacheFullError, ContextError, FieldError, ModelFolderError, SettingError
 from tinychat.generate.driver import Driver
-from tinychat.generate.embeddings import embed_ids, shortest_floats
+from tinychat.generate.embeddings import VectorForm, embed_ids, shortest_floats
+from tinychat.models.dense import DenseLayer
 
+MEAN = VectorForm("mean")
 TEXTS = ["a", "Which of them flew first?", "It is a long text. " * 20, "b"]
 
 
@@ -62,6 +64,40 @@ def test_a_text_has_the_same_bytes_in_any_company(embedder):
     for text, vector in zip(TEXTS, together):
         assert model.embed([text], pooling="mean")[0].tobytes() == vector.tobytes()
     assert together[: len(TEXTS)].tobytes() == together[len(TEXTS) : 2 * len(TEXTS)].tobytes()
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("pooling", ["mean_tokens", "lasttoken"])
+def test_linear_layers_behind_the_pooling(tmp_path, rng, pooling, bias):
+    checkpoint = tmp_path / "checkpoint"
+    weights = embedders.write_embedder(checkpoint, pooling=pooling, modules=embedders.WITH_DENSE)
+    layers = embedders.write_dense(checkpoint, rng, [(80, 96), (40, 80)], bias)
+    model = tinychat.load(tinychat.convert(checkpoint, tmp_path / "model", quant="f32"), context=512)
+    vectors = model.embed(TEXTS)
+    assert vectors.shape == (len(TEXTS), 40) and model.embedding_size == 40
+    for text, vector in zip(TEXTS, vectors):
+        found = embedders.pooled(weights, model.embedding_ids(text), model.embedder.pooling)
+        for matrix, shift in layers:
+            found = matrix.astype(np.float64) @ found + shift
+        np.testing.assert_allclose(vector, found / np.linalg.norm(found), atol=1e-4 * np.std(found))
+    with pytest.raises(FieldError, match="dimensions must be 1 to 40, not 41"):
+        model.embed(TEXTS, dimensions=41)
+
+
+def test_fewer_numbers_of_a_vector(embedder):
+    model, _ = embedder
+    whole, few = model.embed(TEXTS), model.embed(TEXTS, dimensions=17)
+    expected = whole[:, :17] / np.linalg.norm(whole[:, :17], axis=1, keepdims=True)
+    np.testing.assert_allclose(few, expected, atol=1e-6)
+    assert few.dtype == np.float32
+
+
+def test_sums_of_a_linear_layer_are_those_of_a_loop(rng):
+    weight, x = rng.standard_normal((96, 80)).astype(np.float32), rng.standard_normal(96).astype(np.float32)
+    sums = np.zeros(80, np.float32)
+    for factor, row in zip(x, weight):
+        sums = sums + factor * row
+    assert DenseLayer(weight, np.zeros(80, np.float32)).apply(x).tobytes() == sums.tobytes()
 
 
 def test_it_writes_nothing(embedder):
@@ -113,7 +149,9 @@ def test_any_model_gives_vectors():
     ("texts", "fields", "error", "message"),
     [
         ("a", {}, FieldError, "texts must be a list"),
-        (["a"], {"pooling": "cls"}, FieldError, "pooling must be one of mean, last, not 'cls'"),
+        (["a"], {"pooling": "max"}, FieldError, "pooling must be one of mean, last, cls, not 'max'"),
+        (["a"], {"dimensions": 0}, FieldError, "dimensions must be 1 to 261, not 0"),
+        (["a"], {"dimensions": 262}, FieldError, "dimensions must be 1 to 261, not 262"),
         (["a"], {"prompt": "query"}, FieldError, "prompt 'query' does nothing: this model has none"),
         (["a", []], {}, SettingError, "the prompt is empty"),
         ([[261]], {}, SettingError, "token id 261 is outside"),
@@ -150,13 +188,13 @@ def test_memory_that_a_conversation_holds_is_freed(tmp_path):
     driver.recent.step([1] * 200)
     texts = [[2, 3], [4] * 150, [5] * 70, [6]]
     roomy = Driver(new_sequence(engines.open_engine(folder, threads=2), 256))
-    expected = [vector.tobytes() for step in embed_ids(roomy, texts, "mean") for vector in step]
-    assert [vector.tobytes() for step in embed_ids(driver, texts, "mean") for vector in step] == expected
+    expected = [vector.tobytes() for step in embed_ids(roomy, texts, MEAN) for vector in step]
+    assert [vector.tobytes() for step in embed_ids(driver, texts, MEAN) for vector in step] == expected
     assert engine.pool.used == 0
     other = new_sequence(engine, 256)
     other.step([7] * 250)
     with pytest.raises(CacheFullError):
-        list(embed_ids(driver, texts, "mean"))
+        list(embed_ids(driver, texts, MEAN))
     other.evict()
     assert engine.pool.used == 0
 
@@ -164,7 +202,7 @@ def test_memory_that_a_conversation_holds_is_freed(tmp_path):
 def test_work_that_is_stopped_leaves_nothing(tmp_path):
     folder = engines.convert_variant("qwen3", "f32", tmp_path / "model")
     driver = Driver(new_sequence(engines.open_engine(folder), 512))
-    steps = embed_ids(driver, [[1] * 400, [2]], "mean")
+    steps = embed_ids(driver, [[1] * 400, [2]], MEAN)
     assert next(steps) == []
     assert driver.engine.pool.used > 0
     steps.close()

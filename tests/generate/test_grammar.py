@@ -10,7 +10,7 @@ from fake_model import EOS, Continuation, fake_model
 
 from tinychat.errors import SettingError
 from tinychat.generate.grammar import Grammar
-from tinychat.generate.model import load_folder
+from tinychat.generate.loading import load_folder
 
 pytest.importorskip("llguidance")
 

@@ -13,7 +13,7 @@ from tinychat.engine.arguments import ModelDims
 from tinychat.kernels.attend import attend
 from tinychat.kernels.buffers import CacheBuffers, attention_scratch, max_partials
 from tinychat.kernels.sizes import BLOCK, HAS_BF16, ITEM_ROWS, MULTIPLIES_PAIRS
-from tinychat.kernels.variants import AttentionSink, SoftCap, Unchanged
+from tinychat.kernels.variants import AttentionSink, BothWays, SoftCap, Unchanged
 
 NO_WINDOW = 2**31
 UNCHANGED = Unchanged()
@@ -75,7 +75,7 @@ def draw(rng, S, T, H, G, d, kv, spread=1.0):
     return q, *fill_cache(kv, k, v)
 
 
-def tolerance(kv, q, k, v, window):
+def tolerance(kv, q, k, v, window, both_ways=False):
     """Bound the error: a score is off by some ulp of its absolute sum, a weight by that much relative to itself.
 
     Beside a cache of pairs, queries and weights are pairs too, and as coarse.
@@ -86,7 +86,7 @@ def tolerance(kv, q, k, v, window):
     bound = np.empty(q.shape)
     for t in range(T):
         stop = S - T + t + 1
-        seen = slice(max(0, stop - window), stop)
+        seen = slice(max(0, stop - window), min(stop - 1 + window, S) if both_ways else stop)
         for h in range(H):
             products = np.abs(k[seen, h // (H // G)]) @ np.abs(q[t, h]) / np.sqrt(d) * LOG2_E
             # Of float32 each of d sums is rounded; of pairs each product, once.
@@ -159,6 +159,17 @@ def test_past_of_all_lengths(kv, T, start, rng):
 def test_windows(kv, window, start, T, rng):
     q, *buffers = draw(rng, start + T, T, 4, 2, 24, kv)
     check(kv, q, *buffers, window)
+
+
+@kvs
+@pytest.mark.parametrize("window", [0, 1, 2, 20, 65, 300])
+@pytest.mark.parametrize("T", [1, 2, 3, 17, 200, 601])
+def test_windows_of_both_sides(kv, window, T, rng):
+    q, cache, k, v = draw(rng, T, T, 4, 2, 24, kv)
+    got = [run(kv, q, cache, 0, BothWays(np.int64(window or NO_WINDOW)), threads) for threads in (1, 3)]
+    expected = reference.attention(q, k, v, window, both_ways=True)
+    assert_within(got[0], expected, tolerance(kv, q.astype(np.float64), k, v, window or NO_WINDOW, both_ways=True))
+    assert got[0].tobytes() == got[1].tobytes()
 
 
 @kvs
@@ -263,9 +274,8 @@ def test_sequences_of_a_step_do_not_see_each_other(kv, parts, window, rng):
     )
     tables = [cache.table + first for first, (_, cache, *_) in zip(firsts, caches)]
     q = np.concatenate([queries for queries, *_ in caches])
-    alone = [
-        run(kv, queries, cache, start, window or NO_WINDOW) for (start, _), (queries, cache, *_) in zip(parts, caches)
-    ]
-    for threads in (1, 3):
-        got = run_together(kv, q, together, parts, tables, window or NO_WINDOW, threads)
-        assert got.tobytes() == np.concatenate(alone).tobytes()
+    for seen in (window or NO_WINDOW, BothWays(np.int64(window or NO_WINDOW))):
+        alone = [run(kv, queries, cache, start, seen) for (start, _), (queries, cache, *_) in zip(parts, caches)]
+        for threads in (1, 3):
+            got = run_together(kv, q, together, parts, tables, seen, threads)
+            assert got.tobytes() == np.concatenate(alone).tobytes()

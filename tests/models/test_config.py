@@ -182,6 +182,11 @@ def test_biases_and_norms_of_each_family():
         "Gemma4UnifiedForCausalLM": (True, True, False, "head"),
         "GlmForCausalLM": (True, False, False, None),
         "Glm4ForCausalLM": (True, False, False, None),
+        "BertModel": (True, True, True, None),
+        "RobertaModel": (True, True, True, None),
+        "XLMRobertaModel": (True, True, True, None),
+        "NomicBertModel": (False, False, False, None),
+        "EuroBertModel": (True, True, True, None),
         "BloomForCausalLM": (True, True, True, None),
         "MptForCausalLM": (False, False, False, None),
         "FalconForCausalLM": (False, False, False, None),
@@ -419,7 +424,6 @@ def test_exaone_rotates_where_it_has_a_window_if_it_has_any():
 @pytest.mark.parametrize(
     ("architecture", "changes", "match"),
     [
-        ("Gemma3ForCausalLM", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
         ("CohereForCausalLM", {"use_qk_norm": True}, "use_qk_norm"),
         ("ApertusForCausalLM", {"hidden_act": "silu"}, "hidden_act"),
         ("PhiForCausalLM", {"tie_word_embeddings": True}, "tie_word_embeddings"),

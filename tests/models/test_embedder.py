@@ -12,7 +12,7 @@ from tinychat.models.architectures import parse_config, read_config
 from tinychat.models.embedder import Embedder, read_embedder
 
 
-@pytest.mark.parametrize(("theirs", "ours"), [("lasttoken", "last"), ("mean_tokens", "mean")])
+@pytest.mark.parametrize(("theirs", "ours"), [("lasttoken", "last"), ("mean_tokens", "mean"), ("cls_token", "cls")])
 def test_files_are_read(tmp_path, theirs, ours):
     assert read_embedder(tmp_path) is None
     embedders.write_modules(tmp_path, theirs)
@@ -33,12 +33,14 @@ def test_the_default_prompt_is_put_first_unless_another_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"pooling": "cls_token"}, "pooling cls_token is not supported; supported are mean_tokens, lasttoken"),
+        ({"pooling": "max_tokens"}, "pooling max_tokens is not supported; supported are mean_tokens, lasttoken, cls"),
         ({"pooling_mode_mean_tokens": True}, "pooling lasttoken and mean_tokens is not supported"),
         ({"pooling": "none"}, "pooling none is not supported"),
         ({"pooling": "mean_tokens", "include_prompt": False}, "include_prompt false is not supported"),
         ({"pooling_mode_lasttoken": "yes"}, "pooling_mode_lasttoken is 'yes'; expected true or false"),
-        ({"modules": ("Transformer", "Pooling", "Dense")}, "a module of type 'Dense' is not supported"),
+        ({"modules": ("Transformer", "Pooling", "LayerNorm")}, "a module of type 'LayerNorm' is not supported"),
+        ({"modules": ("Transformer", "Dense", "Pooling")}, "in this order are not supported"),
+        ({"modules": ("Transformer", "Pooling", *("Dense",) * 3)}, "in this order are not supported"),
         ({"modules": ("Pooling", "Transformer")}, "modules Pooling, Transformer in this order are not supported"),
         ({"modules": ("Transformer",)}, "modules Transformer in this order are not supported"),
         ({"prompts": {"prompts": {"query": 1}}}, "expected texts of at most"),
@@ -54,6 +56,24 @@ def test_what_is_not_supported_is_refused_before_the_weights(tmp_path, fields, m
     with pytest.raises((CheckpointError, UnsupportedModelError), match=message) as raised:
         open_checkpoint(folder)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"activation_function": "torch.nn.modules.activation.Tanh"}, "Tanh' is not supported"),
+        ({"in_features": 79}, "in_features is 79; expected 80, as many as the layer before gives"),
+        ({"out_features": 0}, "out_features is 0; expected an integer"),
+    ],
+)
+def test_linear_layers_that_are_refused(tmp_path, rng, changes, message):
+    embedders.write_modules(tmp_path, modules=embedders.WITH_DENSE)
+    embedders.write_dense(tmp_path, rng, [(80, 96), (40, 80)])
+    assert [step.rows for step in read_embedder(tmp_path).dense] == [80, 40]
+    file = tmp_path / "3_Dense/config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    with pytest.raises((CheckpointError, UnsupportedModelError), match=message):
+        read_embedder(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["{}", "[1]", "[", ""])
@@ -99,8 +119,15 @@ def test_modules_beside_a_configuration_take_its_output_matrix_away(tmp_path):
         ("qwen2", "Qwen2ForCausalLM", "is_causal", False),
     ],
 )
-def test_attention_to_later_tokens_is_refused(name, architecture, key, value):
-    raw = families.BY_NAME[name].config | {"architectures": [architecture], key: value}
-    with pytest.raises(UnsupportedModelError, match=f"{key} {str(value).lower()} is not supported"):
+def test_who_attends_to_later_tokens_writes_nothing(name, architecture, key, value):
+    raw = families.BY_NAME[name].config | {"architectures": [architecture]}
+    config = parse_config(raw | {key: value}, "config.json")
+    assert (config.bidirectional, config.writes) == (True, False)
+    assert not parse_config(raw | {key: not value}, "config.json").bidirectional
+
+
+@pytest.mark.parametrize("name", ["qwen3.5", "lfm2", "bloom"])
+def test_layers_of_another_kind_see_the_past_alone(name):
+    raw = families.BY_NAME[name].config | {"is_causal": False}
+    with pytest.raises(UnsupportedModelError, match="attention to later tokens is not supported for such layers"):
         parse_config(raw, "config.json")
-    assert parse_config(raw | {key: not value}, "config.json")

@@ -8,7 +8,7 @@ import pytest
 import soak
 
 from tinychat.conversion.convert import convert
-from tinychat.generate.model import load_folder
+from tinychat.generate.loading import load_folder
 
 pytestmark = pytest.mark.slow
 

@@ -5,6 +5,7 @@ import json
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 from fake_model import EOS, ByteTokenizer, FakeSequence, MarkedTools, MarkerTemplate, Replies, fake_model
 from local_server import demo, serving
@@ -246,8 +247,10 @@ def test_embeddings(server, client):
     assert client.embed("demo", long).prompt_eval_count == 1024
     with pytest.raises(ollama.ResponseError, match="context"):
         client.embed("demo", long, truncate=False)
-    with pytest.raises(ollama.ResponseError, match="dimensions must be 256"):
-        client.embed("demo", "a", dimensions=64)
+    (cut,) = client.embed("demo", texts[0], dimensions=64).embeddings
+    np.testing.assert_allclose(cut, found.embeddings[0][:64] / np.linalg.norm(found.embeddings[0][:64]), atol=1e-6)
+    with pytest.raises(ollama.ResponseError, match="dimensions must be a whole number, 1 to 256"):
+        client.embed("demo", "a", dimensions=257)
 
 
 def test_models_are_listed_and_described(server, client):

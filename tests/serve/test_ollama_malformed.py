@@ -55,7 +55,7 @@ MESSAGE = {
 EMBED = {name: SHARED[name] for name in ("keep_alive", "unheard_of")} | {
     "options": [5, "x", [1]],
     "truncate": NOT_BOOL,
-    "dimensions": [0, 1, "all", [], True],
+    "dimensions": [0, 10**9, "all", [], True],
 }
 WRONG = {
     "/api/chat": SHARED

@@ -148,8 +148,8 @@ def test_names_of_the_hubs_cache(hub_cache, small, monkeypatch):
     snapshot = add_snapshot(hub_cache, "owner/whole", whole)
     add_snapshot(hub_cache, "owner/half", {name: path for name, path in whole.items() if name != "model.safetensors"})
     add_snapshot(hub_cache, "owner/some-GGUF", {"some.gguf": small})
-    other = json.dumps({"architectures": ["BertModel"]})
-    add_snapshot(hub_cache, "owner/bert", {**whole, "config.json": other})
+    other = json.dumps({"architectures": ["MPNetModel"]})
+    add_snapshot(hub_cache, "owner/mpnet", {**whole, "config.json": other})
     assert {model.name: model.path.name for model in found_models()} == {
         "owner/whole": snapshot.name,
         "owner/some-GGUF": "some.gguf",
@@ -187,9 +187,9 @@ def test_what_is_nearer_goes_first(ollama, lm_studio, hub_cache, small, tmp_path
 def test_the_list_marks_them_and_says_what_cannot_be_used(ollama, hub_cache, small, monkeypatch, capsys, tmp_path):
     add_file(store_folder() / "mine" / "tinychat.json", "{}")
     add_to_ollama(ollama, "registry.ollama.ai/library/good/latest", small)
-    writer = gguf.GGUFWriter(tmp_path / "bert.gguf", "bert")
+    writer = gguf.GGUFWriter(tmp_path / "other.gguf", "t5")
     gguf_files.write(writer)
-    add_to_ollama(ollama, "registry.ollama.ai/library/other/latest", tmp_path / "bert.gguf")
+    add_to_ollama(ollama, "registry.ollama.ai/library/other/latest", tmp_path / "other.gguf")
     (tmp_path / "broken.gguf").write_bytes(b"GGUF\3\0")
     add_to_ollama(ollama, "registry.ollama.ai/library/broken/latest", tmp_path / "broken.gguf")
     config = {"architectures": ["UnknownForCausalLM"]}
@@ -201,7 +201,7 @@ def test_the_list_marks_them_and_says_what_cannot_be_used(ollama, hub_cache, sma
     assert list(lines) == ["mine", "broken:latest", "good:latest", "other:latest", "owner/unknown"]
     assert lines["good:latest"].endswith("in Ollama")
     assert "GGUF" in lines["good:latest"]
-    assert "in Ollama, cannot be used: architecture 'bert' is not supported" in lines["other:latest"]
+    assert "in Ollama, cannot be used: architecture 't5' is not supported" in lines["other:latest"]
     assert "cannot be used: ends within its header" in lines["broken:latest"]
     assert "in the hub's cache, cannot be used: architecture 'UnknownForCausalLM' is" in lines["owner/unknown"]
     assert all(len(line) < 160 for line in lines.values())

@@ -87,7 +87,7 @@ def test_keys_may_be_escaped(tmp_path):
     folder = write_changed(tmp_path / "t", model={"continuing_subword_prefix": "A"})
     text = (folder / "tokenizer.json").read_text().replace("subword_prefix", "subword\\u005fprefix")
     (folder / "tokenizer.json").write_text(text)
-    with pytest.raises(TextError, match="continuing_subword_prefix is not supported"):
+    with pytest.raises(TextError, match="continuing_subword_prefix is supported in WordPiece alone"):
         load_tokenizer(folder)
 
 

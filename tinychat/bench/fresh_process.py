@@ -26,7 +26,7 @@ _LOAD = """
 import json, sys, time
 started = time.perf_counter()
 from pathlib import Path
-from tinychat.generate.model import load_folder
+from tinychat.generate.loading import load_folder
 load_folder(Path(sys.argv[1]), **json.loads(sys.argv[2]))
 print(time.perf_counter() - started, file=sys.stderr)
 """

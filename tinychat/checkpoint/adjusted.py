@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tinychat.checkpoint.group_codes import GroupCodes
 from tinychat.checkpoint.mapping import FloatArray
-from tinychat.checkpoint.tensor_part import JoinedTensor, ProductTensor, part_of
+from tinychat.checkpoint.tensor_part import JoinedTensor, ProductTensor, ShiftedTensor, part_of
 from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.models.architectures import linears, norms, tables
 from tinychat.models.config import ModelConfig
@@ -144,6 +144,9 @@ def _find(tensors: Tensors, name: str) -> Tensor | None:
     if "@" in stem:
         rows, factor = (_find(tensors, f"{source}.{ending}") for source in stem.split("@"))
         return ProductTensor(name, rows, factor) if rows and factor else None
+    if "^" in stem:
+        rows, other = (_find(tensors, f"{source}.{ending}") for source in stem.split("^"))
+        return ShiftedTensor(name, rows, other) if rows and other else None
     if stem.endswith(".T"):
         turned = _find(tensors, f"{stem.removesuffix('.T')}.{ending}")
         return AdjustedTensor(turned, transposed=True) if turned else None

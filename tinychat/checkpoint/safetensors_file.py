@@ -6,9 +6,11 @@ With them the conversion of a model of 1.1 billion weights took 269 MiB, not 228
 
 import math
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
@@ -71,6 +73,15 @@ class SafetensorsFile:
         if dtype not in INTEGERS:
             raise CheckpointError(f"{self.path}: tensor {one_line(name)!r} is {dtype}; expected whole numbers")
         return map_rows(self.path, INTEGERS[dtype], begin, shape, 0, shape[0] if shape else 1)
+
+
+def read_floats(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, NDArray[np.float32]]:
+    """Return the tensors of a small file, by their names and shapes, as float32; CheckpointError for others."""
+    file = SafetensorsFile(path)
+    found = {name: file.shape(name) for name in file.names()}
+    if found != dict(shapes):
+        raise CheckpointError(f"{path} holds {one_line(str(found), 120)}; expected {dict(shapes)}")
+    return {name: file.read(name, 0, shape[0]).astype(np.float32) for name, shape in shapes.items()}
 
 
 def _data_start(path: Path) -> int:

@@ -207,6 +207,29 @@ class ProductTensor(Tensor):
         return self._factor.read(0, self._factor.shape[0]).astype(np.float64)
 
 
+class ShiftedTensor(Tensor):
+    """A matrix to each row of which the first row of another one is added, float32; `name` is for errors."""
+
+    def __init__(self, name: str, tensor: Tensor, other: Tensor) -> None:
+        self._comes_with(tensor, other)
+        self._name, self._tensor, self._other = name, tensor, other
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the matrix."""
+        if self._other.shape[1:] != self._tensor.shape[1:]:
+            raise CheckpointError(f"{self.path}: the parts of {self._name} do not fit together: download it again")
+        return self._tensor.shape
+
+    def read(self, start: int, stop: int) -> NDArray[np.float32]:
+        """Return rows ``start..stop-1``."""
+        return self._tensor.read(start, stop).astype(np.float32) + self._row
+
+    @cached_property
+    def _row(self) -> NDArray[np.float32]:
+        return self._other.read(0, 1).astype(np.float32)
+
+
 def part_of(tensor: Tensor, name: str, part: Part) -> TensorPart | TensorColumns:
     """Return the rows or columns of a tensor that `tinychat.models.tensors.whole_and_part` gave for a name."""
     shape = tensor.shape

@@ -54,9 +54,15 @@ class Text(NamedTuple):
 @click.option(
     "--pooling",
     type=click.Choice(POOLINGS),
-    help="Vector of a text: the mean of its tokens, or its last one; default: that of an embedding model, else mean",
+    help="Vector of a text: the mean of its tokens, its last or its first one (cls); default: as the model's files say",
 )
 @click.option("--prompt", metavar="NAME", help="Prompt of an embedding model to put before the texts, such as query")
+@click.option(
+    "--dimensions",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Take the first N numbers of each vector, of models that are trained for it (Matryoshka); default: all",
+)
 @load_flags
 @click.pass_obj
 def embed(
@@ -68,6 +74,7 @@ def embed(
     field: str | None,
     pooling: str | None,
     prompt: str | None,
+    dimensions: int | None,
     **flags: Any,
 ) -> None:
     """Compute a vector for each line of FILE with MODEL.
@@ -79,7 +86,7 @@ def embed(
     echo "Who wrote it?" | tinychat embed - MODEL --prompt query
 
     Texts that mean similar things get vectors of similar direction. All vectors have length 1: the sum of
-    the products of two is the cosine of the angle between them. Embedding models, such as Qwen3-Embedding,
+    the products of two is the cosine of the angle between them. Embedding models, such as EmbeddingGemma,
     are trained for this. Some want a prompt before questions, which `tinychat show MODEL` lists, and none
     before the documents that are to be found. Any other model gives what its hidden states have.
 
@@ -91,12 +98,12 @@ def embed(
     with _opened(target) as out:
         loaded = load(model, given_settings(flags))
         ids = [_ids_of(loaded, text, prompt) for text in texts]
-        vectors = _vectors(loaded, ids, pooling)
+        vectors, size = _vectors(loaded, ids, pooling, dimensions), dimensions or loaded.embedding_size
         if is_array:
-            _write_array(out, [*vectors], loaded.engine.config.hidden_size)
+            _write_array(out, [*vectors], size)
         else:
             _write_lines(out, texts, ids, vectors)
-    count, size = sum(map(len, ids)), loaded.engine.config.hidden_size
+    count = sum(map(len, ids))
     where = "stdout" if target == _STREAM else target
     plural = "" if len(texts) == 1 else "s"
     print(f"embedded {len(texts)} text{plural}, {count} tokens, as {size} numbers each: {where}", file=sys.stderr)
@@ -147,12 +154,12 @@ def _ids_of(model: Model, text: Text, prompt: str | None) -> list[int]:
     return ids
 
 
-def _vectors(model: Model, ids: Sequence[list[int]], pooling: str | None) -> Iterator[Vector]:
+def _vectors(model: Model, ids: Sequence[list[int]], pooling: str | None, dimensions: int | None) -> Iterator[Vector]:
     """Yield the vectors, and show the progress of work that takes long."""
     began, done, total = monotonic(), 0, sum(map(len, ids))
     left = iter(ids)
     with progress_bar("embedding") as progress:
-        for ended in model.embed_ids(ids, pooling):
+        for ended in model.embed_ids(ids, pooling, dimensions):
             yield from ended
             done += sum(len(next(left)) for _ in ended)
             if monotonic() - began > _SILENT_SECONDS:

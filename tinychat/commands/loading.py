@@ -76,7 +76,7 @@ def load_or_demo(
 def _load(name: str | None, options: LoadSettings) -> Model:
     with held_signals():
         from tinychat.api import locate
-        from tinychat.generate.model import load_folder
+        from tinychat.generate.loading import load_folder
         from tinychat.store.default_model import default_model
 
     name = name or default_model()

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tinychat.checkpoint.adjusted import adjusted
 from tinychat.checkpoint.checkpoint import MAX_TEXT_FILE_BYTES, Checkpoint, open_checkpoint
+from tinychat.checkpoint.safetensors_file import read_floats
 from tinychat.checkpoint.stacked import unstacked
 from tinychat.checkpoint.tensors import Tensors
 from tinychat.conversion.gptq import Calibrated, Finished, Packed
@@ -24,6 +25,8 @@ from tinychat.errors import ConversionError
 from tinychat.files import read_small
 from tinychat.models.architectures import family_of, linears, norms, tables
 from tinychat.models.config import ModelConfig
+from tinychat.models.dense import dense_specs, write_dense
+from tinychat.models.embedder import DENSE_WEIGHTS, read_embedder
 from tinychat.models.folder import DESCRIPTION, WEIGHTS, description_of
 from tinychat.models.head_folder import HEAD, SHARED, head_layout, head_specs
 from tinychat.models.layout import Quantization, padded, stored_linears, tensor_specs
@@ -100,12 +103,20 @@ def write_model_folder(
 def _write_text_files(checkpoint: Checkpoint, folder: Path) -> None:
     """Copy configuration, tokenizer and template; a tiktoken file becomes a ``tokenizer.json``."""
     for file in checkpoint.text_files():
-        if file.name != TIKTOKEN_FILE:
+        if file.name not in (TIKTOKEN_FILE, DENSE_WEIGHTS):
             copy = folder / file.relative_to(checkpoint.path)
             copy.parent.mkdir(exist_ok=True)
             copy.write_bytes(read_text_file(file))
     if (vocabulary := tiktoken_in(checkpoint.path)) is not None:
         (folder / "tokenizer.json").write_bytes(tokenizer_json(vocabulary))
+    if (embedder := read_embedder(checkpoint.path)) is not None:
+        for step in embedder.dense:
+            file = Path(step.folder, DENSE_WEIGHTS)
+            write_dense(
+                folder / file,
+                step,
+                read_floats(checkpoint.path / file, {name: spec.shape for name, spec in dense_specs(step).items()}),
+            )
 
 
 def add_quality_report(folder: Path, report: Mapping[str, object]) -> None:

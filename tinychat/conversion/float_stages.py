@@ -22,7 +22,7 @@ from tinychat.conversion.recurrence import sigmoid
 from tinychat.conversion.source import Floats, Source
 from tinychat.engine.mlp_parameters import ACTIVATIONS
 from tinychat.engine.named_tensors import NamedVector
-from tinychat.kernels.variants import AttentionSink, NormedActivation, Ungated
+from tinychat.kernels.variants import AttentionSink, BothWays, NormedActivation, Ungated
 from tinychat.models.config import ModelConfig
 from tinychat.models.experts import Experts
 from tinychat.models.rope import query_scales, rope_tables, sliding_rope
@@ -333,7 +333,7 @@ def _soft_capped(x: Floats, cap: float | None) -> Floats:
     return x if cap is None else np.float32(cap) * np.tanh(x / np.float32(cap))
 
 
-def _attended(config: ModelConfig, q: Floats, k: Floats, v: Floats, window: int, sinks: Floats | None) -> Floats:
+def _attended(config: ModelConfig, q: Floats, k: Floats, v: Floats, window: Any, sinks: Floats | None) -> Floats:
     """Return attention's outputs [T, H m] for one text's queries [H, T, d], keys [G, T, d] and values [G, T, m]."""
     (H, T, d), G = q.shape, len(k)
     mask = _mask(window, T)
@@ -350,14 +350,15 @@ def _attended(config: ModelConfig, q: Floats, k: Floats, v: Floats, window: int,
 
     mixed = np.empty((H, T, v.shape[2]), np.float32)
     for start in range(0, T, ATTENDING_ROWS):
-        # No query sees keys after its own. All queries of one key/value head go into one matrix product.
+        # All queries of one key/value head go into one matrix product, with the keys that they may see.
         stop = min(start + ATTENDING_ROWS, T)
-        scores = (q[:, start:stop].reshape(G, -1, d) @ k[:, :stop].transpose(0, 2, 1)).reshape(H, -1, stop)
+        seen = T if isinstance(window, BothWays) else stop
+        scores = (q[:, start:stop].reshape(G, -1, d) @ k[:, :seen].transpose(0, 2, 1)).reshape(H, -1, seen)
         if config.alibi_slopes:
-            scores += slopes * (np.arange(stop) - np.arange(start, stop)[:, None])
+            scores += slopes * (np.arange(seen) - np.arange(start, stop)[:, None])
         heads = zip(scores, [None] * H if sinks is None else sinks)
-        on_each(functools.partial(softmax, masked=mask[start:stop, :stop]), heads)
-        mixed[:, start:stop] = (scores.reshape(G, -1, stop) @ v[:, :stop]).reshape(H, stop - start, -1)
+        on_each(functools.partial(softmax, masked=mask[start:stop, :seen]), heads)
+        mixed[:, start:stop] = (scores.reshape(G, -1, seen) @ v[:, :seen]).reshape(H, stop - start, -1)
     return mixed.transpose(1, 0, 2).reshape(T, -1)
 
 
@@ -376,7 +377,11 @@ def _angles(config: ModelConfig, T: int) -> Floats:
 
 
 @functools.lru_cache(maxsize=8)
-def _mask(window: int, T: int) -> Floats:
-    """Return the mask that is added to the scores [T, T]: minus infinity after a query, and before its window."""
+def _mask(window: Any, T: int) -> Floats:
+    """Return the mask that is added to the scores [T, T]: minus infinity where a query does not see a key."""
     distance = np.arange(T)[:, None] - np.arange(T)
-    return np.where((distance >= 0) & (distance < window), np.float32(0), np.float32(-np.inf))
+    if isinstance(window, BothWays):
+        seen = abs(distance) < window.window
+    else:
+        seen = (distance >= 0) & (distance < window)
+    return np.where(seen, np.float32(0), np.float32(-np.inf))

@@ -365,7 +365,7 @@ def _quality_report(folder: Path, made: Path, held_out: Sequence[int], progress:
 
 def _load(folder: Path) -> Model:
     from tinychat.conversion.calibration import MODEL_CONTEXT
-    from tinychat.generate.model import load_folder
+    from tinychat.generate.loading import load_folder
 
     trained = read_config(folder / "config.json").max_position_embeddings
     return load_folder(folder, context=min(MODEL_CONTEXT, trained))

@@ -99,7 +99,7 @@ class Attention(NamedTuple):
     rotated_gains: Any  # of each head behind the rotation: `RotatedGains` or `NoNorm`
     angles: np.ndarray  # int64: which set of rotary angles
     rotary_dim: np.ndarray  # int64: how many channels of a head are rotated
-    window: np.ndarray  # int64: positions a query sees, itself included
+    window: Any  # int64: positions a query sees, itself included; or `BothWays`
     scoring: Any  # what is done to scores: `kernels.scores`
     attended_norm: Any  # of what it gives, before the last linear: `RmsNorm` or `NoNorm`
     o_proj: Any
@@ -135,7 +135,7 @@ class VariedAttention(NamedTuple):
     q_norm: Any
     angles: np.ndarray
     rotary_dim: np.ndarray
-    window: np.ndarray
+    window: Any
     scoring: Any
     o_proj: Any
     post_self_attn_layernorm: Any

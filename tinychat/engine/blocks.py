@@ -15,6 +15,7 @@ from weakref import ref
 import numpy as np
 from numpy.typing import NDArray
 
+from tinychat.engine.context import largest_step
 from tinychat.engine.prefixes import PrefixIndex
 from tinychat.engine.states import FEWEST, Snapshots, sequence_state_bytes, state_bytes
 from tinychat.engine.unused_memory import give_back
@@ -114,6 +115,9 @@ class BlockPool:
         needed, config = blocks_for(positions), self.config
         if config.learned_positions and positions > config.max_position_embeddings:
             has = f"it has vectors for {config.max_position_embeddings} positions"
+            raise SettingError(f"a context of {positions} tokens is too large for this model: {has}")
+        if config.bidirectional and positions > (most := largest_step(config)):
+            has = f"each token of a text attends to all, of up to {most}"
             raise SettingError(f"a context of {positions} tokens is too large for this model: {has}")
         with self.lock:
             most = self._first_limit

@@ -4,9 +4,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tinychat.errors import SettingError
+from tinychat.models.config import ModelConfig
 
 DEFAULT_CONTEXT = 8192
+CHUNK_SIZE = 256
 MAX_CONTEXT = 1 << 20
+
+
+def largest_step(config: ModelConfig) -> int:
+    """Return the most tokens of one step: a whole text runs in one where tokens attend to later ones."""
+    return min(config.trained_length, DEFAULT_CONTEXT) if config.bidirectional else CHUNK_SIZE
 
 
 def check_context(context_size: int) -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from tinychat.engine.arguments import Arguments, Parameters
 from tinychat.engine.blocks import BlockPool
+from tinychat.engine.context import largest_step
 from tinychat.engine.counting import Cost, count_step
 from tinychat.engine.dims import dims_of
 from tinychat.engine.forward_pass import ForwardPass
@@ -32,7 +33,6 @@ from tinychat.models.head_folder import open_head
 from tinychat.models.layout import padded
 from tinychat.models.rope import RopeTable, angle_set, has_query_scales, query_scales, rope_tables, sliding_rope
 
-CHUNK_SIZE = 256
 FLOAT32 = np.dtype(np.float32)
 Logits = NDArray[np.float32]
 
@@ -67,7 +67,7 @@ class Engine:
         config, quantization = folder.config, folder.quantization
         self.config = config
         self.vocab_size: int = config.vocab_size
-        self.chunk_size = CHUNK_SIZE
+        self.chunk_size: int = largest_step(config)
         self.threads = threads
         self.parameters: Parameters = bind_parameters(folder)
         self._folder = folder
@@ -283,6 +283,8 @@ class Engine:
             if chunk.cache.pool is not self.pool:
                 raise SettingError("a sequence of another engine: a step takes those of its own engine")
             chunk.check()
+            if self.config.bidirectional and (chunk.cache.length or len(chunk.ids) < chunk.sequence_length):
+                raise SettingError("a part of a text: its tokens attend to later ones, so give all of them in one step")
             for token_id in (min(chunk.ids), max(chunk.ids)):
                 if not 0 <= token_id < self.vocab_size:
                     known = f"this model knows 0 to {self.vocab_size - 1}"

@@ -40,6 +40,7 @@ from tinychat.kernels.buffers import NoLatents, NoStreams
 from tinychat.kernels.variants import (
     Alibi,
     AttentionSink,
+    BothWays,
     ChannelScale,
     HeadsNorm,
     NoEnd,
@@ -186,7 +187,7 @@ def _varied_attention(
         q_norm=tensors.vectors(f"{kind}q_norm"),
         angles=np.array([config.angle_sets[layer] for layer in layers], np.int64),
         rotary_dim=np.array([config.rotary_dims[layer] for layer in layers], np.int64),
-        window=np.array([config.sliding_windows[layer] or NO_WINDOW for layer in layers], np.int64),
+        window=_windows(config, layers),
         scoring=_scoring(config, tensors),
         o_proj=tensors.weight(f"{kind}o_proj"),
         post_self_attn_layernorm=tensors.norm("post_self_attn_layernorm", layers),
@@ -214,7 +215,7 @@ def _attention(config: ModelConfig, tensors: Tensors, layers: Sequence[int], kin
         rotated_gains=RotatedGains(tensors.vectors("q_gains"), tensors.vectors("k_gains")) if rotated else NoNorm(),
         angles=np.array([config.angle_sets[layer] for layer in layers], np.int64),
         rotary_dim=np.array([config.rotary_dims[layer] for layer in layers], np.int64),
-        window=np.array([config.sliding_windows[layer] or NO_WINDOW for layer in layers], np.int64),
+        window=_windows(config, layers),
         scoring=_scoring(config, tensors),
         attended_norm=tensors.norm("attn_sub_norm", layers),
         o_proj=tensors.weight(f"{kind}o_proj"),
@@ -234,6 +235,11 @@ def _attention(config: ModelConfig, tensors: Tensors, layers: Sequence[int], kin
         tensors.weight("k_b_proj"),
         tensors.weight("v_b_proj"),
     )
+
+
+def _windows(config: ModelConfig, layers: Sequence[int]) -> Any:
+    windows = np.array([config.sliding_windows[layer] or NO_WINDOW for layer in layers], np.int64)
+    return BothWays(windows) if config.bidirectional else windows
 
 
 def _scoring(config: ModelConfig, tensors: Tensors) -> Any:

@@ -1,8 +1,8 @@
 """Embeddings: for each text a vector of length 1, pooled from the final hidden states of its tokens.
 
-Texts share steps of the engine, and a long one takes several. A row's numbers do not depend on its neighbours, and what
-is pooled is added token after token in float64: a text has the same vector in any company, in steps of any size.
-Replies are written between the steps.
+Texts share steps of the engine, and a long one takes several, unless tokens attend to later ones. A row's numbers do
+not depend on its neighbours, and what is pooled is added token after token in float64: a text has the same vector in
+any company, in steps of any size. Replies are written between the steps.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tinychat.engine.context import CHUNK_SIZE
 from tinychat.engine.hidden_states import States, row_sums
 from tinychat.errors import CacheFullError, ModelFolderError
 from tinychat.generate.driver import PROMPT_BUDGET, Driver
 from tinychat.generate.sequence import Ids
+from tinychat.models.dense import DenseLayer
 
 if TYPE_CHECKING:
     from tinychat.engine.scheduled_chunk import ScheduledChunk
@@ -39,22 +41,51 @@ def shortest_floats(vector: Vector) -> list[float]:
     return [float(text) for text in vector.astype(str)]
 
 
-def _add(total: States, rows: States) -> None:
-    """Add rows one after the other; whoever divides by their number changes the length only."""
+def _add(total: States, rows: States, start: int) -> None:
+    """Add rows one after the other."""
     for row in rows:
         total += row
 
 
-def _replace(total: States, rows: States) -> None:
+def _replace(total: States, rows: States, start: int) -> None:
     """Take the last row."""
     total[:] = rows[-1]
 
 
-_POOL: dict[str, Callable[[States, States], None]] = {"mean": _add, "last": _replace}
+def _take_first(total: States, rows: States, start: int) -> None:
+    """Take the row of the first token."""
+    if start == 0:
+        total[:] = rows[0]
 
 
-def embed_ids(driver: Driver, texts: Sequence[Ids], pooling: str) -> Steps:
-    """Yield, step after step, the vectors of the texts that end in it: float32 [hidden_size], of length 1.
+_POOL: dict[str, Callable[[States, States, int], None]] = {"mean": _add, "last": _replace, "cls": _take_first}
+
+
+class VectorForm(NamedTuple):
+    """The form of vectors: which hidden states are pooled, as `POOLINGS` names it, and what follows.
+
+    `dense` are linear layers of what is pooled; of their outputs the first `dimensions` numbers count, or all.
+    """
+
+    pooling: str
+    dense: tuple[DenseLayer, ...] = ()
+    dimensions: int | None = None
+
+    def finish(self, total: States, tokens: int) -> Vector:
+        """Return the vector of length 1 of what was pooled from so many tokens, float32."""
+        if not np.isfinite(total).all():
+            raise ModelFolderError("the model's hidden states are not finite: convert it again from a sound checkpoint")
+        if self.dense:
+            # Without biases, the number of tokens would change the length only.
+            found = (total / tokens if self.pooling == "mean" else total).astype(np.float32)
+            for layer in self.dense:
+                found = layer.apply(found)
+            total = found.astype(np.float64)
+        return _normalized(total[: self.dimensions])
+
+
+def embed_ids(driver: Driver, texts: Sequence[Ids], form: VectorForm) -> Steps:
+    """Yield, step after step, the vectors of the texts that end in it: float32 [dimensions], of length 1.
 
     The vectors come in the order of the texts; some steps have none.
 
@@ -63,8 +94,7 @@ def embed_ids(driver: Driver, texts: Sequence[Ids], pooling: str) -> Steps:
     driver : Driver
     texts : sequence of sequence of int
         Token ids, checked by `check_prompt`.
-    pooling : {"mean", "last"}
-        Of which hidden states the direction is taken: their mean, or that of the last token.
+    form : VectorForm
 
     Raises
     ------
@@ -73,7 +103,7 @@ def embed_ids(driver: Driver, texts: Sequence[Ids], pooling: str) -> Steps:
     ModelFolderError
         If a hidden state is not finite.
     """
-    steps = _Steps(driver, texts, pooling)
+    steps = _Steps(driver, texts, form)
     try:
         while steps.are_left:
             yield steps.run_next()
@@ -92,8 +122,8 @@ class _TextRange(NamedTuple):
 class _Steps:
     """The steps that run some texts, each from its first token to its last; few are begun at a time."""
 
-    def __init__(self, driver: Driver, texts: Sequence[Ids], pooling: str) -> None:
-        self._driver, self._texts, self._pool = driver, texts, _POOL[pooling]
+    def __init__(self, driver: Driver, texts: Sequence[Ids], form: VectorForm) -> None:
+        self._driver, self._texts, self._form, self._pool = driver, texts, form, _POOL[form.pooling]
         self._number = self._start = 0  # the first id that has not run
         self._begun: dict[int, tuple[EngineSequence, States]] = {}
 
@@ -106,7 +136,7 @@ class _Steps:
         """Run a step; return the vectors of the texts that end in it."""
         with self._driver.exclusive():
             is_shared = len(self._driver) > 0
-            room = self._driver.engine.chunk_size
+            room = min(self._driver.engine.chunk_size, CHUNK_SIZE)
             parts = self._parts(min(room, PROMPT_BUDGET) if is_shared else room)
             vectors = [vector for part, rows in self._run(parts) for vector in self._take(part, rows)]
         if is_shared:
@@ -120,13 +150,17 @@ class _Steps:
                 self._end(number)
 
     def _parts(self, room: int) -> list[_TextRange]:
-        """Return the ids that run next, up to `room`."""
+        """Return the ids that run next: up to `room`, or a whole text where tokens attend to later ones."""
         parts: list[_TextRange] = []
+        is_whole = self._driver.engine.config.bidirectional
         number, start = self._number, self._start
         while room and number < len(self._texts) and len(parts) < _MOST_TEXTS:
-            stop = min(len(self._texts[number]), start + room)
+            count = len(self._texts[number]) - start
+            if is_whole and parts and count > room:
+                break
+            stop = start + (count if is_whole else min(count, room))
             parts.append(_TextRange(number, start, stop))
-            room -= stop - start
+            room = max(0, room - (stop - start))
             number, start = number + 1, 0
         return parts
 
@@ -155,10 +189,10 @@ class _Steps:
     def _take(self, part: _TextRange, rows: States) -> Iterator[Vector]:
         """Pool the hidden states of a part; yield the vector of a text that ends with it."""
         ids, (_, total) = self._texts[part.number], self._begun[part.number]
-        self._pool(total, rows)
+        self._pool(total, rows, part.start)
         self._number, self._start = part.number, part.stop
         if part.stop == len(ids):
-            yield _normalized(total)
+            yield self._form.finish(total, len(ids))
             self._end(part.number)
             self._number, self._start = part.number + 1, 0
 
@@ -177,8 +211,6 @@ class _Steps:
 
 def _normalized(total: States) -> Vector:
     """Return the vector of length 1 in a direction, float32 [D]."""
-    if not np.isfinite(total).all():
-        raise ModelFolderError("the model's hidden states are not finite: convert it again from a sound checkpoint")
     length = np.sqrt(row_sums((total * total)[None])[0, 0])
     vector: Vector = (total / max(length, _SHORTEST)).astype(np.float32)
     return vector

@@ -6,6 +6,7 @@ from collections import abc
 from collections.abc import Callable, Generator, Mapping
 from functools import cached_property
 from itertools import chain
+from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -18,7 +19,6 @@ from tinychat.generate.constraints import Constraints
 from tinychat.generate.draft_model import ModelDrafts
 from tinychat.generate.drafts import Drafts
 from tinychat.generate.driver import Driver
-from tinychat.generate.generation_config import own_defaults
 from tinychat.generate.grammar import Constraint, Grammar
 from tinychat.generate.head_drafts import own_drafts
 from tinychat.generate.prompt import Prompt, check_prompt
@@ -27,7 +27,8 @@ from tinychat.generate.request import Request, RequestFields, as_request
 from tinychat.generate.run import MakeRoom, Run
 from tinychat.generate.sequence import Ids, Logits, logits_after, logits_of_all
 from tinychat.generate.stream import PrefillProgress, Stream
-from tinychat.models.embedder import POOLINGS, Embedder, read_embedder
+from tinychat.models.dense import DenseLayer, read_dense
+from tinychat.models.embedder import POOLINGS, Embedder
 from tinychat.text.guard import unguard
 from tinychat.tools.rendering import ToolTemplate
 
@@ -250,7 +251,11 @@ class Model:
             return logits_after(self.driver.recent, ids, let_signals_act)
 
     def embed(
-        self, texts: abc.Iterable[str | Ids], pooling: str | None = None, prompt: str | None = None
+        self,
+        texts: abc.Iterable[str | Ids],
+        pooling: str | None = None,
+        prompt: str | None = None,
+        dimensions: int | None = None,
     ) -> npt.NDArray[np.float32]:
         """Return a vector of length 1 for each text: the product of two is the cosine of their angle.
 
@@ -260,16 +265,19 @@ class Model:
         ----------
         texts : iterable of str or sequence of int
             Ids are taken as they are; a text gets the tokens that the tokenizer's makers put around it.
-        pooling : {"mean", "last"}, optional
-            Mean of the final hidden states, or that of the last token; when omitted that of an embedding model's files,
-            else "mean".
+        pooling : {"mean", "last", "cls"}, optional
+            Mean of the final hidden states, or that of the last or first token; when omitted that of an embedding
+            model's files, else "mean".
         prompt : str, optional
             Name of a prompt of an embedding model, such as "query", which is put before the texts; its default one when
             omitted.
+        dimensions : int, optional
+            How many of each vector's numbers are taken, the first ones; all when omitted. Some models are trained so
+            that few tell most (Matryoshka: Kusupati et al., 2022, https://arxiv.org/abs/2205.13147).
 
         Returns
         -------
-        float32 [texts, hidden_size]
+        float32 [texts, dimensions]
 
         Raises
         ------
@@ -281,23 +289,36 @@ class Model:
         if isinstance(texts, str):
             raise FieldError("texts", "must be a list of texts or token ids, not one text")
         found = [self.embedding_ids(text, prompt) if isinstance(text, str) else list(text) for text in texts]
-        vectors = [vector for ended in self.embed_ids(found, pooling) for vector in ended]
-        return np.asarray(vectors, np.float32).reshape(len(found), self.engine.config.hidden_size)
+        vectors = [vector for ended in self.embed_ids(found, pooling, dimensions) for vector in ended]
+        return np.asarray(vectors, np.float32).reshape(len(found), dimensions or self.embedding_size)
+
+    @property
+    def embedding_size(self) -> int:
+        """How many numbers the vector of a text has."""
+        dense = self.embedder.dense
+        return dense[-1].rows if dense else self.engine.config.hidden_size
 
     def embedding_ids(self, text: str, prompt: str | None = None) -> list[int]:
         """Return the token ids of a text to embed, behind a prompt of this name, else the default one."""
         return [*self.encode(self.embedder.prompted(text, prompt)), *self.tokenizer.suffix_ids]
 
-    def embed_ids(self, texts: abc.Sequence[Ids], pooling: str | None = None) -> Steps:
+    def embed_ids(self, texts: abc.Sequence[Ids], pooling: str | None = None, dimensions: int | None = None) -> Steps:
         """Yield vectors of lists of ids, step after step: see `embeddings.embed_ids`; errors are those of `embed`."""
         if pooling is not None and pooling not in POOLINGS:
             raise FieldError("pooling", f"must be one of {', '.join(POOLINGS)}, not {pooling!r:.60}")
+        if dimensions is not None and not 1 <= index(dimensions) <= self.embedding_size:
+            raise FieldError("dimensions", f"must be 1 to {self.embedding_size}, not {dimensions}")
         for ids in texts:
             check_prompt(ids, self.engine, self.context_size)
         # Imported here: it needs the compiler, which models of a server do without.
-        from tinychat.generate.embeddings import embed_ids
+        from tinychat.generate.embeddings import VectorForm, embed_ids
 
-        return embed_ids(self.driver, texts, pooling or self.embedder.pooling)
+        return embed_ids(self.driver, texts, VectorForm(pooling or self.embedder.pooling, self._dense, dimensions))
+
+    @cached_property
+    def _dense(self) -> tuple[DenseLayer, ...]:
+        """The linear layers of pooled vectors."""
+        return read_dense(self.path, self.embedder)
 
     def check_writes(self) -> None:
         """Refuse to write with a model that gives embeddings: its logits mean nothing."""
@@ -412,35 +433,3 @@ class Model:
                 raise got
             replies[number] = got
         return [replies[number] for number in range(len(asked))]
-
-
-def load_folder(
-    folder: Path,
-    *,
-    context: int | None = None,
-    threads: int | None = None,
-    kv: str | None = None,
-    cache_memory: int | None = None,
-    share: int = 100,
-    draft: bool = True,
-    progress: Callable[[int, int], None] | None = None,
-) -> Model:
-    """Load a model folder, as `tinychat.convert` writes it; parameters are those of `tinychat.load`, checked by it."""
-    # Imported here so that light commands do not load Numba and the tokenizers.
-    from tinychat.engine.loading import load_engine
-    from tinychat.engine.sequence import new_sequence
-    from tinychat.json_file import each_file_once
-    from tinychat.text.loading import load_tokenizer
-    from tinychat.text.stop import stop_ids
-    from tinychat.text.template import load_template, start_renderer
-
-    start_renderer()
-    with each_file_once():
-        engine = load_engine(folder, threads=threads, kv=kv, cache_memory=cache_memory, share=share, progress=progress)
-        tokenizer = load_tokenizer(folder)
-        template = load_template(folder, tokenizer)
-        ends, advised = stop_ids(folder, tokenizer, template), own_defaults(folder)
-        embedder = read_embedder(folder) or (None if engine.config.writes else Embedder())
-        sequence = new_sequence(engine, context)
-        drafts = own_drafts(sequence, progress) if draft else None
-    return Model(sequence, tokenizer, template, ends, folder, drafts, advised, embedder)

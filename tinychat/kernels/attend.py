@@ -11,6 +11,7 @@ from tinychat.kernels.attention import (
     load_queries,
     merge,
     rows_of,
+    seen_from,
     state_of,
     visible_chunks,
 )
@@ -65,6 +66,7 @@ def load_item(scratch, thread, batch, index, G, group, window, scoring):
         group,
         number // G * ITEM_ROWS,
         sequence_rows(batch, sequence, group),
+        batch.positions[batch.firsts[sequence + 1] - 1] + 1,
         window,
         scoring,
     )
@@ -84,8 +86,8 @@ def load_item(scratch, thread, batch, index, G, group, window, scoring):
 def first_head(batch, item, chunk, G, group, window, cache):
     """Return the head of the first block that item `item` of all reads from a chunk on."""
     sequence, number = sequence_of(batch, item, G, group)
-    first = max(0, batch.positions[batch.firsts[sequence] + number // G * ITEM_ROWS // group] + 1 - window)
-    return head_of(cache, batch.tables[sequence, max(chunk * CHUNK, first) // BLOCK], number % G)
+    first = seen_from(window, batch.positions[batch.firsts[sequence] + number // G * ITEM_ROWS // group])
+    return head_of(cache, batch.tables[sequence, max(chunk * CHUNK, first, 0) // BLOCK], number % G)
 
 
 @always_inline
@@ -151,20 +153,20 @@ def chunks_of(batch, window):
     """Return the range of chunks that the sequences of a step see."""
     start, stop = MAX_CHUNKS, 0
     for sequence in range(batch.counts[SEQUENCES]):
-        start = min(start, max(0, batch.positions[batch.firsts[sequence]] + 1 - window) // CHUNK)
+        start = min(start, max(0, seen_from(window, batch.positions[batch.firsts[sequence]])) // CHUNK)
         stop = max(stop, batch.positions[batch.firsts[sequence + 1] - 1] // CHUNK + 1)
     return start, stop
 
 
 @stage
 def attend(team, batch, qkv, sizes, window, scoring, cache, scratch, out):
-    """Attend from tokens of one or several sequences, each to the positions of its own up to it.
+    """Attend from tokens of one or several sequences, each to the positions of its own up to it, or to all.
 
     batch : `counts`, int64, of which the third is the number of sequences; `firsts` int64 [>= sequences + 1], the first
     token of each, and the end of the last; `positions` int64 of each token, ascending in a sequence; `tables` int32
     [>= sequences, blocks]; qkv : float32 [>= T, >= H d + 15], rotated and scaled queries first; window : positions
-    a query sees, itself included; scoring : of `kernels.scores`; cache : a LayerCache, already appended to;
-    out : float32 [>= T, >= H d], d of values.
+    a query sees, itself included, or `BothWays`; scoring : of `kernels.scores`; cache : a LayerCache, already appended
+    to; out : float32 [>= T, >= H d], d of values.
     """
     G, d, items = cache.keys.shape[2], head_size(cache), 0
     group = sizes.num_attention_heads // G

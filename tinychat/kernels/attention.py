@@ -1,6 +1,7 @@
-"""Causal attention of some rows over the KV cache, fused: scores, softmax and weighted sum in one pass.
+"""Attention of some rows over the KV cache, fused: scores, softmax and weighted sum in one pass.
 
-For a query at position p, over keys s with ``max(0, p - window + 1) <= s <= p``,
+For a query at position p, over keys s with ``max(0, p - window + 1) <= s <= p``, or, where a window is `BothWays`, with
+``s < min(end, p + window)`` in a sequence of `end` positions,
 
     out = sum_s 2**(q.k_s - m) v_s / sum_s 2**(q.k_s - m)
 
@@ -26,7 +27,7 @@ from numba import types
 
 from tinychat.kernels.bfloat16 import round_bf16, scatter_halves, store_halves
 from tinychat.kernels.buffers import SoftmaxState
-from tinychat.kernels.jit import always_inline, always_inline_by_type, inline, noinline
+from tinychat.kernels.jit import always_inline, always_inline_by_type, inline, is_kind, noinline
 from tinychat.kernels.kv import KEY, PAIRS, VALUE, element_of, head_of, per_lane, scaled
 from tinychat.kernels.memory import load_f32, load_f32x64, load_one, prefetch_far, scatter_f32, store_f32, store_one
 from tinychat.kernels.scores import final_score, softmax_sum
@@ -52,6 +53,7 @@ from tinychat.kernels.tile import (
     store_tokens,
     zero_tile,
 )
+from tinychat.kernels.variants import BothWays
 
 # Tile shapes, rows by vectors of keys or channels, as tuples of these lengths: as many sums as there are registers.
 # Vectors of pairs are widened once for all rows of a tile, so a tile of many rows is faster. Where few of them would be
@@ -80,7 +82,8 @@ class Item(NamedTuple):
     group: int  # how many query heads share it
     row0: int  # the first of them, among
     rows: int  # all rows of this KV head
-    window: int
+    end: int  # positions of their sequence, this step's included
+    window: Any  # int64, or `BothWays`
     scoring: Any  # of `kernels.scores`
 
 
@@ -112,10 +115,27 @@ def prefetches(first, size, row, total, rows):
     return first + size * row // total, (LANES * len(rows) + total - 1) // total
 
 
+@always_inline_by_type
+def seen_from(window, position):
+    """Return the first position that a query sees; what it sees may begin later."""
+    if is_kind(window, BothWays):
+        return lambda window, position: position + 1 - window.window
+    return lambda window, position: position + 1 - window
+
+
+@always_inline_by_type
+def seen_to(window, position, end):
+    """Return the end of the positions that a query sees."""
+    if is_kind(window, BothWays):
+        return lambda window, position, end: min(end, position + window.window)
+    return lambda window, position, end: position + 1
+
+
 @always_inline
 def visible_positions(item):
     """Return the range of positions that an item's rows see."""
-    return max(0, item.positions[0] + 1 - item.window), item.positions[ITEM_ROWS - 1] + 1
+    first = seen_from(item.window, item.positions[0])
+    return max(0, first), seen_to(item.window, item.positions[ITEM_ROWS - 1], item.end)
 
 
 @always_inline
@@ -128,8 +148,8 @@ def visible_chunks(item):
 @always_inline
 def visible_in_block(item, first, last, block):
     """Return the positions of a block that rows first..last see; none if the first is not the lesser."""
-    low = item.positions[first] + 1 - item.window - block * BLOCK
-    high = item.positions[last] + 1 - block * BLOCK
+    low = seen_from(item.window, item.positions[first]) - block * BLOCK
+    high = seen_to(item.window, item.positions[last], item.end) - block * BLOCK
     return max(0, low), min(BLOCK, high)
 
 

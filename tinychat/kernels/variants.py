@@ -78,6 +78,12 @@ class AttentionSink(NamedTuple):
     sinks: np.ndarray  # float32 [H], times log2(e)
 
 
+class BothWays(NamedTuple):
+    """A window of attention that reaches as far behind a query as before it."""
+
+    window: Any  # int64: as of `arguments.Attention`
+
+
 class ClampedSwiglu(NamedTuple):
     """The activation of gpt-oss (`kernels.activations`); stacked over layers."""
 

@@ -81,7 +81,18 @@ def parse_config(raw: Mapping[str, object], source: str) -> ModelConfig:
     prepared = raw if family.prepared is None else family.prepared(raw)
     values = ConfigValues({**family.defaults, **prepared}, source, family.names)
     config = family.read(values, read_common(values, family.architecture, family.partial_rotary))
-    return config if writes else _without_output(config)
+    if config.bidirectional:
+        _check_bidirectional(values, config)
+    return _without_output(config) if config.bidirectional or not writes else config
+
+
+def _check_bidirectional(values: ConfigValues, config: ModelConfig) -> None:
+    """Refuse what has no meaning, or another one, where tokens attend to later ones."""
+    past = config.state_layers or config.conv_layers or config.alibi_slopes
+    # transformers then counts a window's positions without the query's own.
+    others = any(config.sliding_windows) and not values.flag("is_causal", True)
+    if past or others:
+        raise UnsupportedModelError(f"{values.source}: attention to later tokens is not supported for such layers")
 
 
 def _without_output(config: ModelConfig) -> ModelConfig:
@@ -126,6 +137,8 @@ def _read_architecture(values: ConfigValues) -> tuple[str, bool]:
         raise values.error("architectures", 'a list such as ["LlamaForCausalLM"]')
     whole = _whole_model(names[0])
     name = whole or names[0]
+    if find_family(name) is None and model_type is not None:
+        name = _named_by_type(name, model_type) or name
     if find_family(name) is None:
         raise unsupported(values.source, f"architecture {one_line(name, 40)!r}")
     family = family_of(name)

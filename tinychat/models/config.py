@@ -104,6 +104,7 @@ class ModelConfig:
     is_draft_head: bool = False  # it reads the hidden states of another model: `models.draft_head`
     varied: VariedLayers | None = None  # how layers differ in heads, keys, values and MLPs; None: they do not
     altup: AltUp | None = None  # residual streams beside the one that all models have
+    bidirectional: bool = False  # tokens attend to later ones, too, as far as to earlier ones: no text can be written
     writes: bool = True  # False for a model that gives embeddings: it has no output matrix, or one that means nothing
 
     @property
@@ -192,8 +193,6 @@ class ModelConfig:
 def read_common(values: ConfigValues, architecture: str, partial_rotary: bool) -> ModelConfig:
     """Read the values that all families share; the other fields become neutral, as `Family.read` expects them."""
     _refuse_quantized(values)
-    # Some embedding models of supported architectures attend to later tokens.
-    values.require(is_causal=True)
     for key in ("bos_token_id", "eos_token_id"):
         values.check_token_ids(key)
     heads = values.integer("num_attention_heads", 1, 4096)
@@ -225,6 +224,7 @@ def read_common(values: ConfigValues, architecture: str, partial_rotary: bool) -
         sliding_windows=(0,) * num_hidden_layers,
         attention_scale=head_dim**-0.5,
         hidden_act=_read_activation(values),
+        bidirectional=not values.flag("is_causal", True),
     )
 
 

@@ -1,12 +1,13 @@
 """How an embedding model pools its hidden states: the files of sentence-transformers beside its weights.
 
-``modules.json`` lists the steps from texts to vectors, ``1_Pooling/config.json`` says which hidden states count, and
-``config_sentence_transformers.json`` names the prompts that stand before texts (www.sbert.net). Other files change
-nothing here: vectors are always brought to length 1, and a text that is too long is refused, not cut.
+``modules.json`` lists the steps from texts to vectors, ``1_Pooling/config.json`` says which hidden states count,
+``2_Dense`` and ``3_Dense`` hold linear layers of what is pooled, and ``config_sentence_transformers.json`` names the
+prompts that stand before texts (www.sbert.net). Other files change nothing here: vectors are always brought to length
+1, and a text that is too long is refused, not cut.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,29 +15,45 @@ from tinychat.errors import CheckpointError, FieldError, UnsupportedModelError
 from tinychat.json_file import one_line, read_json, read_json_object
 from tinychat.models.config_values import ConfigValues
 
-MODULES, POOLING, PROMPTS = EMBEDDER_FILES = (
-    "modules.json",
-    "1_Pooling/config.json",
-    "config_sentence_transformers.json",
+MODULES, POOLING, PROMPTS = "modules.json", "1_Pooling/config.json", "config_sentence_transformers.json"
+DENSE = ("2_Dense", "3_Dense")
+DENSE_CONFIG, DENSE_WEIGHTS = "config.json", "model.safetensors"
+EMBEDDER_FILES = (
+    MODULES,
+    POOLING,
+    PROMPTS,
+    *(f"{folder}/{name}" for folder in DENSE for name in (DENSE_CONFIG, DENSE_WEIGHTS)),
 )
-POOLINGS = ("mean", "last")
+POOLINGS = ("mean", "last", "cls")
 # Those of files by their names there; all the others are not supported.
-_NAMES = {"mean_tokens": "mean", "mean": "mean", "lasttoken": "last"}
-_STEPS = ("Transformer", "Pooling", "Normalize")
+_NAMES = {"mean_tokens": "mean", "mean": "mean", "lasttoken": "last", "cls_token": "cls", "cls": "cls"}
+_STEPS = ("Transformer", "Pooling", "Dense", "Normalize")
+_LINEAR = "torch.nn.modules.linear.Identity"
 _MOST_PROMPTS, _LONGEST_PROMPT = 256, 1 << 16
+
+
+@dataclass(frozen=True)
+class DenseStep:
+    """A linear layer of pooled vectors, in a folder of the model's: from `columns` numbers to `rows`."""
+
+    folder: str
+    rows: int
+    columns: int
+    bias: bool = False
 
 
 @dataclass(frozen=True)
 class Embedder:
     """The recipe of an embedding model: how a text becomes a vector.
 
-    `pooling` is one of `POOLINGS`. `prompts` are put before texts by name; `default_prompt` is the name of the one that
-    texts get where nobody names one.
+    `pooling` is one of `POOLINGS`, `dense` are linear layers of what is pooled. `prompts` are put before texts by name;
+    `default_prompt` is the name of the one that texts get where nobody names one.
     """
 
     pooling: str = POOLINGS[0]
     prompts: Mapping[str, str] = field(default_factory=dict)
     default_prompt: str | None = None
+    dense: tuple[DenseStep, ...] = ()
 
     def prompted(self, text: str, prompt: str | None = None) -> str:
         """Return a text behind the prompt of this name, else behind the default one; FieldError for another name."""
@@ -61,20 +78,26 @@ def read_embedder(folder: Path) -> Embedder | None:
     """
     if not is_embedder(folder):
         return None
-    _check_steps(folder / MODULES)
+    dense = _read_steps(folder / MODULES)
     pooling = _read_pooling(folder / POOLING)
-    return Embedder(pooling, *_read_prompts(folder / PROMPTS))
+    steps = _read_dense([folder / name for name in DENSE[:dense]])
+    return Embedder(pooling, *_read_prompts(folder / PROMPTS), dense=steps)
 
 
-def embedder_files(pooling: str) -> dict[str, str]:
-    """Return the files of an embedding model without prompts, by their names: see `read_embedder`."""
+def embedder_files(pooling: str, dense: Sequence[DenseStep] = ()) -> dict[str, str]:
+    """Return the text files of an embedding model without prompts, by their names: see `read_embedder`."""
     (theirs,) = (name for name, ours in _NAMES.items() if ours == pooling and name != pooling)
-    steps = [{"idx": i, "path": f"{i}_{kind}" if i else "", "type": kind} for i, kind in enumerate(_STEPS)]
-    return {MODULES: json.dumps(steps), POOLING: json.dumps({f"pooling_mode_{theirs}": True})}
+    kinds = [*_STEPS[:2], *(_STEPS[2] for _ in dense), _STEPS[3]]
+    steps = [{"idx": i, "path": f"{i}_{kind}" if i else "", "type": kind} for i, kind in enumerate(kinds)]
+    files = {MODULES: json.dumps(steps), POOLING: json.dumps({f"pooling_mode_{theirs}": True})}
+    for step in dense:
+        config = {"in_features": step.columns, "out_features": step.rows, "bias": step.bias}
+        files[f"{step.folder}/{DENSE_CONFIG}"] = json.dumps(config | {"activation_function": _LINEAR})
+    return files
 
 
-def _check_steps(path: Path) -> None:
-    """Refuse steps that are not a transformer, its pooling and norming the vectors."""
+def _read_steps(path: Path) -> int:
+    """Refuse steps that are not a transformer, pooling, linear layers and norming; return how many layers there are."""
     modules = read_json(path)
     if not isinstance(modules, list) or not all(isinstance(one, dict) for one in modules):
         raise CheckpointError(f"{path}: expected a list of objects; download it again")
@@ -82,9 +105,28 @@ def _check_steps(path: Path) -> None:
     for step in steps:
         if step not in _STEPS:
             raise UnsupportedModelError(f"{path}: a module of type {one_line(step, 40)!r} is not supported")
-    folders = [one.get("path") for one, step in zip(modules, steps) if step == "Pooling"]
-    if steps[:2] != [*_STEPS[:2]] or folders != [POOLING.partition("/")[0]]:
+    dense = steps.count("Dense")
+    expected = [*_STEPS[:2], *("Dense" for _ in DENSE[:dense]), "Normalize"]
+    folders = [one.get("path") for one, step in zip(modules, steps) if step in ("Pooling", "Dense")]
+    if steps not in (expected, expected[:-1]) or folders != [POOLING.partition("/")[0], *DENSE[:dense]]:
         raise UnsupportedModelError(f"{path}: modules {one_line(', '.join(steps), 60)} in this order are not supported")
+    return dense
+
+
+def _read_dense(folders: Sequence[Path]) -> tuple[DenseStep, ...]:
+    """Return the linear layers of pooled vectors; each reads as many numbers as the one before gives."""
+    steps: list[DenseStep] = []
+    for folder in folders:
+        path = folder / DENSE_CONFIG
+        values = ConfigValues(read_json_object(path), str(path))
+        activation = values.optional_text("activation_function") or ""
+        if activation.rpartition(".")[2] != _LINEAR.rpartition(".")[2]:
+            raise UnsupportedModelError(f"{path}: activation_function {one_line(activation, 60)!r} is not supported")
+        rows, columns = (values.integer(name, 2, 1 << 16) for name in ("out_features", "in_features"))
+        if steps and columns != steps[-1].rows:
+            raise values.error("in_features", f"{steps[-1].rows}, as many as the layer before gives")
+        steps.append(DenseStep(folder.name, rows, columns, values.flag("bias", True)))
+    return tuple(steps)
 
 
 def _read_pooling(path: Path) -> str:
@@ -95,7 +137,9 @@ def _read_pooling(path: Path) -> str:
     modes = [named] if named is not None else [key.removeprefix("pooling_mode_") for key in keys]
     if len(modes) != 1 or modes[0] not in _NAMES:
         found = one_line(" and ".join(modes) or "none", 60)
-        raise UnsupportedModelError(f"{path}: pooling {found} is not supported; supported are mean_tokens, lasttoken")
+        raise UnsupportedModelError(
+            f"{path}: pooling {found} is not supported; supported are mean_tokens, lasttoken, cls_token"
+        )
     if _NAMES[modes[0]] == "mean":
         # Else the mean is that of the text without its prompt.
         values.require(include_prompt=True)

@@ -139,6 +139,11 @@ def product(source: str, factor: str) -> str:
     return f"{source}@{factor}"
 
 
+def with_first_row(source: str, other: str) -> str:
+    """Return the name of a matrix to each row of which the first row of another one is added."""
+    return f"{source}^{other}"
+
+
 class Part(NamedTuple):
     """Rows or columns of a tensor, and how many it has in all."""
 

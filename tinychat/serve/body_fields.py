@@ -92,11 +92,9 @@ def text_of(fields: Mapping[str, object], name: str, path: str) -> str:
     return value
 
 
-def take_dimensions(fields: dict[str, Any], model: Model) -> None:
-    """Take out ``dimensions``, which vectors of embeddings cannot have fewer of."""
-    size = model.engine.config.hidden_size
-    if fields.pop("dimensions", size) != size:
-        raise FieldError("dimensions", f"must be {size}, all that the model's vectors have: leave it out")
+def take_dimensions(fields: dict[str, Any], model: Model) -> int | None:
+    """Take out ``dimensions``, how many numbers of each vector are wanted; None for all."""
+    return take_integer(fields, "dimensions", 1, model.embedding_size)
 
 
 def refuse_others(fields: dict[str, Any]) -> None:

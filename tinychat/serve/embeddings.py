@@ -31,7 +31,7 @@ _FORMS = f"must be a text, a list of up to {MOST_INPUTS} texts, token ids, or a 
 
 
 class Embedded(NamedTuple):
-    """Vectors of texts, float32 [hidden_size], of length 1; and how many tokens each text has."""
+    """Vectors of texts, float32 [dimensions], of length 1; and how many tokens each text has."""
 
     vectors: list[Vector]
     counts: list[int]
@@ -45,6 +45,7 @@ async def embed_texts(
     *,
     pooling: str | None = None,
     prompt: str | None = None,
+    dimensions: int | None = None,
     cuts: bool = False,
 ) -> Embedded:
     """Return the vectors of texts or token ids, in a turn of the client's.
@@ -56,7 +57,7 @@ async def embed_texts(
     served : ServedModel
         Held by `Server.use`.
     texts : sequence of str or list of int
-    pooling, prompt : str, optional
+    pooling, prompt, dimensions : optional
         See `Model.embed`.
     cuts : bool
         Whether the end of a text that is longer than the context is left out; else it is refused.
@@ -67,7 +68,7 @@ async def embed_texts(
         If a text cannot be embedded, the queue is full, the server is ending, or the client is gone.
     """
     ids = await asyncio.to_thread(lambda: [_ids_of(served.model, text, prompt, cuts) for text in texts])
-    steps = await asyncio.to_thread(served.model.embed_ids, ids, pooling)
+    steps = await asyncio.to_thread(served.model.embed_ids, ids, pooling, dimensions)
     vectors = await unless_gone(http, _in_turn(server, client_of(http), served.name, steps))
     counts = [len(each) for each in ids]
     server.metrics.prompt_tokens_total += sum(counts)
@@ -112,6 +113,7 @@ class _EmbeddingsBody(NamedTuple):
     encoding: str
     pooling: str | None
     prompt: str | None
+    dimensions: int | None
 
 
 def _read(body: Payload, model: Model) -> _EmbeddingsBody:
@@ -121,10 +123,10 @@ def _read(body: Payload, model: Model) -> _EmbeddingsBody:
         _take_choice(body, "encoding_format", ENCODINGS) or ENCODINGS[0],
         _take_choice(body, "pooling", POOLINGS),
         body.pop("prompt", None),
+        body_fields.take_dimensions(body, model),
     )
     if not isinstance(asked.prompt, str | None):
         raise FieldError("prompt", "must be the name of a prompt")
-    body_fields.take_dimensions(body, model)
     body_fields.refuse_others(body)
     return asked
 
@@ -162,7 +164,15 @@ async def answer_embeddings(server: Server, http: HttpRequest) -> Response:
     body = await read_object(http)
     async with server.use(body.pop("model", None)) as served:
         asked = await asyncio.to_thread(_read, body, served.model)
-        found = await embed_texts(server, http, served, asked.texts, pooling=asked.pooling, prompt=asked.prompt)
+        found = await embed_texts(
+            server,
+            http,
+            served,
+            asked.texts,
+            pooling=asked.pooling,
+            prompt=asked.prompt,
+            dimensions=asked.dimensions,
+        )
         shown = server.shown_name(served)
     # Thousands of vectors take seconds to write down.
     data = await asyncio.to_thread(_written, found, asked.encoding, shown)

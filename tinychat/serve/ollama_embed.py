@@ -59,11 +59,13 @@ async def _embedded(
     """Return the vectors of texts as the rest of a body asks for them; without texts the model is only loaded."""
     cuts, seconds = body_fields.take_bool(body, "truncate", True), take_keep_alive(body)
     body_fields.take_object(body, "options")
-    body_fields.take_dimensions(body, served.model)
+    dimensions = body_fields.take_dimensions(body, served.model)
     body_fields.refuse_others(body)
     keep(served, seconds)
     server.metrics.requests_total += 1
-    return await embed_texts(server, http, served, texts, cuts=cuts) if texts else Embedded([], [])
+    if not texts:
+        return Embedded([], [])
+    return await embed_texts(server, http, served, texts, dimensions=dimensions, cuts=cuts)
 
 
 def _take_input(body: Payload) -> list[str]:

@@ -10,17 +10,18 @@ from tinychat.errors import TextError
 from tinychat.text.tokenizers_library import steps_of
 
 _BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
-_SUPPORTED = frozenset({"ByteLevel", "ByteFallback", "Fuse", "Metaspace", "Replace", "Sequence", "Strip"})
+_SUPPORTED = frozenset({"ByteLevel", "ByteFallback", "Fuse", "Metaspace", "Replace", "Sequence", "Strip", "WordPiece"})
 
 
 @dataclass(frozen=True)
 class TokenSpelling:
-    """One of two schemes: every byte a printable letter, or text with a sign for the space."""
+    """One of three schemes: every byte a printable letter, text with a sign for the space, or words and their parts."""
 
     byte_level: bool = False  # GPT-2's letters for bytes; the other fields then do not matter
     space: str = "\u2581"  # the sign for a space
     byte_fallback: bool = False  # <0x0A> spells a byte
     strips_first_space: bool = False  # a space at the very start of the text belongs to the format
+    inside: str | None = None  # before tokens that go on inside a word; others begin one behind a space
 
     @classmethod
     def from_decoder(cls, decoder: object, source: str) -> TokenSpelling:
@@ -34,6 +35,8 @@ class TokenSpelling:
             )
         if "ByteLevel" in kinds:
             return cls(byte_level=True)
+        if inside := [str(step.get("prefix", "##")) for step in steps if step["type"] == "WordPiece"]:
+            return cls(strips_first_space=True, inside=inside[0])
         signs = [step.get("replacement") for step in steps if step["type"] == "Metaspace"]
         signs += [_replaced(step) for step in steps if step["type"] == "Replace" and step.get("content") == " "]
         return cls(
@@ -50,6 +53,8 @@ class TokenSpelling:
                 return bytes(values[letter] for letter in piece)
             except KeyError:
                 return piece.encode()
+        if self.inside is not None:
+            return (piece.removeprefix(self.inside) if piece.startswith(self.inside) else f" {piece}").encode()
         if self.byte_fallback and (match := _BYTE_PIECE.fullmatch(piece)):
             return bytes([int(match[1], 16)])
         return piece.replace(self.space, " ").encode()

@@ -73,6 +73,8 @@ def parse_tokenizer(data: bytes, source: str) -> Tokenizer:
     try:
         if _ESCAPED_LETTER.search(data):
             data = json.dumps(json.loads(data), ensure_ascii=False).encode()
+        if _SUBWORD_PREFIX.search(data):
+            data = _word_pieces(data, source)
     except (ValueError, RecursionError):
         raise TextError(f"{source}: cannot be read (it is no JSON); fetch the file again") from None
     _refuse_what_aborts(data, source)
@@ -169,10 +171,20 @@ def _probe(backend: Tokenizer, text: str) -> None:
         backend.encode_batch_fast([text])
 
 
+def _word_pieces(data: bytes, source: str) -> bytes:
+    """Return a file with a prefix of tokens inside words, each key once; refuse one that is not of WordPiece.
+
+    Beside merges the library may end the process for a prefix.
+    """
+    content = json.loads(data)
+    model = content.get("model") if isinstance(content, dict) else None
+    if not isinstance(model, dict) or model.get("type") != "WordPiece" or "merges" in model:
+        raise TextError(f"{source}: a continuing_subword_prefix is supported in WordPiece alone")
+    return json.dumps(content, ensure_ascii=False).encode()
+
+
 def _refuse_what_aborts(data: bytes, source: str) -> None:
     """Find the settings at which the library ends the process while it reads them."""
-    if _SUBWORD_PREFIX.search(data):
-        raise TextError(f"{source}: a continuing_subword_prefix is not supported")
     for match in _CHARSMAP.finditer(data):
         try:
             charsmap = base64.b64decode(match[1].replace(b"\\/", b"/"), validate=True)

@@ -35,8 +35,8 @@ TWO_NORMS = replace(
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """Activations that are called "gelu" are meant to be the approximation by tanh, as in transformers."""
-    values.require(use_bidirectional_attention=False)
     config = llama.read_llama(values, config)
+    config = replace(config, bidirectional=config.bidirectional or values.flag("use_bidirectional_attention", False))
     activation = "gelu_tanh" if config.hidden_act == "gelu" else config.hidden_act
     return replace(config, hidden_act=activation, mlp_bias=False, embedding_multiplier=config.hidden_size**0.5)
 
@@ -53,6 +53,9 @@ def read_gemma3(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     interval = values.optional_integer("sliding_window_pattern", 1, 4096) or 6
     theta = read_sliding_theta(values, values.number("rope_local_base_freq", 1.001, 1e30))
     windows = read_windows(values, config.num_hidden_layers, lambda layer: (layer + 1) % interval != 0)
+    if config.bidirectional:
+        # Of both sides together, without the query itself.
+        windows = tuple(window and window // 2 + 1 for window in windows)
     return replace(config, qk_norm="head", sliding_windows=windows, sliding_rope_theta=theta)
 
 

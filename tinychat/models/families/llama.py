@@ -1,8 +1,9 @@
-"""Llama and those of its build: Mistral, Qwen2 and Qwen3.
+"""Llama and those of its build: Mistral, Qwen2, Qwen3 and EuroBERT.
 
 Each layer adds attention and a gated MLP (SwiGLU) to the residual stream, both behind an RMS norm; queries and keys are
 rotated (Touvron et al., 2023; github.com/huggingface/transformers, models/llama). Mistral has a window, Qwen2 biases of
-queries, keys and values, Qwen3 a norm of each head's queries and keys.
+queries, keys and values, Qwen3 a norm of each head's queries and keys. EuroBERT's tokens attend to later ones (Boizard
+et al., 2025, https://arxiv.org/abs/2503.05500).
 """
 
 from dataclasses import replace
@@ -17,6 +18,11 @@ def read_llama(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """Biases are those of the file."""
     bias = values.flag("attention_bias", False)
     return replace(config, qkv_bias=bias, o_bias=bias, mlp_bias=values.flag("mlp_bias", False))
+
+
+def read_eurobert(values: ConfigValues, config: ModelConfig) -> ModelConfig:
+    """As Llama, both ways."""
+    return replace(read_llama(values, config), bidirectional=True)
 
 
 def read_mistral(values: ConfigValues, config: ModelConfig) -> ModelConfig:
@@ -65,3 +71,12 @@ QWEN2 = Family(
     "Qwen2ForCausalLM", "qwen2", "Qwen2, Qwen2.5", "q/k/v biases, sliding window by layer", _QWEN2, read_qwen2
 )
 QWEN3 = Family("Qwen3ForCausalLM", "qwen3", "Qwen3 (dense)", "q/k norm, sliding window by layer", _QWEN3, read_qwen3)
+EUROBERT = Family(
+    "EuroBertModel",
+    "eurobert",
+    "EuroBERT",
+    "an encoder of Llama's layers: embeddings alone",
+    _LLAMA | {"rms_norm_eps": 1e-5, "max_position_embeddings": 8192, "tie_word_embeddings": True},
+    read_eurobert,
+    also_written=("EuroBertForMaskedLM",),
+)

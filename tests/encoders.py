@@ -1,0 +1,73 @@
+"""Small random checkpoints of models whose tokens attend to later ones, which give embeddings alone."""
+
+from variants.common import COMMON, Variant
+from variants.rms_norm import GEMMA3
+
+BERT = COMMON | {
+    "architectures": ["BertModel"],
+    "model_type": "bert",
+    "hidden_act": "gelu",
+    "type_vocab_size": 2,
+    "layer_norm_eps": 1e-12,
+    "pad_token_id": 0,
+}
+ROBERTA = BERT | {
+    "architectures": ["RobertaModel"],
+    "model_type": "roberta",
+    "type_vocab_size": 1,
+    "pad_token_id": 1,
+    "max_position_embeddings": 258,
+}
+NOMIC_BERT = COMMON | {
+    "architectures": ["NomicBertModel"],
+    "model_type": "nomic_bert",
+    "type_vocab_size": 2,
+    "layer_norm_eps": 1e-12,
+    "rope_theta": 1000.0,
+    "pad_token_id": 0,
+}
+# The keys of published files.
+NOMIC_PUBLISHED = {
+    "architectures": ["NomicBertModel"],
+    "model_type": "nomic_bert",
+    "n_embd": 96,
+    "n_inner": 172,
+    "n_layer": 3,
+    "n_head": 4,
+    "n_positions": 512,
+    "max_trained_positions": 256,
+    "layer_norm_epsilon": 1e-12,
+    "rotary_emb_base": 1000,
+    "rotary_emb_fraction": 1.0,
+    "rotary_scaling_factor": None,
+    "activation_function": "swiglu",
+    "qkv_proj_bias": False,
+    "prenorm": False,
+    "type_vocab_size": 2,
+    "vocab_size": 517,
+}
+EUROBERT = COMMON | {
+    "architectures": ["EuroBertModel"],
+    "model_type": "eurobert",
+    "num_key_value_heads": 2,
+    "rms_norm_eps": 1e-5,
+    "pad_token_id": 0,
+}
+QWEN3 = COMMON | {
+    "architectures": ["Qwen3Model"],
+    "model_type": "qwen3",
+    "num_key_value_heads": 2,
+    "head_dim": 40,
+    "is_causal": False,
+    "tie_word_embeddings": True,
+}
+ENCODERS = [
+    Variant("bert", BERT),
+    Variant("roberta", ROBERTA, "float16"),
+    Variant("xlm-roberta", ROBERTA | {"architectures": ["XLMRobertaModel"], "model_type": "xlm-roberta"}),
+    Variant("nomic-bert", NOMIC_BERT, theirs=NOMIC_BERT | {"rope_parameters": {"rope_theta": 1000.0}}),
+    Variant("eurobert", EUROBERT, "bfloat16"),
+    Variant("qwen3-both-ways", QWEN3),
+    Variant("embedding-gemma", GEMMA3 | {"architectures": ["Gemma3TextModel"], "use_bidirectional_attention": True}),
+]
+BY_NAME = {variant.name: variant for variant in ENCODERS}

@@ -1,0 +1,56 @@
+"""Linear layers of pooled vectors, in the files of an embedding model: see `models.embedder`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tinychat.models.embedder import DENSE_WEIGHTS, DenseStep, Embedder
+from tinychat.models.folder import header_of, map_weights
+from tinychat.models.layout import TensorSpec
+
+WEIGHT, BIAS = "linear.weight", "linear.bias"
+Floats = NDArray[np.float32]
+
+
+class DenseLayer(NamedTuple):
+    """A linear layer of pooled vectors: float32 [columns, rows], transposed, and its bias, float32 [rows] or zeros."""
+
+    weight: Floats
+    bias: Floats
+
+    def apply(self, x: Floats) -> Floats:
+        """Return the layer's outputs of one vector, float32 [rows]: the same bits on any processor.
+
+        Products are added along the first axis, which NumPy does row after row.
+        """
+        sums: Floats = np.add.reduce(x[:, None] * self.weight, axis=0, dtype=np.float32)
+        return sums + self.bias
+
+
+def dense_specs(step: DenseStep) -> dict[str, TensorSpec]:
+    """Return name, dtype and shape of a layer's tensors in a model folder."""
+    specs = {WEIGHT: TensorSpec("F32", (step.rows, step.columns))}
+    return specs | {BIAS: TensorSpec("F32", (step.rows,))} if step.bias else specs
+
+
+def read_dense(folder: Path, embedder: Embedder) -> tuple[DenseLayer, ...]:
+    """Read the layers of a model folder's embedder; ModelFolderError for a damaged file."""
+    return tuple(_read_layer(folder / step.folder / DENSE_WEIGHTS, step) for step in embedder.dense)
+
+
+def _read_layer(file: Path, step: DenseStep) -> DenseLayer:
+    tensors = map_weights(file, dense_specs(step))
+    bias = tensors[BIAS] if step.bias else np.zeros(step.rows)
+    return DenseLayer(np.ascontiguousarray(tensors[WEIGHT].T, np.float32), bias.astype(np.float32))
+
+
+def write_dense(file: Path, step: DenseStep, tensors: dict[str, NDArray[np.float32]]) -> None:
+    """Write a layer's file."""
+    specs = dense_specs(step)
+    header, offsets = header_of(specs)
+    ordered = sorted(specs, key=offsets.__getitem__)
+    file.write_bytes(b"".join([header, *(tensors[name].astype("<f4").tobytes() for name in ordered)]))

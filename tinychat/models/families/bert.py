@@ -1,0 +1,176 @@
+"""BERT, RoBERTa, XLM-RoBERTa and Nomic BERT: encoders, whose tokens attend to all of a text; they give embeddings.
+
+Layer norms stand behind attention and MLP, on the residual stream, and behind the embedding, which has a vector for the
+kind of text added: that of the first kind here. BERT and RoBERTa have learned positions, biases and an MLP without
+gates. RoBERTa's first position comes behind that of padding. Nomic BERT rotates queries and keys, and has gates and no
+biases (Devlin et al., 2018, https://arxiv.org/abs/1810.04805; Liu et al., 2019, https://arxiv.org/abs/1907.11692;
+Conneau et al., 2019, https://arxiv.org/abs/1911.02116; Nussbaum et al., 2024, https://arxiv.org/abs/2402.01613;
+github.com/huggingface/transformers, models/bert, roberta, xlm_roberta and nomic_bert).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from tinychat.errors import UnsupportedModelError
+from tinychat.json_file import one_line
+from tinychat.models.config import ModelConfig
+from tinychat.models.config_values import ConfigValues
+from tinychat.models.decoder import TensorNames
+from tinychat.models.family import Family, with_names
+from tinychat.models.tensors import Table, with_first_row
+
+BERT, ROBERTA = "bert", "roberta"
+EMBEDDINGS = "embeddings."
+KINDS = "embeddings.token_type_embeddings"
+DEFAULTS = {
+    "hidden_act": "gelu",
+    "max_position_embeddings": 512,
+    "layer_norm_eps": 1e-12,
+    "type_vocab_size": 2,
+    "pad_token_id": 0,
+    "tie_word_embeddings": True,
+}
+NAMES = {"rms_norm_eps": "layer_norm_eps"}
+# Of RoBERTa's positions the first ones are those of padding, which has this id.
+PADDING = 1
+NOMIC_NAMES = {
+    "n_embd": "hidden_size",
+    "n_inner": "intermediate_size",
+    "n_layer": "num_hidden_layers",
+    "n_head": "num_attention_heads",
+    "n_positions": "max_position_embeddings",
+    "layer_norm_epsilon": "layer_norm_eps",
+    "rotary_emb_base": "rope_theta",
+}
+NOMIC_DEFAULTS = {
+    "max_position_embeddings": 2048,
+    "layer_norm_eps": 1e-12,
+    "rope_theta": 1000.0,
+    "tie_word_embeddings": True,
+}
+
+
+def _norms(embed: str, attention: str, mlp: str) -> dict[str, str]:
+    return {"embed_norm": embed, "post_self_attn_layernorm": attention, "post_mlp_layernorm": mlp}
+
+
+def _bert_tensors(model: str) -> TensorNames:
+    layer = f"{model}.encoder.layer.{{}}."
+    attention = f"{layer}attention."
+    return TensorNames(
+        embed=f"{model}.{EMBEDDINGS}word_embeddings",
+        qkv=(f"{attention}self.query", f"{attention}self.key", f"{attention}self.value"),
+        o=f"{attention}output.dense",
+        gate_up=(f"{layer}intermediate.dense",),
+        down=f"{layer}output.dense",
+        norms=_norms(f"{model}.{EMBEDDINGS}LayerNorm", f"{attention}output.LayerNorm", f"{layer}output.LayerNorm"),
+        norm_bias=True,
+    )
+
+
+NOMIC_LAYER = "nomic_bert.encoder.layers.{}."
+NOMIC_TENSORS = TensorNames(
+    embed=with_first_row(f"nomic_bert.{EMBEDDINGS}word_embeddings", f"nomic_bert.{KINDS}"),
+    qkv=(f"{NOMIC_LAYER}attn.Wqkv",),
+    o=f"{NOMIC_LAYER}attn.out_proj",
+    gate_up=(f"{NOMIC_LAYER}mlp.fc12", f"{NOMIC_LAYER}mlp.fc11"),
+    down=f"{NOMIC_LAYER}mlp.fc2",
+    norms=_norms("nomic_bert.emb_ln", f"{NOMIC_LAYER}norm1", f"{NOMIC_LAYER}norm2"),
+    norm_bias=True,
+)
+
+
+def _encoder(config: ModelConfig) -> ModelConfig:
+    return replace(config, layer_norm=True, stream_norms=True, bidirectional=True)
+
+
+def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
+    """Return the configuration of BERT."""
+    values.require(is_decoder=False, add_cross_attention=False)
+    kind = values.optional_text("position_embedding_type")
+    if kind not in (None, "absolute"):
+        raise UnsupportedModelError(f"{values.source}: position_embedding_type {one_line(kind, 40)} is not supported")
+    config = replace(_encoder(config), gated=False, learned_positions=True, rotary_dims=(0,) * config.num_hidden_layers)
+    return replace(config, qkv_bias=True, o_bias=True, mlp_bias=True)
+
+
+def read_roberta(values: ConfigValues, config: ModelConfig) -> ModelConfig:
+    """Return the configuration of RoBERTa, whose positions begin behind those of padding."""
+    values.integer("pad_token_id", PADDING, PADDING)
+    return read(values, replace(config, max_position_embeddings=config.max_position_embeddings - PADDING - 1))
+
+
+def read_nomic(values: ConfigValues, config: ModelConfig) -> ModelConfig:
+    """Return the configuration of Nomic BERT."""
+    values.require(prenorm=False, parallel_block=False, use_rms_norm=False, rotary_emb_interleaved=False)
+    values.require(qkv_proj_bias=False, mlp_fc1_bias=False, mlp_fc2_bias=False, rotary_scaling_factor=None)
+    if values.get("num_experts") or values.number("rotary_emb_fraction", 0.0, 1.0) != 1.0:
+        raise UnsupportedModelError(f"{values.source}: experts and a rotary_emb_fraction below 1 are not supported")
+    trained = values.optional_integer("max_trained_positions", 1, config.max_position_embeddings)
+    return replace(_encoder(config), max_position_embeddings=trained or config.max_position_embeddings)
+
+
+def prepare_nomic(raw: Mapping[str, object]) -> Mapping[str, object]:
+    """Bring the keys of published files to those of transformers; their activations have the name of all gates."""
+    found = {"rotary_emb_fraction": 1.0, **with_names(NOMIC_NAMES)(raw)}
+    return {**found, "hidden_act": "silu"} if found.get("activation_function", "swiglu") == "swiglu" else found
+
+
+def _tables(model: str, first: int = 0) -> Callable[[ModelConfig], list[Table]]:
+    source = with_first_row(f"{model}.{EMBEDDINGS}position_embeddings", f"{model}.{KINDS}")
+
+    def tables(config: ModelConfig) -> list[Table]:
+        """List the vectors of the positions, with that of the kind of text."""
+        rows, columns = config.max_position_embeddings, config.hidden_size
+        return [Table("embed_positions", source, rows, columns, first)]
+
+    return tables
+
+
+def _written(stem: str) -> tuple[str, ...]:
+    return f"{stem}ForMaskedLM", f"{stem}ForPreTraining"
+
+
+BERT_MODEL = Family(
+    "BertModel",
+    "bert",
+    "BERT: bge, e5, gte, mxbai-embed, all-MiniLM, arctic-embed",
+    "an encoder: embeddings alone",
+    DEFAULTS,
+    read,
+    _bert_tensors(BERT),
+    tables=_tables(BERT),
+    names=NAMES,
+    also_written=_written("Bert"),
+)
+ROBERTA_MODEL = Family(
+    "RobertaModel",
+    "roberta",
+    "RoBERTa",
+    "the same",
+    DEFAULTS | {"pad_token_id": 1, "layer_norm_eps": 1e-5, "max_position_embeddings": 514},
+    read_roberta,
+    _bert_tensors(ROBERTA),
+    tables=_tables(ROBERTA, PADDING + 1),
+    names=NAMES,
+    also_written=_written("Roberta"),
+)
+XLM_ROBERTA_MODEL = replace(
+    ROBERTA_MODEL,
+    architecture="XLMRobertaModel",
+    model_type="xlm-roberta",
+    models="XLM-RoBERTa: bge-m3, multilingual-e5, arctic-embed-l-v2.0",
+    also_written=_written("XLMRoberta"),
+)
+NOMIC_BERT_MODEL = Family(
+    "NomicBertModel",
+    "nomic_bert",
+    "nomic-embed-text 1 and 1.5",
+    "an encoder with rotation and gates: embeddings alone",
+    NOMIC_DEFAULTS,
+    read_nomic,
+    NOMIC_TENSORS,
+    names=NAMES,
+    prepared=prepare_nomic,
+    also_written=_written("NomicBert"),
+)
