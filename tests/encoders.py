@@ -61,6 +61,15 @@ QWEN3 = COMMON | {
     "is_causal": False,
     "tie_word_embeddings": True,
 }
+# As llama.cpp takes it: every sixth layer without a window, scores divided by the size of heads.
+EMBEDDING_GEMMA = GEMMA3 | {
+    "architectures": ["Gemma3TextModel"],
+    "use_bidirectional_attention": True,
+    "num_hidden_layers": 6,
+    "sliding_window_pattern": 6,
+    "rope_local_base_freq": 1e4,
+    "query_pre_attn_scalar": 40,
+}
 ENCODERS = [
     Variant("bert", BERT),
     Variant("roberta", ROBERTA, "float16"),
@@ -68,6 +77,6 @@ ENCODERS = [
     Variant("nomic-bert", NOMIC_BERT, theirs=NOMIC_BERT | {"rope_parameters": {"rope_theta": 1000.0}}),
     Variant("eurobert", EUROBERT, "bfloat16"),
     Variant("qwen3-both-ways", QWEN3),
-    Variant("embedding-gemma", GEMMA3 | {"architectures": ["Gemma3TextModel"], "use_bidirectional_attention": True}),
+    Variant("embedding-gemma", EMBEDDING_GEMMA),
 ]
 BY_NAME = {variant.name: variant for variant in ENCODERS}

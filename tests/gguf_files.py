@@ -45,6 +45,8 @@ ARCHITECTURES = {
     "cohere": "command-r",
     "bailing_moe": "bailingmoe2",
     "minimax_m2": "minimax-m2",
+    **dict.fromkeys(("roberta", "xlm-roberta"), "bert"),
+    "nomic_bert": "nomic-bert",
 }
 # The package has no names for some architectures yet: another one's, whose tensors are called the same.
 NAMED_LIKE = {"laguna": "step35"}
@@ -52,6 +54,13 @@ MAMBAS = ("granitehybrid", "falcon-h1", "nemotron_h", "nemotron_h_moe")
 LATENTS = ("deepseek2", "mistral4", "kimi-linear")
 DELTA_NETS = ("qwen35", "qwen35moe", "qwen3next")
 # Whose queries and keys llama.cpp rotates in neighbouring pairs, and transformers in halves.
+# Which its converter leaves out of names.
+ENCODER_PREFIXES = {
+    "BertModel": "bert.",
+    "RobertaModel": "roberta.",
+    "XLMRobertaModel": "roberta.",
+    "NomicBertModel": "nomic_bert.",
+}
 GRANITES = ("granite", "granitemoe", "granitehybrid")
 PERMUTED = (*GRANITES, "llama", "olmo", "arcee", "smollm3", "minicpm", "mistral3", "internlm2", "baichuan")
 
@@ -243,6 +252,8 @@ def write_variant(variant, path, kind_of=lambda name: "F32", pooling=None, **ten
     architecture = ARCHITECTURES.get(raw["model_type"], raw["model_type"])
     if architecture == "nemotron_h" and config.experts:
         architecture = "nemotron_h_moe"
+    if architecture == "gemma3" and config.bidirectional:
+        architecture = "gemma-embedding"
     writer = gguf.GGUFWriter(path, architecture)
     add_sizes(writer, architecture, raw, config)
     add_particulars(writer, architecture, raw, config)
@@ -345,7 +356,11 @@ def add_sizes(writer, architecture, raw, config):
         writer.add_rope_freq_base(config.rope_theta)
         writer.add_rope_dimension_count(config.rotary_dim)
     if any(config.sliding_windows) and not config.conv_layers:
-        writer.add_sliding_window(max(config.sliding_windows))
+        writer.add_sliding_window(raw["sliding_window"] if config.bidirectional else max(config.sliding_windows))
+    if config.bidirectional:
+        writer.add_causal_attention(False)
+        if "type_vocab_size" in raw:
+            writer.add_token_type_count(raw["type_vocab_size"])
 
 
 def add_varied(writer, config):
@@ -549,7 +564,12 @@ def converted(architecture, config, weights):
         weights = families.with_taps_apart(weights | rows, config.delta_net)
     for name, values in weights.items():
         values, layer = values.astype(np.float32), name.partition("layers.")[2].partition(".")[0]
-        if architecture in ("gemma", "gemma2", "gemma3", "nemotron") and name.endswith("norm.weight"):
+        if config.learned_positions and config.bidirectional and "position_embeddings" in name:
+            values = values[-config.max_position_embeddings :]
+        name = name.removeprefix(ENCODER_PREFIXES.get(config.architecture, ""))
+        if architecture in ("gemma", "gemma2", "gemma3", "gemma-embedding", "nemotron") and name.endswith(
+            "norm.weight"
+        ):
             values = values + 1
         if architecture == "gpt2" and values.ndim == 2 and ".c_" in name:
             values = np.ascontiguousarray(values.T)
@@ -831,3 +851,58 @@ def write_trained_pairs(path, pre, texts):
     merges = [" ".join(pair) for pair in json.loads(trained.to_str())["model"]["merges"]]
     tokens = ["<s>", *dict.fromkeys([*alphabet, *(merge.replace(" ", "") for merge in merges)])]
     return write_vocabulary(path, "gpt2", tokens, [3] + [1] * (len(tokens) - 1), pre=pre, merges=merges, bos_token_id=0)
+
+
+def train_word_pieces(texts, lowercase=True):
+    """Return a tokenizer of BERT's kind, trained on texts."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    trained = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    trained.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    trained.pre_tokenizer, trained.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()
+    trained.train_from_iterator(texts, trainers.WordPieceTrainer(vocab_size=400, special_tokens=special))
+    ends = [(token, trained.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
+    trained.post_processor = processors.TemplateProcessing(
+        single=["[CLS]", "$A", "[SEP]"], pair=["[CLS]", "$A", "[SEP]", "$B", "[SEP]"], special_tokens=ends
+    )
+    return trained
+
+
+def write_word_pieces(path, trained):
+    """Write the vocabulary of BERT's tokenizer as llama.cpp's converter does: words begin with a sign for a space."""
+    tokens = [trained.id_to_token(i) for i in range(trained.get_vocab_size())]
+    written = [
+        token if token.startswith("[") and token.endswith("]") else token[2:] if token.startswith("##") else f"▁{token}"
+        for token in tokens
+    ]
+    ids = {"cls_token_id": 2, "seperator_token_id": 3, "unknown_token_id": 1, "padding_token_id": 0}
+    return write_vocabulary(path, "bert", written, [3] * 5 + [1] * (len(tokens) - 5), **ids)
+
+
+def train_unigram(texts):
+    """Return a tokenizer of XLM-RoBERTa's kind, trained on texts."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    trained = Tokenizer(models.Unigram())
+    trained.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    trained.decoder = decoders.Metaspace()
+    trainer = trainers.UnigramTrainer(vocab_size=300, special_tokens=special, unk_token="<unk>", show_progress=False)
+    trained.train_from_iterator(texts, trainer)
+    # Files have scores in float32: of two spellings that are as likely, either may be taken.
+    entries = json.loads(trained.to_str())["model"]["vocab"]
+    trained.model = models.Unigram([(token, float(np.float32(score))) for token, score in entries], 3)
+    trained.post_processor = processors.TemplateProcessing(
+        single=["<s>", "$A", "</s>"], pair=["<s>", "$A", "</s>", "$B"], special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    return trained
+
+
+def write_unigram(path, trained, **values):
+    """Write the vocabulary of a tokenizer of XLM-RoBERTa's kind."""
+    entries = json.loads(trained.to_str())["model"]["vocab"]
+    kinds = [3, 3, 3, 2, 3] + [1] * (len(entries) - 5)
+    known = {"add_bos_token": True, "add_eos_token": True, "scores": [score for _, score in entries]}
+    ids = {"bos_token_id": 0, "padding_token_id": 1, "eos_token_id": 2, "unknown_token_id": 3}
+    return write_vocabulary(path, "t5", [token for token, _ in entries], kinds, **known | ids | values)

@@ -42,6 +42,7 @@ ARROWS = {
         "models.architectures",
         "models.config",
         "models.delta_net",
+        "models.dense",
         "models.embedder",
         "models.mamba",
         "models.passthrough",

@@ -536,7 +536,7 @@ def test_every_changed_byte_of_a_header_is_refused_or_read(small, rng):
     ("key", "value", "reason"),
     [
         ("general.architecture", "mamba", "architecture 'mamba' is not supported"),
-        ("tokenizer.ggml.model", "bert", "model is 'bert', which is not supported"),
+        ("tokenizer.ggml.model", "rwkv", "model is 'rwkv', which is not supported"),
         ("tokenizer.ggml.pre", "nobody-knows", "pre is 'nobody-knows', which is not supported"),
     ],
 )

@@ -3,19 +3,20 @@
 import json
 from dataclasses import fields
 
+import encoders
 import gguf
 import gguf_files
 import numpy as np
 import pytest
 from gguf_files import BY_NAME
 
+import tinychat
 from tinychat.checkpoint.checkpoint import open_checkpoint
 from tinychat.checkpoint.gguf_checkpoint import check_architecture, unpacked
 from tinychat.checkpoint.gguf_header import read_beginning
 from tinychat.checkpoint.gguf_ollama import in_llama_cpp_form
 from tinychat.conversion.convert import check_tensors
 from tinychat.conversion.source import Source
-from tinychat.errors import UnsupportedModelError
 from tinychat.models.architectures import linears
 from tinychat.text.loading import load_tokenizer
 from tinychat.text.template import load_template
@@ -240,14 +241,18 @@ def test_gemma_3n_leaves_out_what_has_no_embedding_for_layers(tmp_path):
     np.testing.assert_array_equal(*rows)
 
 
-def test_an_embedding_model_is_not_taken_for_gemma_3(tmp_path):
-    plain = gguf_files.write_variant(BY_NAME["gemma3"], tmp_path / "plain.gguf")
-    theirs = rewritten(plain, tmp_path / "theirs.gguf", "gemma3", {}, {"blk.0.ffn_norm": "dense.0"})
-    with (
-        pytest.raises(UnsupportedModelError, match="architecture 'gemma-embedding' is not supported"),
-        unpacked(theirs),
-    ):
-        pass
+def test_an_embedding_model_is_not_taken_for_gemma_3(tmp_path, rng):
+    layers = {name: rng.standard_normal((96, 96)).astype(np.float32) for name in ("dense_2", "dense_3")}
+    variant = encoders.BY_NAME["embedding-gemma"]
+    plain = gguf_files.write_variant(variant, tmp_path / "plain.gguf", pooling=1, **layers)
+    tensors = {"dense_2": "dense.0", "dense_3": "dense.1", "output_norm": "norm"}
+    theirs = rewritten(plain, tmp_path / "theirs.gguf", "gemma3", {}, tensors)
+    vectors = []
+    for number, file in enumerate((plain, theirs)):
+        with unpacked(file) as folder:
+            model = tinychat.load(tinychat.convert(folder, tmp_path / str(number), quant="f32"), context=256)
+        vectors.append(model.embed([[5, 6, 7]]).tobytes())
+    assert vectors[0] == vectors[1]
 
 
 @pytest.mark.parametrize(("pre", "expected"), [(None, "llama-bpe"), ("default", "llama-bpe"), ("gpt-2", "gpt-2")])

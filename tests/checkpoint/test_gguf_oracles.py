@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import encoders
 import families
 import gguf_files
 import numpy as np
@@ -14,7 +15,9 @@ import pytest
 
 import tinychat
 from tinychat.checkpoint.gguf_checkpoint import unpacked
-from tinychat.checkpoint.gguf_tokenizer import FILE_ENDS, PRE_TOKENIZERS, TURN_ENDS
+from tinychat.checkpoint.gguf_tokenizer import PRE_TOKENIZERS
+from tinychat.checkpoint.gguf_vocabulary import FILE_ENDS, TURN_ENDS
+from tinychat.engine.sequence import new_sequence
 from tinychat.text.hard_texts import HARD_TEXTS
 from tinychat.text.loading import load_tokenizer
 
@@ -102,6 +105,34 @@ def test_token_ids_are_llama_cpps(kind, tmp_path):
         tokenizer = load_tokenizer(folder)
     for text, expected in zip(HARD_TEXTS, token_ids_of_llama_cpp(file, HARD_TEXTS), strict=True):
         assert tokenizer.encode(text, add_bos=False) == expected, text
+
+
+STATES = """
+import json, sys, llama_cpp, numpy
+ids = json.load(sys.stdin)
+options = {"n_ctx": 256, "n_batch": 256, "n_ubatch": 256, "n_threads": 1, "type_k": 0, "type_v": 0, "verbose": False}
+model = llama_cpp.Llama(sys.argv[1], embedding=True, pooling_type=llama_cpp.LLAMA_POOLING_TYPE_NONE, **options)
+model._batch.reset()
+model._batch.add_sequence(ids, 0, True)
+model._ctx.decode(model._batch)
+rows = (llama_cpp.llama_get_embeddings_ith(model._ctx.ctx, i) for i in range(len(ids)))
+numpy.save(sys.argv[2], numpy.array([row[: model.n_embd()] for row in rows]))
+"""
+
+
+@needs_llama_cpp
+@pytest.mark.parametrize("variant", encoders.ENCODERS, ids=lambda variant: variant.name)
+def test_hidden_states_of_encoders_are_llama_cpps(variant, tmp_path):
+    file = gguf_files.write_variant(variant, tmp_path / "model.gguf")
+    ids = [3 if token in (0, 1) else token for token in families.make_ids(variant)]
+    command = [LLAMA_PYTHON, "-c", STATES, file, tmp_path / "states.npy"]
+    result = subprocess.run(command, input=json.dumps(ids), capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stderr
+    expected = np.load(tmp_path / "states.npy")
+    with unpacked(file) as folder:
+        model = tinychat.load(tinychat.convert(folder, tmp_path / "model", quant="f32"), context=256, kv="f32")
+    (states,) = model.engine.hidden_states([new_sequence(model.engine, 256).chunk(ids, len(ids), 0)])
+    assert np.max(np.abs(states - expected)) < 0.03 * np.std(expected)
 
 
 ENDS = """

@@ -21,10 +21,14 @@ from tinychat.checkpoint.gguf_values import GgufValues, positive, present
 from tinychat.errors import CheckpointError
 from tinychat.json_file import one_line
 from tinychat.models.architectures import family_of, parse_config, unsupported
-from tinychat.models.embedder import embedder_files
+from tinychat.models.dense import WEIGHT, dense_file
+from tinychat.models.embedder import DENSE, DENSE_WEIGHTS, DenseStep, embedder_files
 
 # GGUF's numbers of poolings (llama.cpp, include/llama.h, llama_pooling_type).
-POOLINGS: Mapping[int, str] = {1: "mean", 3: "last"}
+POOLINGS: Mapping[int, str] = {1: "mean", 2: "cls", 3: "last"}
+_RANKS = 4
+# The linear layers behind the pooling.
+DENSE_TENSORS = ("dense_2.weight", "dense_3.weight")
 # Of channels that are rotated in a head.
 _MAX_PAIRS = 1 << 16
 
@@ -67,14 +71,28 @@ def text_files(files: Sequence[GgufFile]) -> dict[str, bytes]:
     contents = {name: json.dumps(value, default=repr).encode() for name, value in texts.items()}
     # Checked here, where the file's name is known: values are still as the file has them.
     parse_config(json.loads(contents["config.json"]), f"{files[0].path} (as config.json)")
-    return contents | tokenizer | _embedder_files(metadata)
+    return contents | tokenizer | _embedder_files(files)
 
 
-def _embedder_files(metadata: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return the files of an embedding model; none for a file that names no pooling, or one that is not supported."""
+def _embedder_files(files: Sequence[GgufFile]) -> dict[str, bytes]:
+    """Return the files of an embedding model; none for a file that names no pooling."""
+    metadata, source = files[0].metadata, str(files[0].path)
     kind = metadata.get(f"{metadata.get('general.architecture')}.pooling_type")
-    pooling = POOLINGS.get(kind) if type(kind) is int else None
-    return {} if pooling is None else {path: text.encode() for path, text in embedder_files(pooling).items()}
+    if type(kind) is not int or kind not in (*POOLINGS, _RANKS):
+        return {}
+    if kind == _RANKS:
+        raise unsupported(source, "a model that ranks pairs of texts")
+    tensors = {name: tensor for file in files for name, tensor in file.tensors.items()}
+    layers = [(folder, tensors[name]) for folder, name in zip(DENSE, DENSE_TENSORS) if name in tensors]
+    if any(len(tensor.shape) != 2 for _, tensor in layers):
+        raise CheckpointError(f"{source}: {' and '.join(DENSE_TENSORS)} are no matrices: download the file again")
+    steps = [DenseStep(folder, tensor.shape[0], tensor.shape[1]) for folder, tensor in layers]
+    found = {path: text.encode() for path, text in embedder_files(POOLINGS[kind], steps).items()}
+    for step, (_, tensor) in zip(steps, layers):
+        tensor.check_readable()
+        weight = tensor.read(0, step.rows).astype(np.float32)
+        found[f"{step.folder}/{DENSE_WEIGHTS}"] = dense_file(step, {WEIGHT: weight})
+    return found
 
 
 def config_of(files: Sequence[GgufFile]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from tinychat.checkpoint import gguf_configs
 from tinychat.checkpoint.gguf_configs import Extra
-from tinychat.checkpoint.gguf_gemma import gemma2, gemma3, gemma3n, gemma4
+from tinychat.checkpoint.gguf_gemma import embedding_gemma, gemma2, gemma3, gemma3n, gemma4
 from tinychat.checkpoint.gguf_mamba import falcon_h1, jamba, nemotron_h
 from tinychat.checkpoint.gguf_values import GgufValues, experts_of
 from tinychat.models.delta_net import DECAYS, GATES
@@ -65,6 +65,7 @@ class GgufFamily:
 
 
 _AFTER_ATTENTION = {"post_attention_layernorm": "post_attention_norm"}
+_NORMS_BEHIND = {"post_self_attn_layernorm": "attn_output_norm", "post_mlp_layernorm": "layer_output_norm"}
 _ORDERED, _GAINS = frozenset(["order"]), frozenset(["offset"])
 FAMILIES: Mapping[str, GgufFamily] = {
     "llama": GgufFamily(
@@ -159,6 +160,10 @@ FAMILIES: Mapping[str, GgufFamily] = {
     "gemma": GgufFamily("GemmaForCausalLM", done=_GAINS),
     "gemma2": GgufFamily("Gemma2ForCausalLM", done=_GAINS, extra=gemma2),
     "gemma3": GgufFamily("Gemma3ForCausalLM", done=_GAINS, extra=gemma3),
+    "gemma-embedding": GgufFamily("Gemma3ForCausalLM", done=_GAINS, extra=embedding_gemma),
+    "bert": GgufFamily("BertModel", norms=_NORMS_BEHIND),
+    "nomic-bert": GgufFamily("NomicBertModel", norms=_NORMS_BEHIND),
+    "eurobert": GgufFamily("EuroBertModel"),
     "gemma4": GgufFamily(
         "Gemma4ForCausalLM",
         extra=gemma4,

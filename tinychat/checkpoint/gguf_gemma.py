@@ -28,6 +28,11 @@ def gemma3(values: GgufValues) -> Config:
     return found | {"layer_types": values.layer_types(6)} if found["sliding_window"] else found
 
 
+def embedding_gemma(values: GgufValues) -> Config:
+    """Return the keys of EmbeddingGemma, whose window is that of both sides together."""
+    return {**gemma3(values), "use_bidirectional_attention": True, "is_causal": None}
+
+
 def gemma4(values: GgufValues) -> Config:
     """Return the keys of Gemma 4."""
     types, theta = values.layer_types(6), values.config.get("rope_theta")

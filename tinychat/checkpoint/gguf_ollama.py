@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tinychat.checkpoint.gguf_header import TensorEntry
-from tinychat.checkpoint.gguf_tokenizer import BYTE, NORMAL
+from tinychat.checkpoint.gguf_vocabulary import BYTE, NORMAL
 
 # llama.cpp's names of architectures by Ollama's.
 ARCHITECTURES = {"gptoss": "gpt-oss", "qwen25vl": "qwen2vl", "olmo3": "olmo2", "glm4moelite": "deepseek2"}
@@ -129,10 +129,21 @@ def _gemma(header: Header) -> None:
     header.metadata.setdefault(f"{_TOKENS}add_space_prefix", False)
 
 
+def _embedding_gemma(header: Header) -> None:
+    own = f"{header.architecture}."
+    values = {key.removeprefix(own): value for key, value in header.metadata.items() if key.startswith(own)}
+    header.architecture = header.metadata["general.architecture"] = "gemma-embedding"
+    for key, value in values.items():
+        if key not in ("attention.causal", "attention.sliding_window_pattern"):
+            header.put(key, value)
+    for theirs, name in (("dense.0", "dense_2"), ("dense.1", "dense_3"), ("norm", "output_norm")):
+        if f"{theirs}.weight" in header.tensors:
+            header.tensors.setdefault(f"{name}.weight", header.tensors[f"{theirs}.weight"])
+
+
 def _gemma3(header: Header) -> None:
     if "dense.0.weight" in header.tensors:
-        # Its attention sees later tokens.
-        header.metadata["general.architecture"] = "gemma-embedding"
+        _embedding_gemma(header)
         return
     _gemma(header)
     is_theirs = (

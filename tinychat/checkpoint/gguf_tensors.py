@@ -132,9 +132,10 @@ def tensor_names(config: ModelConfig, family: GgufFamily) -> dict[str, str]:
             prefix = "" if linear.layers is None else f"blk.{linear.layer_of(shard)}."
             own = family.linears.get(linear.name) or LINEARS[linear.name][len(linear.sources)]
             for name, theirs in zip(linear.names(shard), own):
+                stored = _with_kinds(name, names)
                 for part in parts_of(linear.bias):
                     # Keys that are values too have the first one's name, and so have the parts of a tensor.
-                    names.setdefault(whole_and_part(f"{name}.{part}")[0], f"{prefix}{theirs}.{part}")
+                    names.setdefault(whole_and_part(f"{stored}.{part}")[0], f"{prefix}{theirs}.{part}")
     known = {**NORMS, **family.norms, **(family.parallel_norms if config.separate_mlp_norm else {})}
     for norm in (each for each in norms(config) if each.name not in family.numbers):
         for layer, source in zip(norm.at or range(norm.layers or 1), norm.sources):
@@ -146,8 +147,16 @@ def tensor_names(config: ModelConfig, family: GgufFamily) -> dict[str, str]:
                 for one, name in zip(sources, theirs.split("+")):
                     names.setdefault(f"{one}.{part}", f"{prefix}{name}")
     for table in tables(config):
-        names[f"{table.source}.weight"] = f"{TABLES[table.name]}.weight"
+        names[f"{_with_kinds(table.source, names)}.weight"] = f"{TABLES[table.name]}.weight"
     return names
+
+
+def _with_kinds(source: str, names: dict[str, str]) -> str:
+    """Return the name of the first part of a sum, and note that of the second: the vectors of kinds of text."""
+    name, _, kinds = source.partition("^")
+    if kinds:
+        names[f"{kinds}.weight"] = "token_types.weight"
+    return name
 
 
 def linears_of_file(config: ModelConfig) -> list[Linear]:

@@ -1,27 +1,25 @@
 """The tokenizer of a GGUF file as the files that a checkpoint folder has.
 
-A vocabulary of the kinds "gpt2" and "gemma4" becomes a ``tokenizer.json``, made by the `tokenizers` library; one of the
-kind "llama" a SentencePiece model. The file has only a name for how text is cut before merging, which llama.cpp knows
-(src/llama-vocab.cpp there); the patterns are those of the models' own files.
+A vocabulary of the kinds "gpt2" and "gemma4" becomes a ``tokenizer.json``, made by the `tokenizers` library, and so do
+those of encoders (`checkpoint.gguf_encoders`); one of the kind "llama" a SentencePiece model. The file has only a name
+for how text is cut before merging, which llama.cpp knows (src/llama-vocab.cpp there); the patterns are those of the
+models' own files.
 """
 
 import json
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tinychat.errors import TextError, UnsupportedModelError
+from tinychat.checkpoint.gguf_encoders import finished, fitting, unigram, word_pieces
+from tinychat.checkpoint.gguf_vocabulary import BYTE, CONTROL, UNKNOWN, USER_DEFINED, Vocabulary
+from tinychat.errors import UnsupportedModelError
 from tinychat.json_file import one_line
 from tinychat.settings import SETTINGS
 from tinychat.text import split_patterns
-
-# Kinds of tokens; SentencePiece numbers them alike.
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
-# As many as `tinychat.text` takes: their search would take long to build.
-_MAX_ADDED = 20_000
 
 
 @dataclass(frozen=True)
@@ -69,31 +67,14 @@ _SAME_CUTTING = {
 }
 # The cutting of another kind of vocabulary than "gpt2", for which no name is given.
 _GEMMA4 = Cutting((r"[^\n]+|\n+",), adds_bos=True, spelled=True)
+# Kinds of vocabularies of encoders.
+ENCODERS = {"bert": word_pieces, "t5": unigram}
 PRE_TOKENIZERS = {name: cutting for names, cutting in _SAME_CUTTING.items() for name in names}
-# Tokens that end a turn in one model or another: llama.cpp stops at each of them that a vocabulary has.
-TURN_ENDS = frozenset(
-    "<|im_end|> <|eot_id|> <|end|> <|return|> <|call|> <|calls|> <|flush|> <|endoftext|> <|end_of_text|> <|eom_id|>"
-    " <end_of_turn> <turn|> <|tool_response> <EOT> _<EOT> [EOT] [EOS] <eos> <end_of_utterance> [e~["
-    " <\uff5cend\u2581of\u2581sentence\uff5c>".split()
-)
-# Tokens behind which another file begins in the training of models of code.
-FILE_ENDS = frozenset(
-    "<|fim_pad|> <fim-pad> <fim_pad> <PAD> [PAD] <|fim_repo|> <|repo_name|> <fim-repo> <REPO> <reponame>"
-    " <|file_sep|>".split()
-)
-# Of vocabularies that have one of each, gpt-oss's and Solar Open's: only a message ends there, not the turn.
-_MESSAGE_END, _REPLY_ENDS, _CALL_ENDS = "<|end|>", {"<|return|>", "<|flush|>"}, {"<|call|>", "<|calls|>"}
-_NAMED = {
-    "bos_token": "bos_token_id",
-    "eos_token": "eos_token_id",
-    "unk_token": "unknown_token_id",
-    "pad_token": "padding_token_id",
-}
 
 
 def tokenizer_files(metadata: Mapping[str, Any], source: str) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Return the content of ``generation_config.json``, and the tokenizer's files by their names."""
-    vocabulary = _Vocabulary(metadata, source)
+    vocabulary = Vocabulary(metadata, source)
     kind = str(metadata.get("tokenizer.ggml.model"))
     if kind in ("gpt2", "gemma4"):
         name = metadata.get("tokenizer.ggml.pre", "default")
@@ -119,83 +100,18 @@ def tokenizer_files(metadata: Mapping[str, Any], source: str) -> tuple[dict[str,
                 for i in vocabulary.of_kind(CONTROL, USER_DEFINED)
             },
         }
+    elif kind in ENCODERS:
+        files = {"tokenizer.json": ENCODERS[kind](vocabulary)}
+        settings = {"tokenizer_class": "PreTrainedTokenizerFast"}
     else:
         what = f"tokenizer.ggml.model is {one_line(kind, 40)!r}, which is not supported"
-        raise UnsupportedModelError(f"{source}: {what}; supported are gpt2, gemma4 and llama")
+        raise UnsupportedModelError(f"{source}: {what}; supported are gpt2, gemma4, llama, {' and '.join(ENCODERS)}")
     settings |= {name: vocabulary.tokens[i] for name, i in vocabulary.named.items()}
     template = metadata.get("tokenizer.chat_template")
     if isinstance(template, str):
         settings["chat_template"] = template
     files["tokenizer_config.json"] = json.dumps(settings).encode()
     return vocabulary.generation() | sampling_of(metadata), files
-
-
-class _Vocabulary:
-    """Tokens by their ids, the kind of each, and the ids that have a name; values of other shapes raise `TextError`."""
-
-    def __init__(self, metadata: Mapping[str, Any], source: str) -> None:
-        self._metadata, self.source = metadata, source
-        self.tokens = self.texts("tokens")
-        if not self.tokens:
-            raise TextError(f"{source}: tokenizer.ggml.tokens is empty; give the checkpoint that it was made from")
-        kinds = self.numbers("token_type", "iu")
-        if kinds is not None and np.isin(kinds, (CONTROL, USER_DEFINED)).sum() > _MAX_ADDED:
-            raise self.wrong("token_type", f"of at most {_MAX_ADDED} tokens beside normal ones")
-        self.kinds: list[int] = [NORMAL] * len(self.tokens) if kinds is None else kinds.tolist()
-        self.named = {name: i for name, key in _NAMED.items() if (i := self._token_id(key)) is not None}
-
-    def of_kind(self, *kinds: int) -> Iterator[int]:
-        """Yield the ids of tokens of these kinds."""
-        return (i for i, kind in enumerate(self.kinds) if kind in kinds)
-
-    def texts(self, key: str) -> list[str]:
-        """Return a list of texts, empty where there is none."""
-        found = self._metadata.get(f"tokenizer.ggml.{key}", [])
-        if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
-            raise self.wrong(key, "a list of texts in UTF-8")
-        return found
-
-    def numbers(self, key: str, kinds: str) -> np.ndarray[Any, np.dtype[Any]] | None:
-        """Return a number for each token, of numpy's `kinds`; None where there are none."""
-        found = self._metadata.get(f"tokenizer.ggml.{key}")
-        if found is None or (isinstance(found, np.ndarray) and not len(found)):
-            return None
-        if isinstance(found, np.ndarray) and found.dtype.kind in kinds and len(found) == len(self.tokens):
-            return found
-        raise self.wrong(key, "a list of a number for each token")
-
-    def flag(self, key: str, default: bool) -> bool:
-        """Return a truth value."""
-        found = self._metadata.get(f"tokenizer.ggml.{key}", default)
-        if not isinstance(found, bool):
-            raise self.wrong(key, "true or false")
-        return found
-
-    def generation(self) -> dict[str, Any]:
-        """Return the special tokens of ``generation_config.json``."""
-        found: dict[str, Any] = {}
-        if "bos_token" in self.named:
-            found["bos_token_id"] = self.named["bos_token"]
-        ends = [self.named.get("eos_token"), self._token_id("eot_token_id"), self._token_id("eom_token_id")]
-        known = [i for i in ends if i is not None]
-        more = self._metadata.get("tokenizer.ggml.eos_token_ids")
-        if isinstance(more, np.ndarray) and more.dtype.kind in "iu":
-            known += [i for i in more.tolist() if 0 <= i < len(self.tokens)]
-        known += [i for i in self.of_kind(CONTROL, USER_DEFINED) if self.tokens[i] in TURN_ENDS | FILE_ENDS]
-        texts = {self.tokens[i] for i in known}
-        if texts & _REPLY_ENDS and texts & _CALL_ENDS:
-            known = [i for i in known if self.tokens[i] != _MESSAGE_END]
-        if known:
-            found["eos_token_id"] = [*dict.fromkeys(known)]
-        return found
-
-    def wrong(self, key: str, expected: str) -> TextError:
-        """Return the error of a value."""
-        return TextError(f"{self.source}: tokenizer.ggml.{key} is not {expected}; download the file again")
-
-    def _token_id(self, key: str) -> int | None:
-        value = self._metadata.get(f"tokenizer.ggml.{key}")
-        return value if type(value) is int and 0 <= value < len(self.tokens) else None
 
 
 def sampling_of(metadata: Mapping[str, Any]) -> dict[str, float]:
@@ -206,19 +122,19 @@ def sampling_of(metadata: Mapping[str, Any]) -> dict[str, float]:
     return {key: round(value, 6) for key, value in found.items() if isinstance(value, int | float)}
 
 
-def _byte_level(vocabulary: _Vocabulary, cutting: Cutting, first: int | None, last: int | None) -> bytes:
+def _byte_level(vocabulary: Vocabulary, cutting: Cutting, first: int | None, last: int | None) -> bytes:
     """Return a ``tokenizer.json`` for tokens that merges make, with ids put around a text.
 
     They are spelled in the letters of bytes, unless `cutting` says otherwise.
     """
-    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     merges = vocabulary.texts("merges")
     if not all(each.count(" ") == 1 for each in merges):
         raise vocabulary.wrong("merges", "a list of two parts with a space between")
     pairs = [(first, second) for first, second in (each.split(" ") for each in merges)]
     ids = {token: i for i, token in reversed(list(enumerate(vocabulary.tokens)))}
-    try:
+    with fitting(vocabulary, "tokenizer.ggml.merges"):
         options = {"unk_token": vocabulary.tokens[next(vocabulary.of_kind(UNKNOWN), 0)]} if cutting.spelled else {}
         tokenizer = Tokenizer(
             models.BPE(
@@ -230,10 +146,6 @@ def _byte_level(vocabulary: _Vocabulary, cutting: Cutting, first: int | None, la
                 **options,
             )
         )
-    except Exception as error:
-        reason = one_line(str(error), 80)
-        what = f"tokenizer.ggml.merges do not fit ({reason})"
-        raise TextError(f"{vocabulary.source}: {what}; download the file again") from None
     if cutting.patterns:
         cuts = [pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in cutting.patterns]
         letters = [] if cutting.spelled else [pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
@@ -246,19 +158,10 @@ def _byte_level(vocabulary: _Vocabulary, cutting: Cutting, first: int | None, la
     if cutting.spelled:
         tokenizer.normalizer = normalizers.Replace(" ", "▁")
         tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
-    control, user_defined = ([vocabulary.tokens[i] for i in vocabulary.of_kind(k)] for k in (CONTROL, USER_DEFINED))
-    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in control])
-    tokenizer.add_tokens([AddedToken(token, normalized=False) for token in user_defined])
-    before, after = ([] if each is None else [vocabulary.tokens[each]] for each in (first, last))
-    if before or after:
-        special = {vocabulary.tokens[each]: each for each in (first, last) if each is not None}
-        tokenizer.post_processor = processors.TemplateProcessing(
-            single=[*before, "$A", *after], pair=[*before, "$A", "$B", *after], special_tokens=[*special.items()]
-        )
-    return tokenizer.to_str().encode()
+    return finished(tokenizer, vocabulary, (first, last))
 
 
-def _sentencepiece(vocabulary: _Vocabulary) -> bytes:
+def _sentencepiece(vocabulary: Vocabulary) -> bytes:
     """Return a SentencePiece model (sentencepiece_model.proto of github.com/google/sentencepiece), as its bytes."""
     count = len(vocabulary.tokens)
     found = vocabulary.numbers("scores", "f")

@@ -86,6 +86,8 @@ class GgufValues:
         if found["head_dim"] is None and size and size < MOST and size == int(size):
             found["head_dim"] = int(size)
         found["attention_bias"] = self.has("attn_q.bias") or self.has("attn_qkv.bias")
+        if self.get("attention.causal") is False:
+            found["is_causal"] = False
         found["mlp_bias"] = self.has("ffn_down.bias")
         found["tie_word_embeddings"] = "output.weight" not in self.tensors
         return present(found)

@@ -25,7 +25,7 @@ from tinychat.errors import ConversionError
 from tinychat.files import read_small
 from tinychat.models.architectures import family_of, linears, norms, tables
 from tinychat.models.config import ModelConfig
-from tinychat.models.dense import dense_specs, write_dense
+from tinychat.models.dense import dense_file, dense_shapes
 from tinychat.models.embedder import DENSE_WEIGHTS, read_embedder
 from tinychat.models.folder import DESCRIPTION, WEIGHTS, description_of
 from tinychat.models.head_folder import HEAD, SHARED, head_layout, head_specs
@@ -111,12 +111,8 @@ def _write_text_files(checkpoint: Checkpoint, folder: Path) -> None:
         (folder / "tokenizer.json").write_bytes(tokenizer_json(vocabulary))
     if (embedder := read_embedder(checkpoint.path)) is not None:
         for step in embedder.dense:
-            file = Path(step.folder, DENSE_WEIGHTS)
-            write_dense(
-                folder / file,
-                step,
-                read_floats(checkpoint.path / file, {name: spec.shape for name, spec in dense_specs(step).items()}),
-            )
+            file, shapes = Path(step.folder, DENSE_WEIGHTS), dense_shapes(step)
+            (folder / file).write_bytes(dense_file(step, read_floats(checkpoint.path / file, shapes)))
 
 
 def add_quality_report(folder: Path, report: Mapping[str, object]) -> None:

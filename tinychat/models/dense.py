@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,10 +32,10 @@ class DenseLayer(NamedTuple):
         return sums + self.bias
 
 
-def dense_specs(step: DenseStep) -> dict[str, TensorSpec]:
-    """Return name, dtype and shape of a layer's tensors in a model folder."""
-    specs = {WEIGHT: TensorSpec("F32", (step.rows, step.columns))}
-    return specs | {BIAS: TensorSpec("F32", (step.rows,))} if step.bias else specs
+def dense_shapes(step: DenseStep) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a layer's tensors by their names."""
+    shapes: dict[str, tuple[int, ...]] = {WEIGHT: (step.rows, step.columns)}
+    return shapes | {BIAS: (step.rows,)} if step.bias else shapes
 
 
 def read_dense(folder: Path, embedder: Embedder) -> tuple[DenseLayer, ...]:
@@ -43,14 +44,16 @@ def read_dense(folder: Path, embedder: Embedder) -> tuple[DenseLayer, ...]:
 
 
 def _read_layer(file: Path, step: DenseStep) -> DenseLayer:
-    tensors = map_weights(file, dense_specs(step))
+    tensors = map_weights(file, _specs(step))
     bias = tensors[BIAS] if step.bias else np.zeros(step.rows)
     return DenseLayer(np.ascontiguousarray(tensors[WEIGHT].T, np.float32), bias.astype(np.float32))
 
 
-def write_dense(file: Path, step: DenseStep, tensors: dict[str, NDArray[np.float32]]) -> None:
-    """Write a layer's file."""
-    specs = dense_specs(step)
-    header, offsets = header_of(specs)
-    ordered = sorted(specs, key=offsets.__getitem__)
-    file.write_bytes(b"".join([header, *(tensors[name].astype("<f4").tobytes() for name in ordered)]))
+def dense_file(step: DenseStep, tensors: Mapping[str, Floats]) -> bytes:
+    """Return the content of a layer's file."""
+    header, _ = header_of(_specs(step))
+    return b"".join([header, *(tensors[name].astype("<f4").tobytes() for name in _specs(step))])
+
+
+def _specs(step: DenseStep) -> dict[str, TensorSpec]:
+    return {name: TensorSpec("F32", shape) for name, shape in dense_shapes(step).items()}
