@@ -291,7 +291,7 @@ def test_a_model_is_loaded_by_nothing_to_answer(client):
         ({"format": "", "think": "huge"}, "think"),
         ({"keep_alive": "soon"}, "keep_alive"),
         ({"messages": [{"role": "user", "content": "a", "images": [b"abc"]}]}, r"messages\[0\].images"),
-        ({"messages": [{"role": "tool", "content": "a"}]}, r"messages\[0\]"),
+        ({"messages": [{"role": "tool", "content": "a"}]}, "messages must be a list"),
         ({"messages": [{"role": "user", "content": "word " * 20_000}]}, "context"),
     ],
 )

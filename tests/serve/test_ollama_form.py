@@ -10,6 +10,7 @@ from fake_model import EOS, ByteTokenizer, Continuation, fake_model
 from local_server import listening, new_server
 from starlette.testclient import TestClient
 
+from tinychat.conversation.messages import as_messages
 from tinychat.errors import FieldError, HubError
 from tinychat.generate.request import Request
 from tinychat.serve.app import create_app
@@ -93,8 +94,24 @@ def test_results_find_their_calls():
     ids = [one["id"] for one in asked["tool_calls"]]
     assert len({*ids}) == 4 and ids[3] == "mine"
     assert [one["tool_call_id"] for one in results] == [ids[1], "mine", ids[0], ids[2]]
-    with pytest.raises(FieldError, match=r"messages\[5\]"):
-        read_ollama_messages([*messages, {"role": "tool", "content": "5"}])
+
+
+def test_cut_histories_are_made_whole():
+    """Clients cut theirs anywhere, and users leave before a result is there."""
+    lost, said = {"role": "tool", "content": "1"}, {"role": "user", "content": "2"}
+    cut = [
+        lost,
+        said,
+        {"role": "assistant", "tool_calls": [call("a"), call("b")]},
+        lost | {"tool_name": "b"},
+        said,
+        lost,
+    ]
+    first, asked, *results, last = read_ollama_messages(cut)
+    ids = [one["id"] for one in asked["tool_calls"]]
+    assert (first, last) == (said, said)
+    assert [(one["tool_call_id"], one["content"]) for one in results] == [(ids[1], "1"), (ids[0], "")]
+    assert len(as_messages(read_ollama_messages(cut))) == 5
 
 
 def test_thoughts_and_indices_are_translated():

@@ -47,11 +47,9 @@ MESSAGE = {
     "content": [5, True, {}, [5], [{"type": "image_url"}]],
     "thinking": [5, ["x"], {}],
     "images": [["aGk="], "aGk=", 5],
-    "tool_calls": CALLS,
-    "tool_name": [5, ["x"], "a" * 300],
-    "tool_call_id": [5, "unknown"],
-    "unheard_of": [1],
+    "tool_name": [5, ["x"]],
 }
+CALLED = [*HELLO, {"role": "assistant", "tool_calls": [{"function": {"name": "a"}}]}]
 EMBED = {name: SHARED[name] for name in ("keep_alive", "unheard_of")} | {
     "options": [5, "x", [1]],
     "truncate": NOT_BOOL,
@@ -63,8 +61,9 @@ WRONG = {
         "messages": [
             *(5, "x", {}, [5], [[]], [{}]),
             *[[HELLO[0] | {name: value}] for name, values in MESSAGE.items() for value in values],
-            [*HELLO, {"role": "tool", "content": "x"}],
-            [{"role": "assistant", "tool_calls": [{"function": {"name": "a"}}]}, *HELLO],
+            *([*HELLO, {"role": "assistant", "tool_calls": calls}] for calls in CALLS),
+            [*CALLED, {"role": "tool", "content": "x", "tool_name": "a" * 300}],
+            [{"role": "tool", "content": "x"}],
         ],
         "tools": [5, "x", {}, [5], [{}], [{"type": "function"}], [{"type": "function", "function": {"name": ""}}]],
     },

@@ -95,17 +95,20 @@ def as_messages(value: object) -> list[Message]:
 def as_message(value: object, field: str) -> Message:
     """Return the message of a plain dict; `field` names it in a `FieldError`.
 
-    A content may be missing where there are calls, whose arguments are a text, or the object itself.
+    A content may be missing where there are calls, whose arguments are a text, or the object itself, and in a result.
+    Keys that are not known change nothing: programs send replies back with what other servers have added.
     """
     if not isinstance(value, dict):
         raise FieldError(field, 'must be an object: {"role": "...", "content": "..."}')
     role = value.get("role")
     if role not in ROLES:
         raise FieldError(f"{field}.role", f"must be one of {', '.join(ROLES)}")
-    # Other programs write null for what a message does not have.
+    if value.get("images"):
+        raise FieldError(f"{field}.images", "must be left out: this model reads text alone")
     fields = _object(value, field, _KEYS.get(role, ("role", "content")))
     calls = _calls(fields["tool_calls"], f"{field}.tool_calls") if "tool_calls" in fields else ()
-    message = Message(role, _text(fields, "content", field, "" if calls else None), tool_calls=calls)
+    may_be_empty = bool(calls) or role == "tool"
+    message = Message(role, _text(fields, "content", field, "" if may_be_empty else None), tool_calls=calls)
     if role == "tool":
         message.tool_call_id = _name(fields, "tool_call_id", field)
         message.name = _name(fields, "name", field) if "name" in fields else None
@@ -146,14 +149,10 @@ def _json(value: object, field: str) -> str:
 
 
 def _object(value: object, field: str, keys: Sequence[str]) -> dict[str, object]:
-    """Return the keys that have a value."""
+    """Return those of the keys that have a value: other programs write null for what a message does not have."""
     if not isinstance(value, dict):
         raise FieldError(field, f"must be an object with {', '.join(keys)}")
-    fields = {key: item for key, item in value.items() if item is not None}
-    for key in fields:
-        if key not in keys:
-            raise FieldError(field, f"has an unknown key {str(key)[:60]!r}; expected some of {', '.join(keys)}")
-    return fields
+    return {key: value[key] for key in keys if value.get(key) is not None}
 
 
 def _text(fields: Mapping[str, object], key: str, field: str, default: str | None = None) -> str:

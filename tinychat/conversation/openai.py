@@ -28,6 +28,8 @@ _NAMES = {each: name for name in names(entry=LINE) for each in (name, *SETTINGS[
 _IGNORED = ("model", "user", "metadata", "store", "service_tier", "safety_identifier")
 _ONLY_VALUES = {"n": 1, "stream": False, "logprobs": False, "best_of": 1}
 NO_TOOLS = ToolChoice()
+# Keys of the text of parts of a content, by their type.
+_TEXT_PARTS = {"text": "text", "refusal": "refusal"}
 _FINISH_REASONS = {"stop": "stop", "stop_string": "stop", "length": "length", "context": "length", "loop": "length"}
 
 
@@ -106,9 +108,12 @@ def _joined(message: dict[str, Any]) -> dict[str, Any]:
     content = message.get("content")
     if not isinstance(content, list):
         return message
-    if not all(isinstance(part, dict) and part.get("type") == "text" and "text" in part for part in content):
+    texts = [
+        part.get(_TEXT_PARTS.get(str(part.get("type")), "")) if isinstance(part, dict) else None for part in content
+    ]
+    if not all(isinstance(text, str) for text in texts):
         raise FieldError("messages", "must be text: this model reads nothing else")
-    return message | {"content": "".join(str(part["text"]) for part in content)}
+    return message | {"content": "".join(map(str, texts))}
 
 
 def _text(value: object) -> str:

@@ -12,12 +12,9 @@ Message = dict[str, Any]
 def read_ollama_messages(value: object) -> list[object]:
     """Return messages in OpenAI's form; what is wrong in itself is left to `read_chat`.
 
-    A result without ``tool_call_id`` answers the first open call of its ``tool_name``, else the first open one.
-
-    Raises
-    ------
-    FieldError
-        Naming the message with images, or the result of no call.
+    A result without ``tool_call_id`` answers the first open call of its ``tool_name``, else the first open one. Clients
+    cut their histories anywhere: a result whose call is gone is left out, and a call without a result gets an empty
+    one. `FieldError` names a message with images.
     """
     if not isinstance(value, list):
         raise FieldError("messages", "must be a list of messages")
@@ -28,11 +25,15 @@ def read_ollama_messages(value: object) -> list[object]:
         if not isinstance(message, dict):
             raise FieldError(field, 'must be an object: {"role": "...", "content": "..."}')
         translated = _translated(message, field)
+        if translated.get("role") == "tool":
+            if _answer(translated, open_calls):
+                found.append(translated)
+            continue
+        found += [{"role": "tool", "tool_call_id": call["id"], "content": ""} for call in open_calls]
+        open_calls = []
         if isinstance(calls := translated.get("tool_calls"), list):
             translated["tool_calls"] = [_call(call, f"call_{index}_{number}") for number, call in enumerate(calls)]
             open_calls = [call for call in translated["tool_calls"] if isinstance(call, dict)]
-        elif translated.get("role") == "tool":
-            _answer(translated, open_calls, field)
         found.append(translated)
     return found
 
@@ -69,15 +70,15 @@ def _call(call: object, number: str) -> object:
     return {**call, "id": call.get("id") or number, "function": function}
 
 
-def _answer(message: Message, open_calls: list[Message], field: str) -> None:
-    """Give a result the id of its call, which is open no more."""
+def _answer(message: Message, open_calls: list[Message]) -> bool:
+    """Give a result the id of its call, which is open no more; return whether there is such a call."""
     number = message.get("tool_call_id")
-    if number is None:
-        named = [call for call in open_calls if _name(call) == message.get("name")]
-        if not (waiting := named or open_calls):
-            raise FieldError(field, "must follow the call whose result it is")
-        number = message["tool_call_id"] = waiting[0]["id"]
-    open_calls[:] = [call for call in open_calls if call["id"] != number]
+    named = [call for call in open_calls if _name(call) == message.get("name")] or open_calls
+    found = [call for call in open_calls if call["id"] == number] if number is not None else named[:1]
+    if found:
+        message["tool_call_id"] = found[0]["id"]
+        open_calls.remove(found[0])
+    return bool(found)
 
 
 def _name(call: Message) -> object:
