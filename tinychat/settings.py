@@ -158,7 +158,7 @@ class ReplySettings(_Checked):
     min_p: float = _sampling(0.05, Number(0, 1), "Drop tokens below this fraction of the highest probability",
         huggingface="min_p", gguf="min_p")
     repeat_penalty: float = _sampling(1.0, Number(0.01, 100), "Penalty for recent tokens; 1 is off",
-        huggingface="repetition_penalty", gguf="penalty_repeat")
+        huggingface="repetition_penalty", gguf="penalty_repeat", openai=("repetition_penalty",))
     repeat_last_n: int = _sampling(64, Integer(0, bounds="0 (no tokens) or more"),
         "Number of recent tokens for the three penalties", "TOKENS", huggingface="repeat_last_n", gguf="penalty_last_n")
     repeat_in_code: bool = _sampling(True, Switch(), "Whether --repeat-penalty also applies in code blocks and tables",

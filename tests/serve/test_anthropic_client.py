@@ -202,6 +202,29 @@ def test_bodies_are_translated():
     }
 
 
+def test_thoughts_have_a_budget():
+    with serving(thinker("Hm.</think>Yes.")) as found, client_of(found) as client:
+        thinking = {"type": "enabled", "budget_tokens": 1024}
+        message = client.messages.create(model="fake", messages=HELLO, max_tokens=2048, thinking=thinking)
+    assert [block.type for block in message.content] == ["thinking", "text"]
+
+
+def test_a_reply_goes_on_behind_its_beginning(client):
+    message = client.messages.create(
+        model="demo", messages=[*HELLO, {"role": "assistant", "content": "Once upon"}], max_tokens=8
+    )
+    longer = client.messages.create(model="demo", messages=HELLO, max_tokens=8)
+    assert 0 < message.usage.input_tokens and message.content[0].text != longer.content[0].text
+
+
+def test_models_and_overflows_are_told_in_the_form_of_the_api(client):
+    assert client.models.retrieve("demo").id == "demo"
+    with pytest.raises(anthropic.NotFoundError, match="not_found_error"):
+        client.models.retrieve("other")
+    with pytest.raises(anthropic.BadRequestError, match=r"prompt is too long: \d+ tokens > 1024 maximum"):
+        client.messages.create(model="demo", messages=[{"role": "user", "content": "word " * 3000}], max_tokens=8)
+
+
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
@@ -211,7 +234,7 @@ def test_bodies_are_translated():
         ({"tool_choice": {"type": "all"}}, "tool_choice"),
         ({"thinking": {"type": "enabled"}}, "thinking"),
         ({"system": [{"type": "text"}]}, "system[0].text"),
-        ({"container": "c"}, "container"),
+        ({"mcp_servers": [{"name": "a"}]}, "mcp_servers"),
     ],
 )
 def test_errors_name_the_field_in_the_form_of_the_api(client, fields, named):

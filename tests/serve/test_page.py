@@ -39,7 +39,7 @@ def test_the_table_has_every_file_of_the_folder():
 
 @pytest.mark.parametrize(("path", "name"), PATHS.items())
 def test_files_are_sent_with_headers_that_keep_the_page_to_itself(client, path, name):
-    answer = client.get(path)
+    answer = client.get(path, headers={"accept": "text/html,*/*"})
     assert (answer.status_code, answer.text) == (200, TEXTS[name])
     policy = dict(part.split(" ", 1) for part in answer.headers["content-security-policy"].split("; "))
     assert policy.pop("img-src") == "'self' data:"

@@ -265,15 +265,14 @@ def test_items_are_translated():
         ({"input": 3}, "input"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].id"),
         ({"input": [{"type": "item_reference", "id": []}]}, "input[0].id"),
-        ({"input": [{"type": "web_search_call", "id": "x"}]}, "input[0].type"),
+        ({"input": [{"type": "unheard_of", "id": "x"}]}, "input[0].type"),
         ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input[0].content[0]"),
-        ({"tools": [{"type": "web_search"}]}, "tools[0]"),
+        ({"tools": [{"type": 5}]}, "tools[0]"),
         ({"background": True}, "background"),
         ({"truncation": "some"}, "truncation"),
         ({"conversation": "c"}, "conversation"),
         ({"include": ["message.output_text.logprobs"]}, "include"),
         ({"text": {"format": {"type": "json_schema"}}}, "text.format"),
-        ({"text": {"format": {"type": "json_object"}}, "tools": [WEATHER]}, "text.format"),
         ({"reasoning": {"effort": "huge"}}, "reasoning.effort"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
         ({"input": []}, "input"),
@@ -300,13 +299,22 @@ def test_errors_name_the_field(client, fields, named):
 
 def test_errors_count_the_items_that_were_sent(client):
     first = client.responses.create(model="demo", input=MESSAGES, max_output_tokens=2)
-    wrong = [{"role": "user", "content": "Hi"}, {"type": "web_search_call", "id": "x"}]
+    wrong = [{"role": "user", "content": "Hi"}, {"type": "unheard_of", "id": "x"}]
     with pytest.raises(openai.BadRequestError) as error:
         client.post("/responses", body={"input": wrong, "previous_response_id": first.id}, cast_to=dict)
     assert error.value.param == "input[1].type"
 
 
-@pytest.mark.parametrize("fields", [{"top_logprobs": 0}, {"metadata": {"a": "b"}}, {"reasoning": {"effort": "max"}}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"top_logprobs": 0},
+        {"metadata": {"a": "b"}},
+        {"reasoning": {"effort": "max"}},
+        {"tools": [{"type": "web_search"}, {"type": "custom", "name": "apply_patch"}]},
+        {"input": [{"type": "web_search_call", "id": "x"}, {"role": "user", "content": "Hello"}]},
+    ],
+)
 def test_fields_that_change_nothing_here_are_taken(server, fields):
     body = {"input": "Hello", "max_output_tokens": 4}
     status, found = server.post("/v1/responses", {**body, **fields})

@@ -21,7 +21,7 @@ CALL = {"type": "function_call", "call_id": "call_1", "name": "clock", "argument
 OUTPUT = {"type": "function_call_output", "call_id": "call_1", "output": "12"}
 # Wrong values of the fields of items; null is none, as in bodies.
 ITEMS = [
-    (HELLO, {"type": ["web_search_call", 5, [], {}], "role": ["nobody", 5, [], None]}),
+    (HELLO, {"type": ["unheard_of", 5, [], {}], "role": ["nobody", 5, [], None]}),
     (HELLO, {"content": [5, True, {}, None, [5], [{}], [{"type": "input_text"}], [{"type": "input_image"}]]}),
     (HELLO, {"content": [[{"type": "input_file", "file_id": "f"}], [{"type": [], "text": "a"}]]}),
     (CALL, {"call_id": [*NOT_TEXT, None, ""], "name": [*NOT_TEXT, None, ""], "arguments": [*NOT_TEXT, None]}),
@@ -36,7 +36,7 @@ WRONG = {
     ],
     "instructions": NOT_TEXT,
     "max_output_tokens": ["x", 0, -1, 1.5, True, 1 << 40],
-    "tools": [5, "x", {}, [5], [{}], [{"type": "web_search"}], [{"type": "custom", "name": "a"}], [FUNCTION] * 2]
+    "tools": [5, "x", {}, [5], [{}], [{"type": 5}], [{"type": []}], [FUNCTION] * 2]
     + [[FUNCTION | {name: one}] for name in ("name", "description") for one in (5, ["x"], {"a": 1})]
     + [[FUNCTION | {"parameters": 5}], [FUNCTION | {"strict": "yes"}], [FUNCTION | {"name": ""}]],
     "tool_choice": [5, "some", [], {}, "required", {"type": "function"}, {"type": "function", "name": "other"}]

@@ -85,7 +85,8 @@ def test_open_opens_the_page_once_it_is_served(tmp_path, monkeypatch):
     browser = tmp_path / "browser.py"
     browser.write_text(
         "import sys, urllib.request\n"
-        "title = urllib.request.urlopen(sys.argv[1]).read().decode().split('<title>')[1].split('<')[0]\n"
+        "asked = urllib.request.Request(sys.argv[1], headers={'Accept': 'text/html,*/*'})\n"
+        "title = urllib.request.urlopen(asked).read().decode().split('<title>')[1].split('<')[0]\n"
         f"open({str(opened)!r}, 'w').write(sys.argv[1] + ' ' + title)\n"
     )
     monkeypatch.setenv("BROWSER", f"{sys.executable} {browser} %s")
@@ -185,6 +186,10 @@ def test_other_machines_need_a_key(options, host):
         (["--slot-save-path", "/no/such/folder"], "--slot-save-path"),
         (["--api-key-file", "/no/such/file"], "/no/such/file"),
         (["--api-key", "schlüssel"], "an API key has characters"),
+        (["--api-key", ""], "an API key is empty"),
+        (["--host", "0.0.0.0", "--api-key", ""], "an API key is empty"),
+        (["--cors", "localhost:3000"], "--cors takes origins"),
+        (["--cors", "http://localhost:3000/"], "--cors takes origins"),
         (["--context", "0"], "--context must be"),
         (["-c", "0"], "--context must be"),
         (["--idle", "soon"], "--idle must be a time"),

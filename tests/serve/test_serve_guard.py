@@ -25,7 +25,9 @@ def enter():
     return send
 
 
-@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8080", "[::1]:8080", "LOCALHOST:1"])
+@pytest.mark.parametrize(
+    "host", ["localhost", "127.0.0.1:8080", "[::1]:8080", "LOCALHOST:1", "192.168.1.7:8080", "[fd00::7]"]
+)
 def test_names_of_this_machine_are_served(enter, host):
     assert enter(Door(), host=host).status_code == 200
 
@@ -56,7 +58,8 @@ def test_a_preflight_request_needs_no_key_but_the_request_does(enter):
     assert answer.status_code == 204 and answer.headers["access-control-allow-headers"] == "authorization"
     # DELETE: of stored responses.
     assert {"GET", "POST", "DELETE"} <= {*answer.headers["access-control-allow-methods"].split(", ")}
-    assert enter(door, origin=PAGE).status_code == 401
+    refused = enter(door, origin=PAGE)
+    assert (refused.status_code, refused.headers["access-control-allow-origin"]) == (401, PAGE)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +71,9 @@ def test_a_preflight_request_needs_no_key_but_the_request_does(enter):
         ({"authorization": "Bearer secret "}, 200),
         ({"authorization": "Bearer secret"}, 200),
         ({"authorization": "Bearer other"}, 200),
+        ({"authorization": "bearer secret"}, 200),
+        ({"authorization": "secret"}, 200),
+        ({"authorization": "Basic secret"}, 401),
         ({"x__api__key": "secret"}, 200),
         ({"authorization": "Bearer "}, 401),
         ({"authorization": b"Bearer \xe9\xff"}, 401),
@@ -140,3 +146,8 @@ def test_other_paths_are_errors_in_the_same_form(enter, path):
 def test_other_methods_are_errors_in_the_same_form(enter):
     answer = enter(Door(), "DELETE", "/completion")
     assert answer.status_code == 405 and answer.json()["error"]["message"]
+
+
+def test_programs_that_look_for_ollama_find_it(enter):
+    assert enter(Door(), path="/").text == "Ollama is running"
+    assert "<title>tinychat</title>" in enter(Door(), path="/", accept="text/html,*/*").text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +39,7 @@ _LLAMA_SPELLINGS = {
     "schema": ("-jf", "--json-schema-file"),
     "grammar": ("--grammar-file",),
 }
+_ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/\s]+")
 _LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
@@ -131,6 +133,10 @@ def serve(
     if model is not None and folder is not None:
         raise click.UsageError("MODEL and --models both say what is served: give one of them")
     all_keys = (*keys, *_keys_of(api_key_file), *filter(None, [os.environ.get("TINYCHAT_API_KEY")]))
+    if not all(all_keys):
+        raise SettingError("an API key is empty, so anybody would be let in: give another one with --api-key")
+    if any(not _ORIGIN.fullmatch(origin) for origin in origins):
+        raise click.UsageError('--cors takes origins as browsers send them, such as "http://localhost:3000", or *')
     if not all(key.isascii() and key.isprintable() for key in all_keys):
         raise SettingError("an API key has characters that programs send in different ways: use those of ASCII")
     if slot_folder is not None and not slot_folder.is_dir():

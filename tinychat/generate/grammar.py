@@ -64,17 +64,7 @@ class Grammar:
     @classmethod
     def from_schema(cls, schema: str, source: str = "the schema") -> Grammar:
         """Return the grammar of the JSON texts that are valid under a JSON schema, with bounded whitespace."""
-        _check_length(schema, source)
-        try:
-            parsed = json.loads(schema)
-        except (ValueError, RecursionError) as error:
-            raise SettingError(f"{source} is no JSON: {error}") from None
-        if parsed is True:
-            parsed = {}
-        if not isinstance(parsed, dict):
-            raise SettingError(f"{source} is no JSON schema: it must be an object")
-        parsed["x-guidance"] = {"whitespace_pattern": _WHITESPACE}
-        return cls(f"start: %json {json.dumps(parsed)}\n{_NO_FORCING}", source)
+        return cls(f"start: {_json_rule(schema, source)}\n{_NO_FORCING}", source)
 
     @classmethod
     def from_text(cls, text: str, source: str = "the grammar") -> Grammar:
@@ -87,6 +77,29 @@ class Grammar:
         """Return the grammar of replies with calls of tools, as `CallFormat.grammar` writes it."""
         _check_length(lark, "tools")
         return cls(f"{lark}\n{_NO_FORCING}", "tools", names_control=True, leaves_text=leaves_text)
+
+    @classmethod
+    def of_calls_or_schema(cls, lark: str, schema: str, source: str) -> Grammar:
+        """Return the grammar of replies that are calls alone, whose grammar `lark` begins with ``start``, or JSON."""
+        _check_length(lark, "tools")
+        calls = re.sub(r"^start\b", "only_calls", lark, count=1, flags=re.MULTILINE)
+        either = f"start: only_calls | answer\nanswer: {_json_rule(schema, source)}"
+        return cls(f"{calls}\n{either}\n{_NO_FORCING}", "tools", names_control=True)
+
+
+def _json_rule(schema: str, source: str) -> str:
+    """Return the JSON texts that are valid under a schema, in llguidance's Lark."""
+    _check_length(schema, source)
+    try:
+        parsed = json.loads(schema)
+    except (ValueError, RecursionError) as error:
+        raise SettingError(f"{source} is no JSON: {error}") from None
+    if parsed is True:
+        parsed = {}
+    if not isinstance(parsed, dict):
+        raise SettingError(f"{source} is no JSON schema: it must be an object")
+    parsed["x-guidance"] = {"whitespace_pattern": _WHITESPACE}
+    return f"%json {json.dumps(parsed)}"
 
 
 class Constraint:

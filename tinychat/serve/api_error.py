@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from tinychat.errors import (
@@ -13,6 +14,8 @@ from tinychat.errors import (
     TextError,
     TinychatError,
 )
+
+TOO_LONG = "context_length_exceeded"
 
 
 class ApiError(TinychatError):
@@ -47,6 +50,12 @@ class ApiError(TinychatError):
         self.body = {"error": error}
 
 
+def unknown_model(name: object, served: Iterable[str]) -> ApiError:
+    """Return the error about a model that is not served."""
+    message = f"model {str(name)[:100]!r} not found: served are {', '.join(served)}"
+    return ApiError(404, message, param="model", code="model_not_found")
+
+
 def as_api_error(error: TinychatError) -> ApiError:
     """Return the error of the API for one of the library; one of the API is itself."""
     message = str(error)
@@ -54,9 +63,10 @@ def as_api_error(error: TinychatError) -> ApiError:
         case ApiError():
             return error
         case PromptTooLongError():
-            return ApiError(
-                400, message, code="context_length_exceeded", n_prompt_tokens=error.tokens, n_ctx=error.context_size
-            )
+            # Clients know an overflow by the first words, and shorten the conversation.
+            limit = f"this model's maximum context length is {error.context_size} tokens"
+            message = f"{limit}, but the prompt has {error.tokens}: shorten it"
+            return ApiError(400, message, code=TOO_LONG, n_prompt_tokens=error.tokens, n_ctx=error.context_size)
         case CacheFullError():
             return ApiError(503, message, "server_error", code="cache_full", retry_after=1)
         case FieldError():

@@ -49,6 +49,7 @@ def create_app(server: Server, door: Door) -> Starlette:
         *_both("/completions", partial(_answered, server, CompletionAnswer), "POST"),
         *_both("/embeddings", partial(answer_embeddings, server), "POST"),
         *_both("/models", partial(monitoring.models, server), "GET"),
+        *_both("/models/{name:path}", partial(monitoring.model, server), "GET"),
         *_both("/health", partial(monitoring.health, server), "GET"),
         *_both("/completion", partial(_answered, server, LlamaAnswer), "POST"),
         Route("/infill", partial(_answered, server, InfillAnswer), methods=["POST"]),
@@ -136,7 +137,7 @@ async def _refused(server: Server, http: HttpRequest, error: Exception) -> Respo
     server.metrics.errors_total += 1
     found = as_api_error(error)
     headers = {} if found.retry_after is None else {"Retry-After": str(found.retry_after)}
-    return JSONResponse(wire_of(http.url.path).error(found), found.status, headers)
+    return JSONResponse(wire_of(http.url.path, http.headers).error(found), found.status, headers)
 
 
 async def _not_served(server: Server, http: HttpRequest, error: Exception) -> Response:

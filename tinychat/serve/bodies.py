@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
+from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 
 from tinychat.serve.api_error import ApiError
@@ -13,6 +15,7 @@ from tinychat.text.guard import well_formed
 MOST_BYTES = 32 << 20
 """Most bytes of a body; a conversation of a million tokens has some four."""
 _DEEPEST = 64
+_MOST_SECONDS = 120
 
 
 async def read_object(request: HttpRequest, *, may_be_empty: bool = False) -> dict[str, Any]:
@@ -25,15 +28,11 @@ async def read_object(request: HttpRequest, *, may_be_empty: bool = False) -> di
     ApiError
         If it is no JSON object, too large or too deep.
     """
-    data = bytearray()
-    async for chunk in request.stream():
-        data += chunk
-        if len(data) > MOST_BYTES:
-            raise ApiError(413, f"the body is larger than {MOST_BYTES >> 20} MiB: shorten it")
+    data = await _read(request)
     if may_be_empty and not data:
         return {}
     try:
-        value = json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
+        value = json.loads(data.decode("utf-8-sig"), parse_constant=_refuse_constant)
         if b"\\u" in data:
             # Halves of characters, which clients that cut texts send, cannot be sent back.
             value = json.loads(well_formed(json.dumps(value, ensure_ascii=False)))
@@ -44,6 +43,22 @@ async def read_object(request: HttpRequest, *, may_be_empty: bool = False) -> di
     if _is_deeper(value, _DEEPEST):
         raise ApiError(400, f"the body is nested deeper than {_DEEPEST} levels: flatten it")
     return {key: item for key, item in value.items() if item is not None}
+
+
+async def _read(request: HttpRequest) -> bytearray:
+    """Return the bytes of a body; ApiError if it is too large or does not come, or its client leaves."""
+    data = bytearray()
+    try:
+        async with asyncio.timeout(_MOST_SECONDS):
+            async for chunk in request.stream():
+                data += chunk
+                if len(data) > MOST_BYTES:
+                    raise ApiError(413, f"the body is larger than {MOST_BYTES >> 20} MiB: shorten it")
+    except TimeoutError:
+        raise ApiError(408, f"the body has not come within {_MOST_SECONDS} seconds: send it again") from None
+    except ClientDisconnect:
+        raise ApiError(400, "the client has left before its body was there") from None
+    return data
 
 
 def _refuse_constant(name: str) -> None:

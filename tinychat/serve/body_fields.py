@@ -22,9 +22,10 @@ _NO_TOOLS = ToolChoice()
 NAMES = {each: name for name in names(entry=LINE) for each in (name, *SETTINGS[name].openai)}
 IGNORED = frozenset(
     "model user metadata store service_tier safety_identifier prompt_cache_key prompt_cache_retention modalities "
-    "verbosity cache_prompt id_slot timings_per_token".split()
+    "verbosity cache_prompt id_slot timings_per_token prediction provider usage reasoning_format skip_special_tokens "
+    "add_generation_prompt continue_final_message transforms route plugins".split()
 )
-"""Fields that change nothing here: for accounts, for other models, or what is always so."""
+"""Fields that change nothing here: for accounts, for other models and servers, or what is always so."""
 
 
 class StreamOptions(NamedTuple):
@@ -120,7 +121,7 @@ def take_logprobs(fields: dict[str, Any]) -> int | None:
     """Take out ``logprobs`` and ``top_logprobs`` of a chat; return how many tokens to report, None for none."""
     wanted = take_bool(fields, "logprobs")
     count = take_integer(fields, "top_logprobs", 0, _MOST_TOP_LOGPROBS)
-    if count is not None and not wanted:
+    if count and not wanted:
         raise FieldError("top_logprobs", "needs logprobs: true")
     return (count or 0) if wanted else None
 
@@ -150,16 +151,25 @@ def take_grammar(
 ) -> Grammar | None:
     """Return the grammar that a reply must follow: of calls, a schema, or the field ``grammar``.
 
+    Where a reply may call tools and there is a schema, it is calls or JSON.
+
     Raises
     ------
     SettingError
         If it does not compile, or there is more than one.
     """
-    text = fields.pop("grammar", None)
+    text = fields.pop("grammar", None) or None
     given = [name for name, one in (("grammar", text), ("response_format", schema)) if one is not None]
-    calls = model.tool_template.form.grammar(choice, model.constraints.markers) if choice.is_constrained else None
-    if len(given) + (calls is not None) > 1:
+    form, markers = model.tool_template.form, model.constraints.markers
+    is_either = choice.tools and schema is not None and not choice.required
+    calls = form.grammar(replace(choice, required=True) if is_either else choice, markers)
+    if len(given) > 1 or (given and calls is not None and schema is None):
         raise FieldError(given[0], "cannot be given beside another constraint: leave one out")
+    if is_either and (marks := model.tokenizer.thought_marks) is not None and marks.before_answer:
+        raise FieldError("response_format", "cannot be given beside tools to this model: leave one out")
+    if is_either:
+        assert calls is not None and schema is not None
+        return Grammar.of_calls_or_schema(calls, schema, "response_format")
     if calls is not None:
         return Grammar.of_calls(calls, leaves_text=not choice.required)
     if text is not None:

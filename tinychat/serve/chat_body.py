@@ -12,12 +12,13 @@ from tinychat.errors import FieldError
 from tinychat.generate.model import Model
 from tinychat.generate.prompt import Prompt
 from tinychat.generate.request import Request
-from tinychat.serve import body_fields
+from tinychat.serve import body_fields, llama_fields
 from tinychat.serve.chat_choice import ChatChoice, ChoiceCalls
 from tinychat.serve.model_pool import ServedModel
 from tinychat.serve.wire import Payload
 from tinychat.tools.definitions import ToolChoice, tool_choice
 
+_MOST_TOKENS = 1 << 40
 _EFFORTS = {"none": False, "minimal": False, "low": True, "medium": True, "high": True, "xhigh": True, "max": True}
 
 
@@ -39,17 +40,25 @@ def read_chat(body: Payload, served: ServedModel) -> ChatBody:
         Naming the field that is wrong.
     """
     fields, model = dict(body), served.model
-    messages = read_messages(fields.pop("messages", None))
+    messages, said = _without_beginning(read_messages(fields.pop("messages", None)))
     options = body_fields.take_stream_options(fields)
     choices = body_fields.take_choices(fields)
     tools = tool_choice(*(fields.pop(name, None) for name in ("tools", "tool_choice", "parallel_tool_calls")))
     logprobs = body_fields.take_logprobs(fields)
-    grammar = body_fields.take_grammar(fields, schema_of(fields.pop("response_format", None)), model, tools)
+    grammar = body_fields.take_grammar(fields, _take_schema(fields), model, tools)
     variables = body_fields.take_template_variables(fields)
     thinking = _take_effort(fields, variables)
-    request = replace(body_fields.take_request(fields, served.defaults), logprobs=logprobs)
-    if thinking is False:
-        request = replace(request, think_budget=0)
+    budget = body_fields.take_integer(fields, "think_budget", 0, _MOST_TOKENS)
+    most, ignores_eos = llama_fields.take_most_tokens(fields), body_fields.take_bool(fields, "ignore_eos")
+    request = llama_fields.take_llama_request(fields, served.defaults, model)
+    request = replace(request, logprobs=logprobs, ignore_eos=ignores_eos)
+    if most is not None:
+        request = replace(request, max_tokens=None if most < 0 else most)
+    if thinking is False or budget is not None:
+        request = replace(request, think_budget=budget if thinking is not False else 0)
+    if said and thinking is None:
+        # Thoughts come before what is said already.
+        thinking = False
     if tools.tools:
         variables["tools"] = [tool.as_dict() for tool in tools.tools]
         end = model.tool_template.form.end
@@ -57,21 +66,40 @@ def read_chat(body: Payload, served: ServedModel) -> ChatBody:
             request = replace(request, stop=(*request.stop, end))
     request = body_fields.constrained(request, grammar, model)
     variables = {**model.template.thinking_variables(thinking), **variables}
+    begun = model.tokenizer.encode_reply(said) if said else []
     prompt = Prompt(
-        model.render_ids(messages, **variables),
-        joins_reply=False,
+        [*model.render_ids(messages, **variables), *begun],
+        joins_reply=bool(said),
         stop=model.template.stop_strings,
         opens_thinking=model.template.opens_thinking_with(**variables),
         shown=model.call_markers if tools.tools else frozenset(),
+        begun=begun,
     )
     return ChatBody(prompt, body_fields.choice_requests(request, choices), tools, options)
 
 
+def _without_beginning(messages: list[Payload]) -> tuple[list[Payload], str]:
+    """Return the messages before a last one of the assistant's, and its text: the reply goes on behind that."""
+    *before, last = messages
+    if not before or last["role"] != "assistant" or last.get("tool_calls"):
+        return messages, ""
+    return before, str(last["content"])
+
+
+def _take_schema(fields: Payload) -> str | None:
+    """Take out ``response_format``, or llama-server's ``json_schema``; return the schema of the reply."""
+    schema = fields.pop("json_schema", None)
+    found = schema_of(fields.pop("response_format", None))
+    return json.dumps(schema) if found is None and schema is not None else found
+
+
 def _take_effort(fields: Payload, variables: Payload) -> bool | None:
-    """Take out ``reasoning_effort``, for the template too; return whether the model is to think."""
-    effort = fields.pop("reasoning_effort", None)
+    """Take out ``reasoning_effort`` and its like, for the template too; return whether the model is to think."""
+    reasoning = body_fields.take_object(fields, "reasoning")
+    effort = fields.pop("reasoning_effort", reasoning.get("effort"))
+    enabled = body_fields.take_bool(fields, "enable_thinking") if "enable_thinking" in fields else None
     if effort is None:
-        return None
+        return enabled
     if not isinstance(effort, str) or effort not in _EFFORTS:
         raise FieldError("reasoning_effort", f"must be one of {', '.join(_EFFORTS)}")
     variables.setdefault("reasoning_effort", effort)

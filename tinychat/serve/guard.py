@@ -9,6 +9,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Collection
 from dataclasses import dataclass
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -50,7 +51,8 @@ class Door:
         ------
         ApiError
         """
-        if "*" not in self.hosts and _host_name(headers.get("host", "")) not in self.hosts:
+        host = _host_name(headers.get("host", ""))
+        if "*" not in self.hosts and host not in self.hosts and not _is_address(host):
             raise ApiError(403, "this Host is not served: allow it with --allow-host", code="host_refused")
         origin = headers.get("origin")
         if origin is not None and not (self.allows_origin(origin) or self._is_own(origin, headers)):
@@ -73,9 +75,18 @@ class Door:
         return is_meant and origin.lower() in (f"http://{host}", f"https://{host}")
 
     def _has_key(self, headers: Headers) -> bool:
-        given = headers.get("authorization", "").removeprefix("Bearer ").strip() or headers.get("x-api-key", "")
+        scheme, _, token = headers.get("authorization", "").strip().partition(" ")
+        given = (token if scheme.lower() == "bearer" else scheme).strip() or headers.get("x-api-key", "")
         # All are compared, each in constant time: the time tells nothing of a key.
         return sum(hmac.compare_digest(given.encode(), key.encode()) for key in self.keys) > 0
+
+
+def _is_address(host: str) -> bool:
+    """Return whether a host is an address: no name that a page of the web could let point here."""
+    try:
+        return bool(ip_address(host))
+    except ValueError:
+        return False
 
 
 def _host_name(host: str) -> str:
@@ -103,7 +114,9 @@ class Guard:
             # A preflight request carries no key.
             self._door.check("/health" if is_preflight else scope["path"], headers)
         except ApiError as error:
-            await JSONResponse(wire_of(scope["path"]).error(error), error.status)(scope, receive, send)
+            refusal = JSONResponse(wire_of(scope["path"], headers).error(error), error.status)
+            may_read = origin is not None and self._door.allows_origin(origin)
+            await refusal(scope, receive, _allowing(send, origin) if may_read else send)
             return
         if is_preflight:
             await Response(status_code=204, headers=_preflight(headers))(scope, receive, _allowing(send, origin))

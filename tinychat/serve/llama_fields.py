@@ -33,6 +33,10 @@ OFF: Mapping[str, tuple[object, ...]] = {
     "n_indent": (0,),
     "t_max_predict_ms": (-1, 0),
     "post_sampling_probs": (False,),
+    "best_of": (1,),
+    "echo": (False,),
+    "min_tokens": (0,),
+    "stop_token_ids": ([],),
 }
 """Values that switch off what is not here; others are refused, unless the table of settings has the field."""
 WITHOUT_EFFECT = frozenset(

@@ -14,8 +14,8 @@ from tinychat.serve.wire import Payload
 
 # For accounts and caches of Anthropic's; prefixes are cached here without being asked.
 _IGNORED = frozenset(
-    "betas cache_control context_management diagnostics inference_geo metadata service_tier speed user_profile_id "
-    "workspace_id".split()
+    "betas cache_control container context_management diagnostics inference_geo metadata service_tier speed thread "
+    "user_profile_id workspace_id".split()
 )
 _MOST_TOKENS = 1 << 31
 # A line that Claude Code puts first, other in each request: no prefix could be used again behind it.
@@ -36,6 +36,8 @@ def as_chat_body(body: Payload) -> Payload:
     if most is None:
         raise FieldError("max_tokens", "must be given")
     chat: Payload = {"max_tokens": most, "messages": [*_system(fields), *_messages(fields)]}
+    if body_fields.take_list(fields, "mcp_servers"):
+        raise FieldError("mcp_servers", "is not supported: the server asks none for tools")
     if "tools" in fields:
         chat["tools"] = [
             _tool(tool, f"tools[{index}]") for index, tool in enumerate(body_fields.take_list(fields, "tools"))

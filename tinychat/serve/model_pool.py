@@ -10,7 +10,7 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from tinychat.serve.api_error import ApiError
+from tinychat.serve.api_error import unknown_model
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -120,8 +120,7 @@ class ModelPool:
         for form in (name, plain_name(name)) if isinstance(name, str) else ():
             if form in self._models:
                 return form
-        known = ", ".join(self._models)
-        raise ApiError(404, f"no model {str(name)[:100]!r}: served are {known}", param="model", code="model_not_found")
+        raise unknown_model(name, self._models)
 
     async def _hold(self, name: str) -> ServedModel:
         async with self._change:

@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from tinychat.generate.model import Model
 from tinychat.generate.stream import Stream
-from tinychat.serve.api_error import ApiError
+from tinychat.serve.api_error import ApiError, unknown_model
 from tinychat.serve.llama_fields import setting_fields
 from tinychat.serve.server import Server
 from tinychat.serve.slots import Slot
@@ -33,6 +33,16 @@ async def models(server: Server, _http: HttpRequest) -> Response:
     data = [_model_fields(server, name, loaded.get(name)) for name in server.pool.names]
     ends = {"has_more": False, "first_id": data[0]["id"], "last_id": data[-1]["id"]}
     return JSONResponse({"object": "list", "data": data, **ends})
+
+
+async def model(server: Server, http: HttpRequest) -> Response:
+    """Describe one of the models as `models` does."""
+    asked = http.path_params["name"]
+    for name in server.pool.names:
+        if asked in (name, server.options.alias):
+            loaded = {served.name: served.model for served in server.pool.loaded}
+            return JSONResponse(_model_fields(server, name, loaded.get(name)))
+    raise unknown_model(asked, server.pool.names)
 
 
 def _model_fields(server: Server, name: str, model: Model | None) -> Payload:

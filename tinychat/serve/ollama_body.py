@@ -140,7 +140,7 @@ def _take_options(fields: Payload, model: Model) -> Payload:
             raise FieldError(f"options.{name[:100]}", "is not supported")
     found = our_values({name: value for name, value in given.items() if name not in OFF_OPTIONS}, model)
     # Zero and less are no limit.
-    return found if most is None else found | {"max_tokens": most if most > 0 else None}
+    return found if most is None else found | {"max_tokens": most if most > 0 else -1}
 
 
 def take_keep_alive(fields: Payload) -> float | None:

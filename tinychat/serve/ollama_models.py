@@ -81,6 +81,7 @@ def _described(folder: Path) -> tuple[Payload, Payload]:
         }
         info = {
             "general.architecture": family,
+            "general.basename": folder.name,
             "general.parameter_count": weights,
             f"{family}.attention.head_count": config.num_attention_heads,
             f"{family}.attention.head_count_kv": config.num_key_value_heads,

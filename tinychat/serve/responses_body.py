@@ -24,6 +24,8 @@ _OF_CHATS = frozenset("logprobs messages n reasoning_effort response_format retu
 _OWN_NAMES = {"response_format": "text.format", "reasoning_effort": "reasoning.effort"}
 _MOST_TOKENS = 1 << 31
 _MOST_ITEMS = 100_000
+# Ends of types of items that tools of OpenAI's servers leave behind.
+_OTHERS = ("_call", "_call_output", "compaction", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response")
 _ROLES = ("user", "assistant", "system", "developer")
 _TEXT_PARTS = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}
 # Asks for what a client may do without: thoughts are sent as they are.
@@ -137,6 +139,8 @@ def _messages(items: Iterable[Payload], first: int) -> list[Payload]:
                 message = {"role": "tool", "tool_call_id": text_of(item, "call_id", path), "content": output}
                 if message["tool_call_id"] not in called:
                     raise FieldError(f"{path}.call_id", "must be that of a function_call before it")
+            case str() as kind if kind.endswith(_OTHERS):
+                continue
             case kind:
                 raise FieldError(f"{path}.type", f"is {str(kind)[:40]!r}, which is not supported")
         messages.append(message)
@@ -176,8 +180,8 @@ def _thoughts(item: Payload, path: str) -> str:
 
 
 def _tools(tools: Sequence[object], choice: Any) -> Payload:
-    """Return the fields of the tools that the reply may call."""
-    functions = [_tool(tool, f"tools[{index}]") for index, tool in enumerate(tools)]
+    """Return the fields of the tools that the reply may call: functions, not those that OpenAI's servers run."""
+    functions = [_tool(tool, f"tools[{index}]") for index, tool in enumerate(tools) if not _runs_there(tool)]
     match choice:
         case {"type": "function", "name": str() as name}:
             choice = {"type": "function", "function": {"name": name}}
@@ -193,6 +197,11 @@ def _allowed(functions: Sequence[Payload], allowed: Sequence[object]) -> list[Pa
     if not found or len(found) < len(allowed):
         raise FieldError("tool_choice.tools", "must name functions that are in tools, each once")
     return found
+
+
+def _runs_there(tool: object) -> bool:
+    """Return whether a tool is one of OpenAI's servers, or of a form of its own: clients offer them unasked."""
+    return isinstance(tool, dict) and isinstance(kind := tool.get("type"), str) and kind != "function"
 
 
 def _tool(tool: object, path: str) -> Payload:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tinychat.serve.api_error import ApiError
+from tinychat.serve.api_error import TOO_LONG, ApiError
 
 Payload = dict[str, Any]
 
@@ -61,7 +61,12 @@ def _openai_error(error: ApiError) -> Payload:
 
 def _anthropic_error(error: ApiError) -> Payload:
     kind = _ANTHROPIC_KINDS.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
-    return {"type": "error", "error": {"type": kind, "message": str(error)}}
+    fields = error.body["error"]
+    message = str(error)
+    if fields["code"] == TOO_LONG:
+        # Clients know an overflow by these words, and shorten the conversation.
+        message = f"prompt is too long: {fields['n_prompt_tokens']} tokens > {fields['n_ctx']} maximum"
+    return {"type": "error", "error": {"type": kind, "message": message}}
 
 
 def _ollama_error(error: ApiError) -> Payload:
@@ -89,8 +94,8 @@ ANTHROPIC = Wire(_EVENTS, _named, _anthropic_error, _named({"type": "ping"}))
 OLLAMA = Wire("application/x-ndjson", _line, _ollama_error)
 
 
-def wire_of(path: str) -> Wire:
-    """Return the form of the protocol to which the path of a request belongs."""
-    if path.startswith("/v1/messages"):
+def wire_of(path: str, headers: Mapping[str, str]) -> Wire:
+    """Return the form of the protocol to which a request belongs, by its path and its version of Anthropic's API."""
+    if path.startswith("/v1/messages") or (path.startswith("/v1/models") and "anthropic-version" in headers):
         return ANTHROPIC
     return OLLAMA if path.startswith("/api/") else OPENAI

@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import NamedTuple
 
 from starlette.requests import Request as HttpRequest
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
@@ -54,6 +54,9 @@ def _read(name: str) -> _File:
 
 
 async def _send(name: str, http: HttpRequest) -> Response:
+    if http.url.path == "/" and "text/html" not in http.headers.get("accept", ""):
+        # Programs that look for Ollama's API ask for these words.
+        return PlainTextResponse("Ollama is running")
     file = _read(name)
     headers = _HEADERS | {"ETag": file.tag}
     if http.headers.get("if-none-match") == file.tag:
