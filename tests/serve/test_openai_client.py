@@ -258,6 +258,21 @@ def test_a_reply_goes_on_behind_its_beginning(server, chat):
     assert with_beginning.choices[0].message.content == model.decode(model.generate(ids, max_tokens=8))
 
 
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"type": "string", "format": "path"},
+        {"type": "array", "items": {"enum": [1, 2]}, "maxItems": 3, "uniqueItems": True},
+    ],
+)
+def test_keywords_that_cannot_be_held_are_left_out(chat, field):
+    """Those of ordinary types: paths, secrets, sets."""
+    schema = {"type": "object", "properties": {"a": field}, "required": ["a"], "additionalProperties": False}
+    form = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
+    (choice,) = chat(response_format=form, max_tokens=60).choices
+    assert choice.message.content.lstrip().startswith("{")
+
+
 def test_models_are_described_one_by_one(client):
     assert client.models.retrieve("demo").id == "demo"
     with pytest.raises(openai.NotFoundError, match="model 'other' not found"):

@@ -62,9 +62,12 @@ class Grammar:
         _check_compiles(_IDS.sub("<[0]>", self.lark) if self.names_control else self.lark, self.source)
 
     @classmethod
-    def from_schema(cls, schema: str, source: str = "the schema") -> Grammar:
-        """Return the grammar of the JSON texts that are valid under a JSON schema, with bounded whitespace."""
-        return cls(f"start: {_json_rule(schema, source)}\n{_NO_FORCING}", source)
+    def from_schema(cls, schema: str, source: str = "the schema", is_lenient: bool = False) -> Grammar:
+        """Return the grammar of the JSON texts that are valid under a JSON schema, with bounded whitespace.
+
+        Keywords and formats that the library does not know are an error or, with `is_lenient`, not held.
+        """
+        return cls(f"start: {_json_rule(schema, source, is_lenient)}\n{_NO_FORCING}", source)
 
     @classmethod
     def from_text(cls, text: str, source: str = "the grammar") -> Grammar:
@@ -83,11 +86,11 @@ class Grammar:
         """Return the grammar of replies that are calls alone, whose grammar `lark` begins with ``start``, or JSON."""
         _check_length(lark, "tools")
         calls = re.sub(r"^start\b", "only_calls", lark, count=1, flags=re.MULTILINE)
-        either = f"start: only_calls | answer\nanswer: {_json_rule(schema, source)}"
+        either = f"start: only_calls | answer\nanswer: {_json_rule(schema, source, is_lenient=True)}"
         return cls(f"{calls}\n{either}\n{_NO_FORCING}", "tools", names_control=True)
 
 
-def _json_rule(schema: str, source: str) -> str:
+def _json_rule(schema: str, source: str, is_lenient: bool) -> str:
     """Return the JSON texts that are valid under a schema, in llguidance's Lark."""
     _check_length(schema, source)
     try:
@@ -98,7 +101,7 @@ def _json_rule(schema: str, source: str) -> str:
         parsed = {}
     if not isinstance(parsed, dict):
         raise SettingError(f"{source} is no JSON schema: it must be an object")
-    parsed["x-guidance"] = {"whitespace_pattern": _WHITESPACE}
+    parsed["x-guidance"] = {"whitespace_pattern": _WHITESPACE, "lenient": is_lenient}
     return f"%json {json.dumps(parsed)}"
 
 

@@ -176,7 +176,7 @@ def take_grammar(
         if not isinstance(text, str):
             raise FieldError("grammar", "must be a text in GBNF or Lark")
         return Grammar.from_text(text, "grammar")
-    return None if schema is None else Grammar.from_schema(schema, "response_format")
+    return None if schema is None else Grammar.from_schema(schema, "response_format", is_lenient=True)
 
 
 def constrained(request: Request, grammar: Grammar | None, model: Model) -> Request:

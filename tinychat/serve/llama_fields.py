@@ -185,7 +185,7 @@ def take_llama_grammar(fields: dict[str, Any]) -> Grammar | None:
     if schema is not None:
         if text is not None:
             raise FieldError("grammar", "cannot be given beside json_schema: leave one out")
-        return Grammar.from_schema(json.dumps(schema), "json_schema")
+        return Grammar.from_schema(json.dumps(schema), "json_schema", is_lenient=True)
     if text is None:
         return None
     if not isinstance(text, str):
