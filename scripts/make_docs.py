@@ -22,7 +22,7 @@ from tinychat.models.architectures import supported_families
 from tinychat.settings import CONFIG, FLAG, LINE, SET, SETTINGS, Setting
 from tinychat.settings import names as setting_names
 from tinychat.store.catalog import CATALOG
-from tinychat.store.estimates import disk_bytes, memory_bytes_needed
+from tinychat.store.estimates import disk_bytes, memory_bytes_needed, positions
 
 REPO = Path(__file__).resolve().parents[1]
 COMMAND = ".venv/bin/python scripts/make_docs.py"
@@ -120,14 +120,14 @@ def catalog() -> str:
             f"`{name}`",
             each.repository,
             each.licence,
-            f"{each.context // 1024}k",
+            positions(each.context),
             each.abilities or "-",
             f"{disk_bytes(each) / 1e9:.2f} GB",
             f"{memory_bytes_needed(each) / 1e9:.1f} GB",
         )
         for name, each in CATALOG.items()
     ]
-    return _markdown("name | repository | licence | context | able to | int4 on disk | memory of a chat", rows)
+    return _markdown("name | repository | licence | context | able to | on disk | memory", rows)
 
 
 def exit_codes() -> str:

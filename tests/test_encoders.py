@@ -54,7 +54,7 @@ def test_hidden_states_equal_the_reference(variant, tmp_path):
 def test_few_bits_keep_most_of_a_vector(name, tmp_path):
     variant = encoders.BY_NAME[name]
     vectors = [load(variant, tmp_path / quant, quant).embed(texts_of(variant)) for quant in ("f32", "int8", "int4")]
-    for found, least in zip(vectors[1:], (0.999, 0.9)):
+    for found, least in zip(vectors[1:], (0.997, 0.9)):
         assert (np.sum(found * vectors[0], axis=1) > least).all()
 
 

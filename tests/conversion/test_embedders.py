@@ -48,7 +48,7 @@ def test_a_conversion_goes_on_only_with_the_same_pooling(checkpoint):
     assert pipeline.key_of(checkpoint) != before
 
 
-@pytest.mark.parametrize(("pooling", "ours"), [(1, "mean"), (3, "last"), (0, None), (2, None), (None, None)])
+@pytest.mark.parametrize(("pooling", "ours"), [(1, "mean"), (2, "cls"), (3, "last"), (0, None), (None, None)])
 def test_a_gguf_file_names_its_pooling(tmp_path, pooling, ours):
     file = gguf_files.write_variant(families.BY_NAME["qwen3-tied"], tmp_path / "model.gguf", pooling=pooling)
     with unpacked(file) as folder:

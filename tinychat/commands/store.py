@@ -112,6 +112,7 @@ def _list_available() -> None:
         disk_bytes,
         memory_bandwidth,
         memory_bytes_needed,
+        positions,
         tokens_per_second,
     )
     from tinychat.store.names import catalogued
@@ -123,7 +124,10 @@ def _list_available() -> None:
     def outlook(entry: CatalogEntry) -> str:
         if free is not None and memory_bytes_needed(entry) > free:
             return "not enough free memory"
-        stored = ", stored" if catalogued(entry.name).kind == "stored" else ""
+        is_stored = catalogued(entry.name).kind == "stored"
+        if entry.embeds:
+            return "stored" if is_stored else ""
+        stored = ", stored" if is_stored else ""
         rounded = float(f"{tokens_per_second(entry, bandwidth):.2g}")
         return f"~{rounded:g} tok/s{stored}"
 
@@ -132,7 +136,7 @@ def _list_available() -> None:
             entry.name,
             f"{disk_bytes(entry) / 1e9:.2f} GB",
             f"{memory_bytes_needed(entry) / 1e9:.1f} GB",
-            f"{entry.context // 1024}k",
+            positions(entry.context),
             entry.abilities,
             entry.licence,
             outlook(entry),

@@ -186,8 +186,8 @@ class Shape:
 class CatalogEntry:
     """A model that is worth trying: its short name and its repository on the hub, `context` in positions.
 
-    `abilities` are those that its chat template knows: "think" before it answers, call "tools". `mxfp4` : whether its
-    experts are published in that, which is kept.
+    `abilities` are those that its chat template knows: "think" before it answers, call "tools"; or "embed", of a model
+    that does that alone. `mxfp4` : whether its experts are published in that, which is kept.
     """
 
     name: str
@@ -199,12 +199,17 @@ class CatalogEntry:
     abilities: str = ""
     mxfp4: bool = False
 
+    @property
+    def embeds(self) -> bool:
+        """Whether it gives embeddings alone."""
+        return self.abilities == _EMBED
+
 
 _LLAMA, _QWEN2, _QWEN3, _QWEN3_5 = (f"{name}ForCausalLM" for name in ("Llama", "Qwen2", "Qwen3", "Qwen3_5"))
 _GRANITE_H, _FALCON_H1 = (f"{name}ForCausalLM" for name in ("GraniteMoeHybrid", "FalconH1"))
 _APACHE = "Apache-2.0"
 _LATENT = Latent(512, 128, 64, 128)
-_THINK, _TOOLS, _BOTH = "think", "tools", "think, tools"
+_THINK, _TOOLS, _BOTH, _EMBED = "think", "tools", "think, tools", "embed"
 # Rows of a table: two lines each.
 # fmt: off
 _ENTRIES = (
@@ -306,6 +311,18 @@ _ENTRIES = (
     CatalogEntry("kimi-linear-48b-a3b", "moonshotai/Kimi-Linear-48B-A3B-Instruct", "MIT", "KimiLinearForCausalLM",
         1048576, Shape(27, 2304, 32, 32, 192, 1024, 163840, False, 256, 8, 1024, (32, 32), attending=7,
         latent=_LATENT, first_mlp=9216), _TOOLS),
+    CatalogEntry("all-minilm", "sentence-transformers/all-MiniLM-L6-v2", _APACHE, "BertModel", 512,
+        Shape(6, 384, 12, 12, 32, 1536, 30522, True, matrices=2), _EMBED),
+    CatalogEntry("nomic-embed-text", "nomic-ai/nomic-embed-text-v1.5", _APACHE, "NomicBertModel", 2048,
+        Shape(12, 768, 12, 12, 64, 3072, 30528, True), _EMBED),
+    CatalogEntry("embeddinggemma", "google/embeddinggemma-300m", "Gemma", "Gemma3ForCausalLM", 2048,
+        Shape(24, 768, 3, 1, 256, 1152, 262144, True), _EMBED),
+    CatalogEntry("mxbai-embed-large", "mixedbread-ai/mxbai-embed-large-v1", _APACHE, "BertModel", 512,
+        Shape(24, 1024, 16, 16, 64, 4096, 30522, True, matrices=2), _EMBED),
+    CatalogEntry("bge-m3", "BAAI/bge-m3", "MIT", "XLMRobertaModel", 8192,
+        Shape(24, 1024, 16, 16, 64, 4096, 250002, True, matrices=2), _EMBED),
+    CatalogEntry("qwen3-embedding-0.6b", "Qwen/Qwen3-Embedding-0.6B", _APACHE, _QWEN3, 32768,
+        Shape(28, 1024, 16, 8, 128, 3072, 151669, True), _EMBED),
 )
 # fmt: on
 CATALOG: Mapping[str, CatalogEntry] = {entry.name: entry for entry in _ENTRIES}

@@ -19,7 +19,7 @@ from tinychat.store.catalog import CatalogEntry
 # Most bits of a weight, embedding included, where nothing is said: the first for models below SMALL weights.
 SMALL = 500_000_000
 SMALL_BITS, LARGE_BITS = 4.95, 4.5
-# Of MXFP4, and of what is rounded to eight bits beside it, with scales.
+# Of MXFP4, and of what is rounded to eight bits, with scales: beside it, and of embedding models.
 _MXFP4_BITS, _ROUNDED_BITS = 4.25, 8.5
 # Python, Numba's compiler and the libraries beside them; measured with one-shot completions.
 PROGRAM_BYTES = 300 << 20
@@ -48,6 +48,8 @@ def disk_bytes(entry: CatalogEntry) -> int:
 
 def _stored_bytes(entry: CatalogEntry, weights: int, experts: int) -> int:
     """Return the bytes of some weights of a model, those of so many experts of each layer among them."""
+    if entry.embeds:
+        return round(weights * _ROUNDED_BITS / 8)
     if not entry.mxfp4:
         return round(weights * default_bits(entry.shape.weights) / 8)
     kept = entry.shape.expert_weights(experts)
@@ -142,3 +144,8 @@ def check_space(needs: Sequence[tuple[str, Path, int]]) -> None:
 def gigabytes(count: int) -> str:
     """Format a number of bytes."""
     return f"{count / 1e9:.2f} GB"
+
+
+def positions(count: int) -> str:
+    """Format the size of a context."""
+    return f"{count // 1024}k" if count >= 1024 else str(count)
