@@ -4,27 +4,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.checkpoint.group_codes import GroupCodes, in_18_bits
-from tinychat.checkpoint.tensors import Tensor
+from tinychat.checkpoint.tensors import Derived, Tensor
 from tinychat.errors import CheckpointError
 from tinychat.models.passthrough import Form
 
 
-class RescaledTensor(Tensor):
+class RescaledTensor(Derived):
     """A matrix, or those of all experts, times a number of each, in 18 bits; `scales` has one number or one of each."""
 
     def __init__(self, tensor: Tensor, scales: Tensor, name: str) -> None:
-        self._comes_with(tensor, scales)
-        self._tensor, self._scales, self._name = tensor, scales, name
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the tensor."""
-        return self._tensor.shape
-
-    @property
-    def kind(self) -> str:
-        """Name of the tensor's type."""
-        return self._tensor.kind
+        super().__init__(tensor, scales)
+        self._scales, self._name = scales, name
 
     @property
     def form(self) -> Form | None:

@@ -19,7 +19,7 @@ from tinychat.checkpoint.adjusted import AdjustedTensor, stored_name
 from tinychat.checkpoint.group_codes import E2M1, GroupCodes, looked_up, nibbles, powers_of_two
 from tinychat.checkpoint.mapping import FloatArray
 from tinychat.checkpoint.tensor_part import JoinedTensor, PackedTensor, StackedTensor, part_of
-from tinychat.checkpoint.tensors import Tensor, Tensors
+from tinychat.checkpoint.tensors import Derived, Tensor, Tensors
 from tinychat.errors import CheckpointError
 from tinychat.models.architectures import linears
 from tinychat.models.config import ModelConfig
@@ -72,12 +72,8 @@ class Mxfp4Tensor(Tensor):
         return found
 
 
-class TapsFirst(Tensor):
+class TapsFirst(Derived):
     """Weights [N, K, taps] of a convolution as those of a linear [N, taps K]: the columns of the first tap first."""
-
-    def __init__(self, tensor: Tensor) -> None:
-        self._comes_with(tensor)
-        self._tensor = tensor
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     import numpy as np
@@ -75,7 +75,8 @@ class Linear:
 class Norm:
     """Gains of the norms of one kind: ``scale * (offset + the checkpoint's weights)``, and biases times the scale.
 
-    softplus : the checkpoint has numbers whose ``log(1 + exp(w))`` are the weights; exponential : whose ``exp(w)`` are.
+    function : the checkpoint has numbers of which this is taken first: "softplus" is ``log(1 + exp(w))``, "exp" is
+    ``exp(w)``.
 
     They are padded like the columns of the linear that follows; those of heads, not at all. Attention's sinks, a number
     for each head, are stored like one, and so are the taps of convolutions, which checkpoints have with more axes.
@@ -92,8 +93,7 @@ class Norm:
     scale: float = 1.0
     at: tuple[int, ...] = ()
     flattened: bool = False
-    softplus: bool = False
-    exponential: bool = False
+    function: Literal["", "softplus", "exp"] = ""
 
     def is_in(self, layer: int) -> bool:
         """Return whether a layer has it."""
