@@ -10,13 +10,12 @@ from dataclasses import replace
 from tinychat.errors import UnsupportedModelError
 from tinychat.models.config import ModelConfig
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.decoder import LAYER, TensorNames, decoder_linears, decoder_norms, layer_norms
+from tinychat.models.decoder import LAYER, TensorNames, layer_norms
 from tinychat.models.families import llama
 from tinychat.models.family import Family
-from tinychat.models.mamba import DEFAULTS, mamba_linears, mamba_norms, read_mamba, with_head_size
-from tinychat.models.tensors import Linear, Norm
+from tinychat.models.mamba import DEFAULTS, read_mamba, with_head_size
 
-MIXER, MLP = f"{LAYER}mamba.", f"{LAYER}feed_forward."
+MLP = f"{LAYER}feed_forward."
 TENSORS = TensorNames(
     gate_up=(f"{MLP}gate_proj", f"{MLP}up_proj"),
     down=f"{MLP}down_proj",
@@ -42,18 +41,6 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     return replace(llama.read_llama(values, config), mamba=read_mamba(values, layers))
 
 
-def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
-    """List the linear layers, and those of Mamba-2."""
-    assert config.mamba is not None
-    return [*decoder_linears(config, names), *mamba_linears(config.mamba, config.hidden_size, MIXER)]
-
-
-def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
-    """List the norms, and the vectors of Mamba-2."""
-    assert config.mamba is not None
-    return [*decoder_norms(config, names), *mamba_norms(config.mamba, MIXER)]
-
-
 BAMBA = Family(
     "BambaForCausalLM",
     "bamba",
@@ -62,8 +49,6 @@ BAMBA = Family(
     {**DEFAULTS, "rms_norm_eps": 1e-5, "num_key_value_heads": 8, "max_position_embeddings": 262144},
     read,
     TENSORS,
-    linears,
-    norms,
     partial_rotary=True,
     prepared=prepared,
 )

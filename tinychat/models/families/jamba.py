@@ -9,13 +9,12 @@ from dataclasses import replace
 from tinychat.errors import UnsupportedModelError
 from tinychat.models.config import ModelConfig
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.decoder import ExpertNames, TensorNames, decoder_linears, decoder_norms
+from tinychat.models.decoder import ExpertNames
 from tinychat.models.experts import read_experts, with_num_experts
 from tinychat.models.families import bamba
-from tinychat.models.families.bamba import MIXER, MLP
+from tinychat.models.families.bamba import MLP
 from tinychat.models.family import Family
-from tinychat.models.selective import read_selective, selective_linears, selective_norms
-from tinychat.models.tensors import Linear, Norm
+from tinychat.models.selective import read_selective
 
 _EXPERT = f"{MLP}experts.{{}}."
 TENSORS = replace(
@@ -50,18 +49,6 @@ def _every(values: ConfigValues, name: str, count: int) -> range:
     return range(values.integer(f"{name}_layer_offset", 0, period - 1), count, period)
 
 
-def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
-    """List the linear layers, and those of Mamba."""
-    assert config.selective is not None
-    return [*decoder_linears(config, names), *selective_linears(config.selective, config.hidden_size, MIXER)]
-
-
-def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
-    """List the norms, and the vectors of Mamba."""
-    assert config.selective is not None
-    return [*decoder_norms(config, names), *selective_norms(config.selective, MIXER)]
-
-
 JAMBA = Family(
     "JambaForCausalLM",
     "jamba",
@@ -86,7 +73,5 @@ JAMBA = Family(
     },
     read,
     TENSORS,
-    linears,
-    norms,
     prepared=with_num_experts,
 )

@@ -34,7 +34,7 @@ def gated_queries(config: ModelConfig) -> Order:
     return heads.transpose(1, 0, 2).reshape(-1), None, None
 
 
-TENSORS = replace(experts.TENSORS, qkv_order=gated_queries)
+TENSORS = replace(experts.TENSORS, qkv_order=gated_queries, norm_offset=1.0)
 
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
@@ -108,7 +108,7 @@ def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
 
 def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
     """List the norms, and the other vectors of Gated DeltaNet; only its own norm has plain gains."""
-    return [*(replace(each, offset=1.0) for each in decoder_norms(config, names)), *delta_vectors(_net(config))]
+    return [*decoder_norms(config, names), *delta_vectors(_net(config))]
 
 
 def delta_vectors(net: DeltaNet, norm: str = "norm", taps: str = f"{DELTA}conv1d") -> list[Norm]:
@@ -134,8 +134,7 @@ def head_linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
 def head_norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
     """List the norms of the draft head."""
     inputs = {name: f"model.pre_fc_norm_{name.removesuffix('_norm')}" for name in INPUT_NORMS}
-    found = decoder_norms(config, replace(names, norms={**names.norms, **inputs}))
-    return [replace(each, offset=1.0) for each in found]
+    return decoder_norms(config, replace(names, norms={**names.norms, **inputs}))
 
 
 DRAFT_HEAD = DraftHead("mtp.", head_linears, head_norms)
