@@ -298,6 +298,17 @@ def rotated_in_windows(config: ModelConfig, windows: tuple[int, ...]) -> ModelCo
     return replace(config, sliding_windows=windows, rotary_dims=rotary_dims)
 
 
+def check_state_layers(
+    values: ConfigValues, config: ModelConfig, layers: Sequence[int], kinds: Sequence[str] = ()
+) -> None:
+    """Refuse what no model with a state in these layers has: another activation, layers of one kind only."""
+    if config.hidden_act != "silu":
+        raise values.error("hidden_act", '"silu"')
+    if not 0 < len(layers) < config.num_hidden_layers:
+        expected = f"; expected {kinds}" if kinds else ""
+        raise UnsupportedModelError(f"{values.source}: layers of one kind only are not supported{expected}")
+
+
 def read_layer_types(values: ConfigValues, layers: int, supported: Sequence[str]) -> list[str] | None:
     """Read ``layer_types``, one name per layer; None where the file has none."""
     found = values.get("layer_types")

@@ -7,8 +7,7 @@ https://huggingface.co/blog/bamba; github.com/huggingface/transformers, models/b
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tinychat.errors import UnsupportedModelError
-from tinychat.models.config import ModelConfig
+from tinychat.models.config import ModelConfig, check_state_layers
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import LAYER, TensorNames, layer_norms
 from tinychat.models.families import llama
@@ -30,14 +29,11 @@ def prepared(raw: Mapping[str, object]) -> Mapping[str, object]:
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """The file lists the layers with attention."""
-    if config.hidden_act != "silu":
-        raise values.error("hidden_act", '"silu"')
     count, listed = config.num_hidden_layers, values.get("attn_layer_indices") or []
     if not isinstance(listed, list) or not all(type(layer) is int and 0 <= layer < count for layer in listed):
         raise values.error("attn_layer_indices", f"a list of layers, each from 0 to {count - 1}")
     layers = [layer for layer in range(count) if layer not in listed]
-    if not 0 < len(layers) < count:
-        raise UnsupportedModelError(f"{values.source}: layers of one kind only are not supported")
+    check_state_layers(values, config, layers)
     return replace(llama.read_llama(values, config), mamba=read_mamba(values, layers))
 
 

@@ -8,8 +8,7 @@ github.com/huggingface/transformers, models/granitemoehybrid).
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tinychat.errors import UnsupportedModelError
-from tinychat.models.config import ModelConfig, read_layer_types
+from tinychat.models.config import ModelConfig, check_state_layers, read_layer_types
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.experts import MOST, read_experts, with_num_experts
 from tinychat.models.families import granite, granite_moe
@@ -33,13 +32,10 @@ def prepared(raw: Mapping[str, object]) -> Mapping[str, object]:
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """Which layers have attention; all have an MLP, and all or none have experts beside it."""
-    if config.hidden_act != "silu":
-        raise values.error("hidden_act", '"silu"')
     count, kinds = config.num_hidden_layers, list(KINDS.values())
     names = read_layer_types(values, count, kinds) or [kinds[0]] * count
     layers = [layer for layer in range(count) if names[layer] == kinds[0]]
-    if not 0 < len(layers) < count:
-        raise UnsupportedModelError(f"{values.source}: layers of one kind only are not supported; expected {kinds}")
+    check_state_layers(values, config, layers, kinds)
     rotates = values.optional_text("position_embedding_type") == "rope"
     size, experts = values.integer("shared_intermediate_size", 1, 1 << 22), None
     if values.integer("num_experts", 0, MOST):

@@ -6,8 +6,7 @@ github.com/huggingface/transformers, models/jamba).
 
 from dataclasses import replace
 
-from tinychat.errors import UnsupportedModelError
-from tinychat.models.config import ModelConfig
+from tinychat.models.config import ModelConfig, check_state_layers
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import ExpertNames
 from tinychat.models.experts import read_experts, with_num_experts
@@ -25,13 +24,10 @@ TENSORS = replace(
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """One of so many layers has attention, one experts; a model of one expert has MLPs."""
-    if config.hidden_act != "silu":
-        raise values.error("hidden_act", '"silu"')
     count = config.num_hidden_layers
     attending, sparse = ({*_every(values, name, count)} for name in ("attn", "expert"))
     layers = [layer for layer in range(count) if layer not in attending]
-    if not 0 < len(layers) < count:
-        raise UnsupportedModelError(f"{values.source}: layers of one kind only are not supported")
+    check_state_layers(values, config, layers)
     experts = None
     if values.integer("num_experts", 1, 1 << 12) > 1 and sparse:
         experts = replace(read_experts(values, "intermediate_size", sorted(sparse)), norm_topk_prob=False)

@@ -11,8 +11,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tinychat.errors import UnsupportedModelError
-from tinychat.models.config import ModelConfig, read_layer_types
+from tinychat.models.config import ModelConfig, check_state_layers, read_layer_types
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import LAYER, TensorNames, decoder_linears, decoder_norms
 from tinychat.models.delta_net import GATES, DeltaNet, read_delta_net
@@ -65,15 +64,12 @@ def read_state_layers(values: ConfigValues, config: ModelConfig, interval: Calla
 
     interval : returns in one of how many layers, where the file does not list them.
     """
-    if config.hidden_act != "silu":
-        raise values.error("hidden_act", '"silu"')
     count = config.num_hidden_layers
     names = read_layer_types(values, count, KINDS)
     if names is None:
         names = [KINDS[(layer + 1) % interval() == 0] for layer in range(count)]
     layers = [layer for layer in range(count) if names[layer] == KINDS[0]]
-    if not 0 < len(layers) < count:
-        raise UnsupportedModelError(f"{values.source}: layers of one kind only are not supported; expected {KINDS}")
+    check_state_layers(values, config, layers, KINDS)
     return layers
 
 
