@@ -12,6 +12,7 @@ from tinychat.models.tensors import Linear, Norm, Order, halves_order, split_ord
 
 LAYER = "model.layers.{}."
 ATTENTION, MLP = f"{LAYER}self_attn.", f"{LAYER}mlp."
+EXPERT = f"{MLP}experts.{{}}."
 LLAMA_NORMS = {
     "input_layernorm": f"{LAYER}input_layernorm",
     "post_attention_layernorm": f"{LAYER}post_attention_layernorm",
@@ -62,17 +63,17 @@ class RouterMlpNames:
 
 @dataclass(frozen=True)
 class ExpertNames:
-    """Names of a mixture's tensors; ``{}`` is the layer, a second one the expert.
+    """Names of a mixture's tensors; ``{}`` is the layer, a second one the expert. DeepSeek-V3's by default.
 
     `router` is followed by the gate of the shared expert, if it has one; its linears begin with `shared`.
     `bias` is that of the choice; `latent` are the linears before and behind all experts.
     """
 
-    router: tuple[str, ...]
-    gate_up: tuple[str, ...]
-    down: str
-    shared: str = ""
-    bias: str = ""
+    router: tuple[str, ...] = (f"{MLP}gate",)
+    gate_up: tuple[str, ...] = (f"{EXPERT}gate_proj", f"{EXPERT}up_proj")
+    down: str = f"{EXPERT}down_proj"
+    shared: str = f"{MLP}shared_experts."
+    bias: str = f"{MLP}gate.e_score_correction_bias"
     latent: tuple[str, str] = ("", "")
     router_mlp: RouterMlpNames | None = None
 
