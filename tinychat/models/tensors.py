@@ -21,7 +21,7 @@ Order: TypeAlias = "tuple[NDArray[np.intp] | None, ...]"
 class Linear:
     """Linear layers of one kind, and the checkpoint's weights that make up the rows of each, top to bottom."""
 
-    name: str  # in the model folder: see `models.layout.LINEARS`
+    name: str  # in the model folder
     # Names in the checkpoint, or of parts, without .weight; {}: the layer, {}: the expert or head.
     sources: tuple[str, ...]
     rows: tuple[int, ...]  # of each source
