@@ -1,5 +1,7 @@
 """Tensors whose rows are stored without a number that they are multiplied by."""
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -7,6 +9,16 @@ from tinychat.checkpoint.group_codes import GroupCodes, in_18_bits
 from tinychat.checkpoint.tensors import Derived, Tensor
 from tinychat.errors import CheckpointError
 from tinychat.models.passthrough import Form
+
+
+def one_scale(tensor: Tensor, divides: bool) -> np.float32 | None:
+    """Return a tensor's one number, or 1 by it where it `divides`; None if no weight can have that scale."""
+    if math.prod(tensor.shape) != 1:
+        return None
+    scale: np.float32 = tensor.read(0, 1).astype(np.float32).reshape(-1)[0]
+    with np.errstate(all="ignore"):
+        scale = np.float32(1) / scale if divides else scale
+    return scale if np.isfinite(scale) and scale != 0 else None
 
 
 class RescaledTensor(Derived):
