@@ -47,7 +47,7 @@ def stage(module: str) -> Callable[[Callable[..., Any]], Stage]:
     return lambda function: Stage(function, module)
 
 
-class ByKind:
+class by_kind:
     """A function of the wiring with other bodies where an argument is of some kind, such as `NoNorm`.
 
     In compiled code the types of the arguments choose the body: of the others nothing is compiled.
@@ -80,14 +80,11 @@ class ByKind:
         self.body(arguments)(*arguments)
 
 
-by_kind = ByKind
-
-
-def unless(**kinds: type) -> Callable[[Callable[..., Any]], ByKind]:
+def unless(**kinds: type) -> Callable[[Callable[..., Any]], by_kind]:
     """Return the decorator for a function by kind that does nothing where the argument of this name is of that kind."""
 
-    def decorate(function: Callable[..., Any]) -> ByKind:
-        found = ByKind(function)
+    def decorate(function: Callable[..., Any]) -> by_kind:
+        found = by_kind(function)
         found.where(**kinds)(eval(f"lambda {', '.join(signature(function).parameters)}: None"))
         return found
 
