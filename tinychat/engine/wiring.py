@@ -4,6 +4,17 @@
 In plain Python, the first argument of a stage, the team, runs it: `conversion.float_pass` in NumPy, `engine.counting`
 by noting what it costs. Compiled (`engine.compiled`), each stage is the kernel of its name, and the team is the threads
 that run it together.
+
+A function has other bodies where an argument is of a *kind*, a type that stands for a part, or does nothing::
+
+    @by_kind
+    def add_branch(team, T, weight, norm, sizes, s): ...  # any other kind of norm
+
+    @add_branch.where(norm=NoNorm)
+    def _(team, T, weight, norm, sizes, s): ...
+
+    @unless(streams=NoStreams)
+    def begin_streams(team, T, streams, sizes, s): ...
 """
 
 from collections.abc import Callable

@@ -1,4 +1,15 @@
-"""A model's linear layers and norms, and the names of their tensors in the checkpoint."""
+"""A model's linear layers and norms, and the names of their tensors in the checkpoint.
+
+A name may be of what a tensor is computed from, when the checkpoint is read (`checkpoint.adjusted`):
+
+=================== ========================================================================= ================
+in_proj[0:64/192]   the first 64 rows of the tensor ``in_proj``, which has 192                  `rows_of`
+fc[,0:64/128]       the first 64 columns of ``fc``, which has 128                               `columns_of`
+a+b                 the rows of ``a``, and below them those of ``b``                            `joined`
+a@b, a@b.T          the matrix ``a`` times ``b``, or times its transpose                        `product`
+a^b                 the matrix ``a``, to each row of which the first row of ``b`` is added      `with_first_row`
+=================== ========================================================================= ================
+"""
 
 from __future__ import annotations
 
