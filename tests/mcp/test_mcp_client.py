@@ -167,7 +167,7 @@ def test_a_server_that_hangs_is_waited_for_in_vain_and_no_longer(plain):
     server = plain("hangs", timeout=0.3)
     with pytest.raises(McpError, match=r"the MCP server plain did not answer tools/call within 0\.3 s"):
         called(server)
-    assert server.is_running
+    assert not server._connection.has_ended
 
 
 @pytest.mark.parametrize(
@@ -184,9 +184,9 @@ def test_a_server_that_ends_in_a_call_is_one_line_and_starts_again(plain, mode, 
     with pytest.raises(McpError) as caught:
         called(server)
     assert str(caught.value).startswith(f"the MCP server plain is gone: {reason}")
-    assert not server.is_running
+    assert server._connection.has_ended
     assert [tool.name for tool in server.tools()] == ["echo", "b.c", "d"]
-    assert server.is_running
+    assert not server._connection.has_ended
 
 
 def test_a_server_that_ends_again_and_again_is_left_alone(plain):
@@ -299,7 +299,7 @@ def test_nothing_runs_before_it_is_started_or_after_it_is_closed(plain):
     server = plain()
     server.close()
     server.close()
-    assert not server.is_running
+    assert server._connection is None
     with pytest.raises(McpError, match="the MCP server plain is not started"):
         server.tools()
 

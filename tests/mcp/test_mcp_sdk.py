@@ -122,7 +122,7 @@ def test_a_server_of_this_machine_without_handshake(tmp_path):
         follow(server, "2026-07-28", tmp_path)
         with pytest.raises(McpError, match=r"official is gone: it has ended \(exit code 7\): it was a good life"):
             call(server, "exit_at_once")
-        assert not server.is_running
+        assert server._connection.has_ended
 
 
 @pytest.mark.slow

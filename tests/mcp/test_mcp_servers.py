@@ -126,7 +126,7 @@ def test_a_file_of_other_programs(tmp_path):
     assert not found["web"].is_enabled
     with McpServers(found) as there:
         assert [*there] == ["mine", "files"]
-        assert not any(server.is_running for server in there.values())
+        assert not any(server._connection for server in there.values())
         with pytest.raises(McpError, match="files is not started"):
             there.read_resource("files:notes://1")
         for address in ("nowhere:x", "files", "files:"):

@@ -5,7 +5,7 @@ serve. Everything behind this, quantization, calibration and checks, sees only t
 """
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tinychat.checkpoint.group_codes import GroupCodes
 from tinychat.checkpoint.mapping import FloatArray
 from tinychat.checkpoint.tensor_part import JoinedTensor, ProductTensor, ShiftedTensor, part_of
-from tinychat.checkpoint.tensors import Tensor, Tensors
+from tinychat.checkpoint.tensors import Derived, Tensor, Tensors
 from tinychat.models.architectures import linears, norms, tables
 from tinychat.models.config import ModelConfig
 from tinychat.models.passthrough import Form
@@ -24,12 +24,30 @@ from tinychat.models.tensors import whole_and_part
 SHORTEST = 1e-12
 
 
-class AdjustedTensor(Tensor):
+Function = Callable[[NDArray[np.float32]], NDArray[np.float32]]
+FUNCTIONS: Mapping[str, Function] = {
+    "softplus": lambda values: np.logaddexp(np.float32(0), values),
+    "exp": lambda values: np.exp(values.astype(np.float64)).astype(np.float32),
+}
+
+
+class Elementwise(Derived):
+    """A function of each number of a tensor, float32."""
+
+    def __init__(self, tensor: Tensor, function: Function) -> None:
+        super().__init__(tensor)
+        self._function = function
+
+    def read(self, start: int, stop: int) -> NDArray[np.float32]:
+        """Return rows ``start..stop-1``."""
+        return self._function(self._tensor.read(start, stop).astype(np.float32))
+
+
+class AdjustedTensor(Derived):
     """A tensor as ``scale * (offset + tensor[order])``.
 
     Instead of reordered, it may be `transposed`, `flattened` to one axis, or each stored row `cut` into so many. With
-    `unit_rows` each row is divided by its length; with `softplus`, ``log(1 + exp(v))`` stands for each number v, with
-    `exponential`, ``exp(v)``.
+    `unit_rows` each row is divided by its length.
     """
 
     def __init__(
@@ -43,13 +61,9 @@ class AdjustedTensor(Tensor):
         unit_rows: bool = False,
         flattened: bool = False,
         cut: int = 1,
-        softplus: bool = False,
-        exponential: bool = False,
     ) -> None:
-        self._comes_with(tensor)
-        self._tensor = tensor
+        super().__init__(tensor)
         self._order, self._offset, self._scale = order, offset, scale
-        self._softplus, self._exponential = softplus, exponential
         self._transposed, self._unit_rows, self._flattened, self._cut = transposed, unit_rows, flattened, cut
 
     @property
@@ -65,10 +79,6 @@ class AdjustedTensor(Tensor):
     def read(self, start: int, stop: int) -> FloatArray:
         """Return rows ``start..stop-1``; float32 where they are computed."""
         rows = self._rows(start, stop)
-        if self._softplus:
-            rows = np.logaddexp(np.float32(0), rows.astype(np.float32))
-        if self._exponential:
-            rows = np.exp(rows.astype(np.float64)).astype(np.float32)
         if self._unit_rows:
             wide = rows.astype(np.float32)
             lengths = np.sqrt(np.square(wide, dtype=np.float64).sum(axis=1, keepdims=True))
@@ -81,17 +91,11 @@ class AdjustedTensor(Tensor):
     @property
     def differs(self) -> bool:
         """Whether anything is not as in the stored tensor."""
-        changed = self._flattened or self._softplus or self._exponential
-        return self._order is not None or changed or self._is_computed
+        return self._order is not None or self._flattened or self._is_computed
 
     @property
     def _is_computed(self) -> bool:
         return self._transposed or self._unit_rows or self._cut > 1 or (self._offset, self._scale) != (0.0, 1.0)
-
-    @property
-    def kind(self) -> str:
-        """Type of the stored tensor."""
-        return self._tensor.kind
 
     @property
     def form(self) -> Form | None:
@@ -167,9 +171,10 @@ def adjusted(tensors: Tensors, config: ModelConfig, done: Collection[str] = ()) 
     """
     changed = dict(tensors.by_name)
 
-    def adjust(name: str, **adjustment: Any) -> None:
+    def adjust(name: str, function: str = "", **adjustment: Any) -> None:
         tensor = _find(tensors, name)
         if tensor is not None:
+            tensor = Elementwise(tensor, FUNCTIONS[function]) if function else tensor
             found = AdjustedTensor(tensor, **adjustment)
             changed[name] = found if found.differs else tensor
 
@@ -179,14 +184,13 @@ def adjusted(tensors: Tensors, config: ModelConfig, done: Collection[str] = ()) 
         scales = linear.scales or (linear.scale,) * len(linear.sources)
         for shard in range(linear.shards):
             for source, order, scale in zip(linear.names(shard), orders, scales):
-                weight = {"transposed": transposed, "unit_rows": linear.unit_rows, "cut": linear.cut}
+                weight: dict[str, Any] = {"transposed": transposed, "unit_rows": linear.unit_rows, "cut": linear.cut}
                 adjust(f"{source}.weight", order=order, scale=scale, **weight)
                 adjust(f"{source}.bias", order=order, scale=scale)
     for norm in norms(config):
         offset = 0.0 if "offset" in done else norm.offset
-        form = {"flattened": norm.flattened, "softplus": norm.softplus, "exponential": norm.exponential}
         for source in norm.sources:
-            adjust(f"{source}.weight", offset=offset, scale=norm.scale, **form)
+            adjust(f"{source}.weight", norm.function, offset=offset, scale=norm.scale, flattened=norm.flattened)
             adjust(f"{source}.bias", scale=norm.scale)
     for table in tables(config):
         adjust(f"{table.source}.weight")

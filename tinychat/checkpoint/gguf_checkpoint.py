@@ -107,6 +107,7 @@ def config_of(files: Sequence[GgufFile]) -> dict[str, Any]:
     family = family_of(architecture)
     values.config |= values.common() | {"vocab_size": shapes["token_embd.weight"][0]}
     values.config |= _rope(files, values, family.partial_rotary)
+    values.config |= {key: values.get(theirs) for key, theirs in known.keys.items()}
     values.config |= known.extra(values)
     named = {family.names.get(key, key): value for key, value in values.config.items()}
     return {"architectures": [architecture]} | named

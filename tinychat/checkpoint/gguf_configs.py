@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tinychat.checkpoint.gguf_mamba import hybrid_layers, read_bamba
-from tinychat.checkpoint.gguf_values import FULL, SLIDING, Config, GgufValues, experts_of, positive, present
+from tinychat.checkpoint.gguf_values import FULL, SLIDING, Config, GgufValues, positive, present
 from tinychat.errors import UnsupportedModelError
 
 SIGMOID = 2  # of ``expert_gating_func``
@@ -32,7 +32,7 @@ def multipliers(values: GgufValues, embedding: float, residual: float, logits: f
 def granite_moe(values: GgufValues) -> Config:
     """Return the keys of Granite's mixtures."""
     shared = values.get("expert_shared_feed_forward_length", 0)
-    return {**multipliers(values, 1.0, 1.0, 1.0), **experts_of(values), "shared_intermediate_size": shared}
+    return {**multipliers(values, 1.0, 1.0, 1.0), "shared_intermediate_size": shared}
 
 
 def granite_hybrid(values: GgufValues) -> Config:
@@ -41,12 +41,6 @@ def granite_hybrid(values: GgufValues) -> Config:
     if not values.get("expert_count"):
         found |= {"num_experts": 0, "shared_intermediate_size": values.config.get("intermediate_size")}
     return found
-
-
-def exaone4(values: GgufValues) -> Config:
-    """Return the keys of windows by layer."""
-    window = values.config.get("sliding_window")
-    return {"sliding_window": window} | ({"layer_types": values.layer_types(4)} if window else {})
 
 
 def ministral3(values: GgufValues) -> Config:
@@ -119,7 +113,7 @@ def qwen_moe(values: GgufValues) -> Config:
         # No key has it: llama.cpp has it by the architecture.
         "norm_topk_prob": not values.has("ffn_gate_inp_shexp.weight"),
     }
-    return {**experts_of(values), **present(found), "qkv_bias": values.config["attention_bias"]}
+    return {**present(found), "qkv_bias": values.config["attention_bias"]}
 
 
 def qwen3_5(values: GgufValues) -> Config:
@@ -147,7 +141,6 @@ def sigmoid_experts(values: GgufValues) -> Config:
     """Return the keys of experts that sigmoids choose."""
     dense = int(values.number("leading_dense_block_count", 0))
     found = {
-        **experts_of(values),
         "n_routed_experts": values.get("expert_count"),
         "n_shared_experts": values.get("expert_shared_count"),
         "moe_intermediate_size": values.get("expert_feed_forward_length"),
@@ -172,14 +165,9 @@ def ling2(values: GgufValues) -> Config:
 
 def phi_moe(values: GgufValues) -> Config:
     """Return the keys of Phi-MoE, with the checkpoint's factor of long sequences: llama.cpp computes another one."""
-    found: dict[str, Any] = {**experts_of(values), "lm_head_bias": "output.bias" in values.tensors}
+    found: dict[str, Any] = {"lm_head_bias": "output.bias" in values.tensors}
     rope = values.config.get("rope_scaling")
     return found | ({"rope_scaling": {**rope, "attention_factor": 1.243163121016122}} if rope else {})
-
-
-def minimax_m2(values: GgufValues) -> Config:
-    """Return the keys of MiniMax-M2."""
-    return {**experts_of(values), "intermediate_size": values.get("expert_feed_forward_length")}
 
 
 def ernie4_5_moe(values: GgufValues) -> Config:
@@ -190,7 +178,7 @@ def ernie4_5_moe(values: GgufValues) -> Config:
         "moe_layer_start_index": values.get("leading_dense_block_count"),
         "moe_layer_interval": values.get("interleave_moe_layer_step"),
     }
-    return {**experts_of(values), **present(found)}
+    return present(found)
 
 
 def glm4_moe(values: GgufValues) -> Config:
@@ -249,21 +237,9 @@ def minicpm3(values: GgufValues) -> Config:
     return {**deepseek2(values), "scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 256}
 
 
-def cohere2(values: GgufValues) -> Config:
-    """Return the keys of Command R7B."""
-    window = values.config.get("sliding_window")
-    return {"logit_scale": values.get("logit_scale"), "layer_types": values.layer_types(4), "sliding_window": window}
-
-
 def afmoe(values: GgufValues) -> Config:
     """Return the keys of AFMoE, whose embeddings llama.cpp always multiplies."""
-    window = values.config.get("sliding_window")
-    return {
-        **sigmoid_experts(values),
-        "mup_enabled": True,
-        "layer_types": values.layer_types(4),
-        "sliding_window": window,
-    }
+    return {**sigmoid_experts(values), **values.windows(4), "mup_enabled": True}
 
 
 def laguna(values: GgufValues) -> Config:
@@ -319,10 +295,9 @@ def kimi_linear(values: GgufValues) -> Config:
 
 def gpt_oss(values: GgufValues) -> Config:
     """Return the keys of gpt-oss."""
-    found = {**experts_of(values), "intermediate_size": values.get("expert_feed_forward_length")}
     scaling = values.config.get("rope_scaling")
     # Written nowhere: the checkpoint's bounds are not rounded to whole channels.
-    return found | ({"rope_scaling": {**scaling, "truncate": False}} if isinstance(scaling, dict) else {})
+    return {"rope_scaling": {**scaling, "truncate": False}} if isinstance(scaling, dict) else {}
 
 
 def lfm2(values: GgufValues) -> Config:

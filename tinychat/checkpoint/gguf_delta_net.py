@@ -11,10 +11,10 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from tinychat.checkpoint.adjusted import AdjustedTensor
+from tinychat.checkpoint.adjusted import AdjustedTensor, Elementwise
 from tinychat.checkpoint.mapping import FloatArray
 from tinychat.checkpoint.tensor_part import TensorPart
-from tinychat.checkpoint.tensors import Tensor
+from tinychat.checkpoint.tensors import Derived, Tensor
 from tinychat.errors import CheckpointError
 from tinychat.models.delta_net import DeltaNet
 
@@ -26,34 +26,22 @@ BY_HEAD = ("ssm_a", "ssm_dt", "ssm_beta", "ssm_alpha")
 GATES, BOTH_GATES = ("ssm_beta", "ssm_alpha"), "ssm_ba"
 
 
-class Logarithms(Tensor):
-    """The A of decays that a file has as -exp(A), float32; NaN, which conversion refuses, where there is none."""
-
-    def __init__(self, tensor: Tensor) -> None:
-        self.path, self._tensor = tensor.path, tensor
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the vector."""
-        return self._tensor.shape
-
-    def read(self, start: int, stop: int) -> FloatArray:
-        """Return elements ``start..stop-1``."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            found: NDArray[np.float32] = np.log(-self._tensor.read(start, stop).astype(np.float32))
-        return found
+def logarithms(tensor: Tensor) -> Tensor:
+    """Return the A of decays that a file has as -exp(A); NaN, which conversion refuses, where there is none."""
+    return Elementwise(tensor, _logarithms_of_negated)
 
 
-class ReorderedColumns(Tensor):
+def _logarithms_of_negated(decays: NDArray[np.float32]) -> NDArray[np.float32]:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(np.log(-decays))
+
+
+class ReorderedColumns(Derived):
     """A matrix with its columns in another order."""
 
     def __init__(self, tensor: Tensor, order: NDArray[np.intp]) -> None:
-        self.path, self._tensor, self._order = tensor.path, tensor, order
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the matrix."""
-        return self._tensor.shape
+        super().__init__(tensor)
+        self._order = order
 
     def read(self, start: int, stop: int) -> FloatArray:
         """Return rows ``start..stop-1``; those of another length are refused later, by their shape."""
@@ -80,7 +68,7 @@ def restored(tensor: Tensor, theirs: str, net: DeltaNet, stands_apart: bool = Tr
     values = (heads[:, None] * net.value_dim + np.arange(net.value_dim)).reshape(-1)
     channels = np.concatenate([np.arange(2 * net.key_size), 2 * net.key_size + values])
     orders = {"attn_qkv": channels, "ssm_conv1d": channels, "attn_gate": values} | dict.fromkeys(BY_HEAD, heads)
-    found = Logarithms(tensor) if kind == DECAYS else tensor
+    found = logarithms(tensor) if kind == DECAYS else tensor
     if net.value_heads == net.key_heads or not stands_apart:
         return found
     if kind == OUTPUT:

@@ -10,7 +10,7 @@ from tinychat.checkpoint import gguf_configs
 from tinychat.checkpoint.gguf_configs import Extra
 from tinychat.checkpoint.gguf_gemma import embedding_gemma, gemma2, gemma3, gemma3n, gemma4
 from tinychat.checkpoint.gguf_mamba import falcon_h1, jamba, nemotron_h
-from tinychat.checkpoint.gguf_values import GgufValues, experts_of
+from tinychat.checkpoint.gguf_values import GgufValues
 from tinychat.models.delta_net import DECAYS, GATES
 from tinychat.models.mamba import STEPS
 
@@ -52,6 +52,8 @@ class GgufFamily:
     neighbours: bool = False
     # Adjustments of the family (`checkpoint.adjusted`) that the file has already: "order", "transposed", "offset".
     done: frozenset[str] = frozenset()
+    # Keys of its ``config.json`` by the metadata's, beside those that all architectures have; and a function of others.
+    keys: Mapping[str, str] = field(default_factory=dict)
     extra: Extra = lambda values: {}
     # Whether a mixture of experts of it is known.
     experts: bool = False
@@ -66,12 +68,12 @@ class GgufFamily:
 
 _AFTER_ATTENTION = {"post_attention_layernorm": "post_attention_norm"}
 _NORMS_BEHIND = {"post_self_attn_layernorm": "attn_output_norm", "post_mlp_layernorm": "layer_output_norm"}
+_MLP_OF_EXPERTS, _LOGITS = {"intermediate_size": "expert_feed_forward_length"}, {"logit_scale": "logit_scale"}
 _ORDERED, _GAINS = frozenset(["order"]), frozenset(["offset"])
 FAMILIES: Mapping[str, GgufFamily] = {
     "llama": GgufFamily(
         lambda values: "MixtralForCausalLM" if values.get("expert_count") else "LlamaForCausalLM",
         True,
-        extra=experts_of,
         experts=True,
     ),
     # The first such models, which llama.cpp knows, have another activation than the one that only others know.
@@ -94,10 +96,11 @@ FAMILIES: Mapping[str, GgufFamily] = {
     "qwen3next": GgufFamily(
         "Qwen3_5MoeForCausalLM", done=_GAINS, extra=gguf_configs.qwen3_5_moe, experts=True, norms=_AFTER_ATTENTION
     ),
-    "olmoe": GgufFamily("OlmoeForCausalLM", extra=experts_of, experts=True),
+    "olmoe": GgufFamily("OlmoeForCausalLM", experts=True),
     "gpt-oss": GgufFamily(
         "GptOssForCausalLM",
         done=_ORDERED,
+        keys=_MLP_OF_EXPERTS,
         extra=gguf_configs.gpt_oss,
         experts=True,
         norms=_AFTER_ATTENTION,
@@ -111,14 +114,14 @@ FAMILIES: Mapping[str, GgufFamily] = {
     ),
     "glm4moe": GgufFamily("Glm4MoeForCausalLM", extra=gguf_configs.glm4_moe, experts=True, norms=_AFTER_ATTENTION),
     "hunyuan-dense": GgufFamily("HunYuanDenseV1ForCausalLM"),
-    "hunyuan-moe": GgufFamily("HunYuanMoEV1ForCausalLM", extra=experts_of, experts=True),
+    "hunyuan-moe": GgufFamily("HunYuanMoEV1ForCausalLM", experts=True),
     "dots1": GgufFamily(
         "Dots1ForCausalLM",
         extra=lambda values: {**gguf_configs.sigmoid_experts(values), "sliding_window": None},
         experts=True,
     ),
     "bailingmoe2": GgufFamily("BailingMoeV2ForCausalLM", extra=gguf_configs.ling2, experts=True),
-    "minimax-m2": GgufFamily("MiniMaxM2ForCausalLM", extra=gguf_configs.minimax_m2, experts=True),
+    "minimax-m2": GgufFamily("MiniMaxM2ForCausalLM", keys=_MLP_OF_EXPERTS, experts=True),
     "deepseek2": GgufFamily(gguf_configs.deepseek2_architecture, extra=gguf_configs.deepseek2, experts=True),
     "mistral4": GgufFamily("Mistral4ForCausalLM", extra=gguf_configs.mistral4, experts=True),
     "kimi-linear": GgufFamily(
@@ -148,12 +151,12 @@ FAMILIES: Mapping[str, GgufFamily] = {
     ),
     "exaone-moe": GgufFamily(
         "ExaoneMoeForCausalLM",
-        extra=lambda values: {**gguf_configs.sigmoid_experts(values), **gguf_configs.exaone4(values)},
+        extra=lambda values: {**gguf_configs.sigmoid_experts(values), **values.windows(4)},
         experts=True,
     ),
     "minicpm3": GgufFamily("MiniCPM3ForCausalLM", extra=gguf_configs.minicpm3),
-    "command-r": GgufFamily("CohereForCausalLM", extra=lambda values: {"logit_scale": values.get("logit_scale")}),
-    "cohere2": GgufFamily("Cohere2ForCausalLM", extra=gguf_configs.cohere2),
+    "command-r": GgufFamily("CohereForCausalLM", keys=_LOGITS),
+    "cohere2": GgufFamily("Cohere2ForCausalLM", keys=_LOGITS, extra=lambda values: values.windows(4)),
     "phi3": GgufFamily("Phi3ForCausalLM"),
     "phimoe": GgufFamily("PhiMoEForCausalLM", extra=gguf_configs.phi_moe, experts=True),
     "smollm3": GgufFamily("SmolLM3ForCausalLM", True),
@@ -219,17 +222,17 @@ FAMILIES: Mapping[str, GgufFamily] = {
     "minicpm": GgufFamily("GraniteForCausalLM", True, extra=gguf_configs.minicpm),
     "olmo2": GgufFamily(
         lambda values: f"Olmo{3 if values.get('attention.sliding_window') else 2}ForCausalLM",
-        extra=gguf_configs.exaone4,
+        extra=lambda values: values.windows(4),
     ),
     # llama.cpp has norms without gains by the architecture.
-    "olmo": GgufFamily("OlmoForCausalLM", True, extra=lambda values: {"clip_qkv": values.get("attention.clamp_kqv")}),
+    "olmo": GgufFamily("OlmoForCausalLM", True, keys={"clip_qkv": "attention.clamp_kqv"}),
     "nemotron": GgufFamily("NemotronForCausalLM", done=_GAINS),
     "jais2": GgufFamily("Jais2ForCausalLM"),
     "arcee": GgufFamily("ArceeForCausalLM", True),
     "ernie4_5": GgufFamily("Ernie4_5ForCausalLM", extra=lambda values: {"use_bias": values.has("attn_output.bias")}),
     "ernie4_5-moe": GgufFamily("Ernie4_5_MoeForCausalLM", extra=gguf_configs.ernie4_5_moe, experts=True),
     "seed_oss": GgufFamily("SeedOssForCausalLM", norms=_AFTER_ATTENTION),
-    "exaone4": GgufFamily("Exaone4ForCausalLM", extra=gguf_configs.exaone4),
+    "exaone4": GgufFamily("Exaone4ForCausalLM", extra=lambda values: values.windows(4)),
     "mistral3": GgufFamily(
         lambda values: "Ministral3ForCausalLM" if values.get("attention.temperature_scale") else "LlamaForCausalLM",
         True,

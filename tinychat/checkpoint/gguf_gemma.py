@@ -3,29 +3,27 @@
 from statistics import NormalDist
 from typing import Any
 
-from tinychat.checkpoint.gguf_values import Config, GgufValues, experts_of, positive, present
+from tinychat.checkpoint.gguf_values import Config, GgufValues, positive, present
 
 ENDLESS = 1e29
 
 
-def gemma2(values: GgufValues) -> Config:
-    """Return the keys of Gemma 2."""
+def gemma2(values: GgufValues, interval: int = 2) -> Config:
+    """Return the keys of Gemma 2; one of so many layers has no window."""
     # The largest sizes divide scores by another number than the size of a head, which no key has.
     is_largest = values.config.get("num_hidden_layers") in (46, 62)
     width, heads = (positive(values.config.get(key), 1) for key in ("hidden_size", "num_attention_heads"))
-    found = {
+    return {
         "query_pre_attn_scalar": width / heads if is_largest else values.config.get("head_dim"),
         "attn_logit_softcapping": values.get("attn_logit_softcapping"),
         "final_logit_softcapping": values.get("final_logit_softcapping"),
-        "sliding_window": values.config.get("sliding_window"),
+        **values.windows(interval),
     }
-    return found | {"layer_types": values.layer_types(2)} if found["sliding_window"] else found
 
 
 def gemma3(values: GgufValues) -> Config:
     """Return the keys of Gemma 3."""
-    found = {**gemma2(values), "rope_local_base_freq": values.get("rope.freq_base_swa", 1e4)}
-    return found | {"layer_types": values.layer_types(6)} if found["sliding_window"] else found
+    return {**gemma2(values, 6), "rope_local_base_freq": values.get("rope.freq_base_swa", 1e4)}
 
 
 def embedding_gemma(values: GgufValues) -> Config:
@@ -66,7 +64,7 @@ def gemma4(values: GgufValues) -> Config:
         found |= {"intermediate_size": min(widths), "use_double_wide_mlp": True}
     if values.get("expert_count"):
         size = values.get("expert_feed_forward_length")
-        found |= {**experts_of(values), "moe_intermediate_size": size, "enable_moe_block": True}
+        found |= {"moe_intermediate_size": size, "enable_moe_block": True}
     return found
 
 

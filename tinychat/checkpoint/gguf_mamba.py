@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tinychat.checkpoint.adjusted import AdjustedTensor
-from tinychat.checkpoint.gguf_delta_net import Logarithms
+from tinychat.checkpoint.gguf_delta_net import logarithms
 from tinychat.checkpoint.gguf_values import GgufValues, positive, present
 from tinychat.checkpoint.tensors import Tensor
 
@@ -28,7 +28,7 @@ def restored(tensor: Tensor, theirs: str) -> Tensor:
     """Return a tensor as the checkpoint has it; `theirs` is its name in the file."""
     kind = theirs.split(".")[2] if theirs.startswith("blk.") else ""
     found: Tensor = AdjustedTensor(tensor, flattened=True) if kind in FLATTENED else tensor
-    return Logarithms(found) if kind == DECAYS else found
+    return logarithms(found) if kind == DECAYS else found
 
 
 def read_scan(values: GgufValues, groups: str, heads: str, state: str, head: str, taps: str) -> dict[str, Any]:

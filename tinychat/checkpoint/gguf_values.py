@@ -90,6 +90,8 @@ class GgufValues:
             found["is_causal"] = False
         found["mlp_bias"] = self.has("ffn_down.bias")
         found["tie_word_embeddings"] = "output.weight" not in self.tensors
+        if self.get("expert_count"):
+            found |= {"num_experts": self.get("expert_count"), "num_experts_per_tok": self.get("expert_used_count")}
         return present(found)
 
     def layers(self) -> int:
@@ -110,12 +112,10 @@ class GgufValues:
         found = pattern if isinstance(pattern, list) else []
         return [SLIDING if slides else FULL for slides in found]
 
-
-def experts_of(values: GgufValues) -> Config:
-    """Return the numbers of experts of all and of a token; none of a model without."""
-    if not values.get("expert_count"):
-        return {}
-    return {"num_experts": values.get("expert_count"), "num_experts_per_tok": values.get("expert_used_count")}
+    def windows(self, interval: int) -> dict[str, Any]:
+        """Return the window, and the layers that have it, if there is one: a null is not the same as no key."""
+        window = self.config.get("sliding_window")
+        return {"sliding_window": window} | ({"layer_types": self.layer_types(interval)} if window else {})
 
 
 def present(config: Config) -> dict[str, Any]:

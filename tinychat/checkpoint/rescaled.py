@@ -1,30 +1,32 @@
 """Tensors whose rows are stored without a number that they are multiplied by."""
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.checkpoint.group_codes import GroupCodes, in_18_bits
-from tinychat.checkpoint.tensors import Tensor
+from tinychat.checkpoint.tensors import Derived, Tensor
 from tinychat.errors import CheckpointError
 from tinychat.models.passthrough import Form
 
 
-class RescaledTensor(Tensor):
+def one_scale(tensor: Tensor, divides: bool) -> np.float32 | None:
+    """Return a tensor's one number, or 1 by it where it `divides`; None if no weight can have that scale."""
+    if math.prod(tensor.shape) != 1:
+        return None
+    scale: np.float32 = tensor.read(0, 1).astype(np.float32).reshape(-1)[0]
+    with np.errstate(all="ignore"):
+        scale = np.float32(1) / scale if divides else scale
+    return scale if np.isfinite(scale) and scale != 0 else None
+
+
+class RescaledTensor(Derived):
     """A matrix, or those of all experts, times a number of each, in 18 bits; `scales` has one number or one of each."""
 
     def __init__(self, tensor: Tensor, scales: Tensor, name: str) -> None:
-        self._comes_with(tensor, scales)
-        self._tensor, self._scales, self._name = tensor, scales, name
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the tensor."""
-        return self._tensor.shape
-
-    @property
-    def kind(self) -> str:
-        """Name of the tensor's type."""
-        return self._tensor.kind
+        super().__init__(tensor, scales)
+        self._scales, self._name = scales, name
 
     @property
     def form(self) -> Form | None:

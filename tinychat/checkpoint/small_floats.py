@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from tinychat.checkpoint.group_codes import E2M1, GroupCodes, in_18_bits, looked_up, nibbles, powers_of_two
 from tinychat.checkpoint.mapping import FLOAT8, FloatArray
+from tinychat.checkpoint.rescaled import one_scale
 from tinychat.checkpoint.tensor_part import PackedTensor, tensors_of_expert
 from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.errors import CheckpointError, UnsupportedModelError
@@ -157,16 +158,24 @@ class Mxfp8Tensor(_SmallFloats):
 
 
 class Float4Tensor(_SmallFloats):
-    """A weight of floats of four bits; is_mxfp4 : whether its scales are powers of two."""
+    """A weight of floats of four bits; is_mxfp4 : whether its scales are powers of two; `codes`, `scales` : names."""
 
-    def __init__(self, tensors: Tensors, stem: str, codes: str, is_mxfp4: bool, is_of_mlx: bool = False) -> None:
-        super().__init__(tensors, stem, codes, _MLX_SCALES if is_of_mlx else _SCALE)
+    def __init__(
+        self,
+        tensors: Tensors,
+        stem: str,
+        codes: str,
+        is_mxfp4: bool,
+        scales: str = _SCALE,
+        is_of_mlx: bool = False,
+    ) -> None:
+        super().__init__(tensors, stem, codes, scales)
         self._is_mxfp4, self._is_of_mlx = is_mxfp4, is_of_mlx
 
     def of_expert(self, expert: int) -> Tensor:
         """Return the weight of one expert."""
         tensors = tensors_of_expert(self._tensors, self._stem, expert)
-        return Float4Tensor(tensors, self._stem, self._codes_name, self._is_mxfp4, self._is_of_mlx)
+        return Float4Tensor(tensors, self._stem, self._codes_name, self._is_mxfp4, self._scales_name, self._is_of_mlx)
 
     @property
     def kind(self) -> str:
@@ -218,14 +227,10 @@ class Float4Tensor(_SmallFloats):
             return np.float32(1)
         divides = f"{self._stem}.{_FACTOR}" not in self._tensors.by_name
         name = _DIVISOR if divides else _FACTOR
-        found, numbers = self._tensors[f"{self._stem}.{name}"], np.zeros(1, np.float32)
-        if math.prod(found.shape) == 1:
-            numbers = found.read(0, 1).astype(np.float32).reshape(1)
-        with np.errstate(all="ignore"):
-            numbers = np.float32(1) / numbers if divides else numbers
-        if not np.isfinite(numbers[0]) or numbers[0] == 0:
+        scale = one_scale(self._tensors[f"{self._stem}.{name}"], divides)
+        if scale is None:
             raise self._damaged(name, "is not one number that a weight can have")
-        number: np.float32 = in_18_bits(numbers)[0]
+        number: np.float32 = in_18_bits(np.array([scale]))[0]
         return number
 
 
@@ -233,7 +238,7 @@ def of_mlx(tensors: Tensors, stem: str, mode: str) -> Tensor:
     """Return a weight that mlx has in one of `MLX_MODES`."""
     if mode == "mxfp8":
         return Mxfp8Tensor(tensors, stem)
-    return Float4Tensor(tensors, stem, _WEIGHT, mode == "mxfp4", is_of_mlx=True)
+    return Float4Tensor(tensors, stem, _WEIGHT, mode == "mxfp4", _MLX_SCALES, is_of_mlx=True)
 
 
 def has_small_floats(section: Mapping[str, Any]) -> bool:

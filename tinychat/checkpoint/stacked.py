@@ -11,79 +11,45 @@ gpt-oss's keep their names, with gates and their inputs apart (github.com/ml-exp
 """
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.checkpoint.adjusted import AdjustedTensor, stored_name
-from tinychat.checkpoint.group_codes import E2M1, GroupCodes, looked_up, nibbles, powers_of_two
 from tinychat.checkpoint.mapping import FloatArray
+from tinychat.checkpoint.small_floats import Float4Tensor
 from tinychat.checkpoint.tensor_part import JoinedTensor, PackedTensor, StackedTensor, part_of
-from tinychat.checkpoint.tensors import Tensor, Tensors
+from tinychat.checkpoint.tensors import Derived, Tensor, Tensors
 from tinychat.errors import CheckpointError
 from tinychat.models.architectures import linears
 from tinychat.models.config import ModelConfig
-from tinychat.models.passthrough import Form
 from tinychat.models.tensors import Part
 
-BLOCK = 32
 HALVES = ".gate_proj", ".up_proj"
 _NAMES_OF_MLX = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
 
 
-class Mxfp4Tensor(Tensor):
-    """One expert's weight in MXFP4; `stem` is the name of all experts' tensors without ``_blocks`` and ``_scales``."""
-
-    kind = "MXFP4"
-
-    def __init__(self, tensors: Tensors, stem: str, expert: int) -> None:
-        self._blocks, self._scales = tensors[f"{stem}_blocks"], tensors[f"{stem}_scales"]
-        self._comes_with(self._blocks, self._scales)
-        self._stem, self._expert = stem, expert
+class AsMatrix(Derived):
+    """A tensor [N, ...] as a matrix of N rows."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape [N, K]."""
-        blocks, scales = self._blocks.shape, self._scales.shape
-        if len(blocks) != 4 or blocks[3] != BLOCK // 2 or scales != blocks[:3] or self._expert >= blocks[0]:
-            raise CheckpointError(f"{self.path}: {self._stem} has blocks and scales that do not fit: download it again")
-        return blocks[1], blocks[2] * BLOCK
+        """Shape of the matrix."""
+        rows, *others = self._tensor.shape
+        return rows, math.prod(others)
 
-    def read(self, start: int, stop: int) -> NDArray[np.float32]:
-        """Return rows ``start..stop-1``; the caller reports numbers that are not finite."""
-        return looked_up(self.read_codes(start, stop))
+    def read(self, start: int, stop: int) -> FloatArray:
+        """Return rows ``start..stop-1``."""
+        return self._tensor.read(start, stop).reshape(stop - start, -1)
 
-    @property
-    def form(self) -> Form:
-        """Form of the codes."""
-        return Form(4, "E8M0", BLOCK, table=True)
-
-    def read_codes(self, start: int, stop: int) -> GroupCodes:
-        """Return rows ``start..stop-1`` as codes."""
-        _, K = self.shape
-        blocks, exponents = (self._bytes(each)[self._expert, start:stop] for each in (self._blocks, self._scales))
-        codes = nibbles(blocks).reshape(-1, K)
-        return GroupCodes(codes, powers_of_two(exponents), table=E2M1).times(np.float32(0.5))
-
-    def _bytes(self, tensor: Tensor) -> NDArray[np.uint8]:
-        found = tensor.read_integers()
-        if found.dtype != np.uint8:
-            raise CheckpointError(f"{self.path}: {self._stem} does not hold bytes: download it again")
-        return found
+    def read_integers(self) -> NDArray[Any]:
+        """Return whole numbers."""
+        return self._tensor.read_integers().reshape(self.shape)
 
 
-class TapsFirst(Tensor):
+class TapsFirst(AsMatrix):
     """Weights [N, K, taps] of a convolution as those of a linear [N, taps K]: the columns of the first tap first."""
-
-    def __init__(self, tensor: Tensor) -> None:
-        self._comes_with(tensor)
-        self._tensor = tensor
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the linear."""
-        rows, *columns = self._tensor.shape
-        return rows, math.prod(columns)
 
     def read(self, start: int, stop: int) -> FloatArray:
         """Return rows ``start..stop-1``."""
@@ -165,7 +131,11 @@ def _parts(tensors: Tensors, stem: str, expert: int, config: ModelConfig) -> dic
 
     weight = stacked(stem) or stacked(f"{stem.replace('.experts.', '.')}.weight")
     if {f"{stem}_blocks", f"{stem}_scales"} <= tensors.by_name.keys():
-        weight = Mxfp4Tensor(tensors, stem, expert)
+        own: dict[str, Tensor] = {
+            f"{stem}.{part}": AsMatrix(StackedTensor(tensors[f"{stem}_{part}"], stem, expert))
+            for part in ("blocks", "scales")
+        }
+        weight = Float4Tensor(Tensors(tensors.folder, own), stem, "blocks", is_mxfp4=True, scales="scales")
     for half, ending in enumerate(HALVES):
         if stem.endswith(ending):
             weight = weight or stacked(f"{stem.removesuffix(ending)}.gate_up_proj", half)

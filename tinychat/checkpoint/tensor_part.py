@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tinychat.checkpoint.group_codes import GroupCodes, concatenate
 from tinychat.checkpoint.mapping import FloatArray
-from tinychat.checkpoint.tensors import Tensor, Tensors
+from tinychat.checkpoint.tensors import Derived, Tensor, Tensors
 from tinychat.errors import CheckpointError
 from tinychat.models.passthrough import Form
 from tinychat.models.tensors import Part
@@ -33,12 +33,12 @@ class Numbers(Tensor):
         return self._numbers[start:stop]
 
 
-class TensorPart(Tensor):
+class TensorPart(Derived):
     """Rows of a tensor from one on, as a tensor of its own shape."""
 
     def __init__(self, tensor: Tensor, first: int, shape: tuple[int, ...]) -> None:
-        self._comes_with(tensor)
-        self._tensor, self._first, self._shape = tensor, first, shape
+        super().__init__(tensor)
+        self._first, self._shape = first, shape
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -54,11 +54,6 @@ class TensorPart(Tensor):
         return self._tensor.read(self._first + start, self._first + stop)
 
     @property
-    def kind(self) -> str:
-        """Name of the tensor's type."""
-        return self._tensor.kind
-
-    @property
     def form(self) -> Form | None:
         """Form of the tensor's codes."""
         return self._tensor.form
@@ -68,7 +63,7 @@ class TensorPart(Tensor):
         return self._tensor.read_codes(self._first + start, self._first + stop)
 
 
-class StackedTensor(Tensor):
+class StackedTensor(Derived):
     """One expert's weight or bias, of a tensor of all; `stem` is its name, for errors.
 
     `half` : which half of its rows, if two weights share a tensor; transposed : whether the tensor has columns first.
@@ -77,8 +72,8 @@ class StackedTensor(Tensor):
     def __init__(
         self, tensor: Tensor, stem: str, expert: int, half: int | None = None, transposed: bool = False
     ) -> None:
-        self._comes_with(tensor)
-        self._tensor, self._stem, self._expert = tensor, stem, expert
+        super().__init__(tensor)
+        self._stem, self._expert = stem, expert
         self._half, self._transposed = half, transposed
 
     @property
@@ -116,12 +111,12 @@ def tensors_of_expert(tensors: Tensors, stem: str, expert: int) -> Tensors:
     return Tensors(tensors.folder, {name: StackedTensor(tensors[name], name, expert) for name in names})
 
 
-class TensorColumns(Tensor):
+class TensorColumns(Derived):
     """Columns of a matrix as a tensor of their own."""
 
     def __init__(self, tensor: Tensor, part: Part) -> None:
-        self._comes_with(tensor)
-        self._tensor, self._part = tensor, part
+        super().__init__(tensor)
+        self._part = part
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -131,11 +126,6 @@ class TensorColumns(Tensor):
     def read(self, start: int, stop: int) -> FloatArray:
         """Return rows ``start..stop-1``."""
         return np.ascontiguousarray(self._tensor.read(start, stop)[:, self._part.first : self._part.stop])
-
-    @property
-    def kind(self) -> str:
-        """Name of the tensor's type."""
-        return self._tensor.kind
 
 
 class JoinedTensor(Tensor):
@@ -183,12 +173,12 @@ class JoinedTensor(Tensor):
             first += part.shape[0]
 
 
-class ProductTensor(Tensor):
+class ProductTensor(Derived):
     """A matrix times another one, float32; `name` is for errors."""
 
     def __init__(self, name: str, tensor: Tensor, factor: Tensor) -> None:
-        self._comes_with(tensor, factor)
-        self._name, self._tensor, self._factor = name, tensor, factor
+        super().__init__(tensor, factor)
+        self._name, self._factor = name, factor
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -207,12 +197,12 @@ class ProductTensor(Tensor):
         return self._factor.read(0, self._factor.shape[0]).astype(np.float64)
 
 
-class ShiftedTensor(Tensor):
+class ShiftedTensor(Derived):
     """A matrix to each row of which the first row of another one is added, float32; `name` is for errors."""
 
     def __init__(self, name: str, tensor: Tensor, other: Tensor) -> None:
-        self._comes_with(tensor, other)
-        self._name, self._tensor, self._other = name, tensor, other
+        super().__init__(tensor, other)
+        self._name, self._other = name, other
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -81,6 +81,24 @@ class Tensor(ABC):
         raise CheckpointError(f"{self.path}: packed weights are read from safetensors alone: convert the file to it")
 
 
+class Derived(Tensor):
+    """A tensor that is computed from another one, and with others beside it; shape and type are the first one's."""
+
+    def __init__(self, tensor: Tensor, *others: Tensor) -> None:
+        self._comes_with(tensor, *others)
+        self._tensor = tensor
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the other tensor."""
+        return self._tensor.shape
+
+    @property
+    def kind(self) -> str:
+        """Name of the other tensor's type."""
+        return self._tensor.kind
+
+
 class _FileTensor(Tensor):
     """A tensor of a file, under its name there."""
 

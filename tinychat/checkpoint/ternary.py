@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from tinychat.checkpoint.group_codes import GroupCodes, in_22_bits
 from tinychat.checkpoint.mapping import FloatArray
+from tinychat.checkpoint.rescaled import one_scale
 from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.errors import CheckpointError, UnsupportedModelError
 from tinychat.models.passthrough import GROUPS, Form
@@ -87,14 +88,10 @@ class PackedTernary(TernaryTensor):
         return _ROWS * found[0], found[1]
 
     def _find_scale(self) -> np.float32:
-        scale = np.float32(0)
-        if math.prod(self._scale_tensor.shape) == 1:
-            scale = self._scale_tensor.read(0, 1).astype(np.float32).reshape(-1)[0]
-        with np.errstate(all="ignore"):
-            scale = np.float32(1) / scale if self._divides else scale
-        if not np.isfinite(scale) or scale == 0:
+        scale = one_scale(self._scale_tensor, self._divides)
+        if scale is None:
             raise self._damaged(_SCALE, "is not one number that a weight can have")
-        return np.float32(scale)
+        return scale
 
     def _codes(self, start: int, stop: int) -> NDArray[np.uint8]:
         packed = self._packed.read_integers()

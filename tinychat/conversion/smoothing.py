@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tinychat.checkpoint.checkpoint import Checkpoint
 from tinychat.checkpoint.mapping import FloatArray
-from tinychat.checkpoint.tensors import Tensor, Tensors
+from tinychat.checkpoint.tensors import Derived, Tensor, Tensors
 from tinychat.conversion.float_pass import FloatPass
 from tinychat.conversion.source import Floats, Source
 from tinychat.models.decoder import HEAD_GATES, OTHER_HEAD_GATES
@@ -50,17 +50,12 @@ BEFORE = {
 }
 
 
-class ScaledTensor(Tensor):
+class ScaledTensor(Derived):
     """A tensor whose rows and columns are multiplied by factors, where it has any: float32."""
 
     def __init__(self, tensor: Tensor, rows: NDArray[np.float32] | None, columns: NDArray[np.float32] | None) -> None:
-        self._comes_with(tensor)
-        self._tensor, self._rows, self._columns = tensor, rows, columns
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the tensor."""
-        return self._tensor.shape
+        super().__init__(tensor)
+        self._rows, self._columns = rows, columns
 
     def read(self, start: int, stop: int) -> FloatArray:
         """Return rows ``start..stop-1``, float32."""

@@ -5,7 +5,7 @@ from types import FunctionType
 
 from tinychat.engine import forward as wiring
 from tinychat.engine import mixers, mlps
-from tinychat.engine.wiring import ByKind, Compiled
+from tinychat.engine.wiring import Compiled, by_kind
 from tinychat.kernels.compile_queue import deferred_by_type
 from tinychat.kernels.jit import entry_point, inline
 from tinychat.kernels.memory import from_pointers, numbers_at
@@ -27,17 +27,17 @@ def compiled_names():
         same.__qualname__ = function.__name__
         return same
 
-    def by_types(by_kind, own_names):
-        @wraps(by_kind.function)
+    def by_types(found, own_names):
+        @wraps(found.function)
         def choose(*types):
-            return with_kernels(by_kind.body(types), own_names)
+            return with_kernels(found.body(types), own_names)
 
-        return deferred_by_type(choose, with_kernels(by_kind.function, {}))
+        return deferred_by_type(choose, with_kernels(found.function, {}))
 
     for name, value in written.items():
         if isinstance(value, Compiled):
             names[name] = value.kernel()
-        elif isinstance(value, ByKind):
+        elif isinstance(value, by_kind):
             # Numba knows no such recursion: a body that calls its own function, for other kinds, calls a second one.
             second = by_types(value, {})
             names[name] = by_types(value, {name: second})

@@ -4,6 +4,17 @@
 In plain Python, the first argument of a stage, the team, runs it: `conversion.float_pass` in NumPy, `engine.counting`
 by noting what it costs. Compiled (`engine.compiled`), each stage is the kernel of its name, and the team is the threads
 that run it together.
+
+A function has other bodies where an argument is of a *kind*, a type that stands for a part, or does nothing::
+
+    @by_kind
+    def add_branch(team, T, weight, norm, sizes, s): ...  # any other kind of norm
+
+    @add_branch.where(norm=NoNorm)
+    def _(team, T, weight, norm, sizes, s): ...
+
+    @unless(streams=NoStreams)
+    def begin_streams(team, T, streams, sizes, s): ...
 """
 
 from collections.abc import Callable
@@ -47,7 +58,7 @@ def stage(module: str) -> Callable[[Callable[..., Any]], Stage]:
     return lambda function: Stage(function, module)
 
 
-class ByKind:
+class by_kind:
     """A function of the wiring with other bodies where an argument is of some kind, such as `NoNorm`.
 
     In compiled code the types of the arguments choose the body: of the others nothing is compiled.
@@ -80,14 +91,11 @@ class ByKind:
         self.body(arguments)(*arguments)
 
 
-by_kind = ByKind
-
-
-def unless(**kinds: type) -> Callable[[Callable[..., Any]], ByKind]:
+def unless(**kinds: type) -> Callable[[Callable[..., Any]], by_kind]:
     """Return the decorator for a function by kind that does nothing where the argument of this name is of that kind."""
 
-    def decorate(function: Callable[..., Any]) -> ByKind:
-        found = ByKind(function)
+    def decorate(function: Callable[..., Any]) -> by_kind:
+        found = by_kind(function)
         found.where(**kinds)(eval(f"lambda {', '.join(signature(function).parameters)}: None"))
         return found
 

@@ -17,24 +17,18 @@ NO_TEMPLATE = "this model has no chat template: it continues a plain dialogue in
 
 @dataclass(frozen=True)
 class Prompt:
-    """The input of a model: token ids, none of them a control token that a text spelled.
-
-    `joins_reply`: the reply goes on where the prompt's text ends. If not, a tokenizer that marks the first word by a
-    space loses that space, as in the reply of a chat. `stop` are texts that end the reply, beside those of the request;
-    `opens_thinking`: it begins inside a think section. `previous` are the ids of the turn before it in the same
-    conversation, whose cache is used; `removed` tokens may be cut out of that where the two first differ: see `Room`.
-    `shown` are control tokens that are text in the reply: those that tell its calls of tools. `begun` are the last ids,
-    where those are the beginning of the reply itself, which goes on.
-    """
+    """The input of a model: token ids, none of them a control token that a text spelled."""
 
     ids: Sequence[int]
+    # The reply goes on where the prompt's text ends. If not, as in a chat, a tokenizer that marks the first word by a
+    # space loses that space.
     joins_reply: bool = True
-    stop: tuple[str, ...] = ()
-    opens_thinking: bool = False
-    previous: Sequence[int] = ()
-    removed: int = 0
-    shown: frozenset[int] = frozenset()
-    begun: Sequence[int] = ()
+    stop: tuple[str, ...] = ()  # texts that end the reply, beside those of the request
+    opens_thinking: bool = False  # the reply begins inside a think section
+    previous: Sequence[int] = ()  # ids of the turn before it in the same conversation, whose cache is used
+    removed: int = 0  # so many tokens may be cut out of that where the two first differ: see `Room`
+    shown: frozenset[int] = frozenset()  # control tokens that are text in the reply: those that tell its calls of tools
+    begun: Sequence[int] = ()  # the last ids, where those are the beginning of the reply itself, which goes on
 
 
 def check_prompt(ids: Sequence[int], engine: Engine, context_size: int) -> None:

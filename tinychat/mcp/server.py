@@ -36,11 +36,6 @@ class McpServer:
         self._is_started, self._starts = False, 0
         self._lists: dict[str, tuple[Any, ...]] = {}
 
-    @property
-    def is_running(self) -> bool:
-        """Whether it has been started, and has not ended since."""
-        return self._connection is not None and not self._connection.has_ended
-
     def start(self) -> Peer:
         """Start the server, or connect to it, if that is not done yet; return what it says about itself.
 

@@ -35,7 +35,10 @@ ACTIVATIONS = {
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """The architecture of one model; fields without a note are those of its `config.json`."""
+    """The architecture of one model; fields without a note are those of its `config.json`.
+
+    The family that alone has a part is in brackets behind it.
+    """
 
     architecture: str
     hidden_size: int
@@ -54,16 +57,16 @@ class ModelConfig:
     o_bias: bool
     mlp_bias: bool
     # RMS norm of queries and keys: of each "head", of the "width" of all heads, "rotated": of each head behind the
-    # rotation; or layer norms of the "heads", with gains for each; None: they have none.
+    # rotation (Hunyuan); or layer norms of the "heads", with gains for each (StableLM); None: they have none.
     qk_norm: str | None
     rotary_dims: tuple[int, ...]  # by layer, the channels of each head that are rotated, the first ones
     sliding_windows: tuple[int, ...]  # by layer, the positions that a query sees, its own included; 0 is all of them
     attention_scale: float  # multiplies scores before the softmax
-    hidden_act: str = "silu"  # activation of the MLP, one of the values of `ACTIVATIONS`, or "xielu"
+    hidden_act: str = "silu"  # activation of the MLP, one of the values of `ACTIVATIONS`, or "xielu" (Apertus)
     sliding_rope_theta: float | None = None  # base in layers with a window, which have no scaling; None: the same
     temperature_beta: float = 0.0  # queries at position p are times 1 + beta * ln(1 + floor(p / temperature_length))
     temperature_length: int = 1
-    log_temperature_length: int = 0  # queries at position p are times max(1, ln(1 + p) / ln(length)); 0: they are not
+    log_temperature_length: int = 0  # queries at p are times max(1, ln(1 + p) / ln(length)); 0: they are not (Qwen 1)
     alibi_slopes: tuple[float, ...] = ()  # by head, the decrease of scores by position of distance (ALiBi)
     learned_positions: bool = False  # a vector for each position up to `max_position_embeddings`, the last possible
     attention_softcap: float | None = None  # bound of scores, by tanh
@@ -75,35 +78,36 @@ class ModelConfig:
     embedding_multiplier: float = 1.0
     residual_multiplier: float = 1.0  # of the outputs of attention and MLP before they are added to the residual
     logits_multiplier: float = 1.0
-    unit_outputs: bool = False  # each row of the output matrix is brought to length 1
+    unit_outputs: bool = False  # each row of the output matrix is brought to length 1 (Baichuan 2)
     sinks: bool = False  # each head has a score that attention's softmax counts beside those of the keys
-    swiglu_alpha: float = 1.0  # steepness of clamped gates
-    swiglu_limit: float | None = None  # bound of clamped gates and their inputs; None: as `hidden_act`
+    swiglu_alpha: float = 1.0  # steepness of clamped gates (gpt-oss)
+    swiglu_limit: float | None = None  # bound of clamped gates and their inputs; None: as `hidden_act` (gpt-oss)
     experts: Experts | None = None
-    conv_layers: tuple[int, ...] = ()  # the layers that have a short convolution instead of attention
+    conv_layers: tuple[int, ...] = ()  # the layers that have a short convolution instead of attention (LFM2)
     conv_L_cache: int = 0  # positions that a convolution sees, its own included: the window of those layers
     gated_attention: bool = False  # queries come with gates, whose sigmoid multiplies what attention gives
     gated_heads: bool = False  # the same with one gate for each head, of a linear of its own
-    softplus_gates: bool = False  # of heads: their softplus multiplies, not their sigmoid
-    other_heads: int = 0  # query heads of some layers; 0: all have `num_attention_heads`
+    softplus_gates: bool = False  # of heads: their softplus multiplies, not their sigmoid (Laguna)
+    other_heads: int = 0  # query heads of some layers; 0: all have `num_attention_heads` (Laguna)
     other_heads_at: tuple[int, ...] = ()  # these layers
     latents: Latents | None = None  # the cache holds one latent for all heads (MLA), of which values are the last part
     delta_net: DeltaNet | None = None  # the layers that have a state instead of attention
     mamba: Mamba | None = None  # the same
-    selective: SelectiveScan | None = None  # the same
-    compressed: CompressedHeads | None = None  # queries and keys are convolved, so that layers have a state beside them
-    # The layers of an MLP alone, without attention or a part that replaces it; where there are any, others have no MLP.
+    selective: SelectiveScan | None = None  # the same (Jamba)
+    compressed: CompressedHeads | None = None  # queries and keys are convolved: layers have a state, too (ZAYA)
+    # The layers of an MLP alone, without attention or a part that replaces it; where there are any, others have no MLP
+    # (Nemotron-H).
     mlp_alone: tuple[int, ...] = ()
-    linear_multipliers: tuple[tuple[str, tuple[float, ...]], ...] = ()  # `Linear.scales` by the names of linears
-    normed_after: tuple[int, ...] = ()  # of layers that differ, those normed after attention and MLP, not before
-    residual_scales: bool = False  # embedding, branches and residual stream have a scale and a shift for each channel
-    sub_norms: bool = False  # norms of what attention gives before its last linear, and of an MLP's gated numbers
+    linear_multipliers: tuple[tuple[str, tuple[float, ...]], ...] = ()  # `Linear.scales` by linear (Falcon-H1)
+    normed_after: tuple[int, ...] = ()  # those normed after attention and MLP, others before (OLMo Hybrid)
+    residual_scales: bool = False  # embedding, branches, residual stream have a scale and shift for each channel (ZAYA)
+    sub_norms: bool = False  # norms before the last linear of attention, and of an MLP (BitNet)
     stream_norms: bool = False  # norms behind attention and MLP are of the residual stream that these are added to
-    embedded_ids: int = 0  # ids of the checkpoint's embedding, if more than `vocab_size`: the rest cannot be written
-    projected_embedding: bool = False  # one of fewer columns is projected to the embedding and to the output matrix
+    embedded_ids: int = 0  # ids of the embedding, if more than `vocab_size`: the rest cannot be written (Apertus)
+    projected_embedding: bool = False  # one of fewer columns is projected to embedding and output matrix (OPT)
     is_draft_head: bool = False  # it reads the hidden states of another model: `models.draft_head`
     varied: VariedLayers | None = None  # how layers differ in heads, keys, values and MLPs; None: they do not
-    altup: AltUp | None = None  # residual streams beside the one that all models have
+    altup: AltUp | None = None  # residual streams beside the one that all models have (Gemma 3n)
     bidirectional: bool = False  # tokens attend to later ones, too, as far as to earlier ones: no text can be written
     writes: bool = True  # False for a model that gives embeddings: it has no output matrix, or one that means nothing
 
@@ -296,6 +300,17 @@ def rotated_in_windows(config: ModelConfig, windows: tuple[int, ...]) -> ModelCo
     """Return the config of layers with these windows, of which those without one do not rotate."""
     rotary_dims = tuple(config.rotary_dim if window else 0 for window in windows)
     return replace(config, sliding_windows=windows, rotary_dims=rotary_dims)
+
+
+def check_state_layers(
+    values: ConfigValues, config: ModelConfig, layers: Sequence[int], kinds: Sequence[str] = ()
+) -> None:
+    """Refuse what no model with a state in these layers has: another activation, layers of one kind only."""
+    if config.hidden_act != "silu":
+        raise values.error("hidden_act", '"silu"')
+    if not 0 < len(layers) < config.num_hidden_layers:
+        expected = f"; expected {kinds}" if kinds else ""
+        raise UnsupportedModelError(f"{values.source}: layers of one kind only are not supported{expected}")
 
 
 def read_layer_types(values: ConfigValues, layers: int, supported: Sequence[str]) -> list[str] | None:

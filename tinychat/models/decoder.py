@@ -1,15 +1,18 @@
 """Linear layers and norms of a decoder, from its configuration and the names of its tensors in the checkpoint."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from tinychat.models.config import ModelConfig
 from tinychat.models.experts import ROUTER, ROUTER_IN, ROUTER_INNER, Experts
+from tinychat.models.mamba import mamba_linears, mamba_norms
+from tinychat.models.selective import selective_linears, selective_norms
 from tinychat.models.tensors import Linear, Norm, Order, halves_order, split_order
 
 LAYER = "model.layers.{}."
 ATTENTION, MLP = f"{LAYER}self_attn.", f"{LAYER}mlp."
+EXPERT = f"{MLP}experts.{{}}."
 LLAMA_NORMS = {
     "input_layernorm": f"{LAYER}input_layernorm",
     "post_attention_layernorm": f"{LAYER}post_attention_layernorm",
@@ -18,6 +21,9 @@ LLAMA_NORMS = {
     "k_norm": f"{ATTENTION}k_norm",
 }
 ROTATED_GAINS = {"q_norm": "q_gains", "k_norm": "k_gains"}
+# What adds to the residual stream, and the norms behind it, where there are any.
+BRANCHES = ("o_proj", "down_proj", "expert_down_proj", "shared_down_proj", "mamba_out_proj")
+NORMS_BEHIND = ("post_self_attn_layernorm", "post_mlp_layernorm")
 # Of a gate for each head of attention: few weights that decide much, like a router's.
 HEAD_GATES = "head_gates_proj"
 # Begins the names of what layers have whose number of query heads is `ModelConfig.other_heads`.
@@ -57,17 +63,17 @@ class RouterMlpNames:
 
 @dataclass(frozen=True)
 class ExpertNames:
-    """Names of a mixture's tensors; ``{}`` is the layer, a second one the expert.
+    """Names of a mixture's tensors; ``{}`` is the layer, a second one the expert. DeepSeek-V3's by default.
 
     `router` is followed by the gate of the shared expert, if it has one; its linears begin with `shared`.
     `bias` is that of the choice; `latent` are the linears before and behind all experts.
     """
 
-    router: tuple[str, ...]
-    gate_up: tuple[str, ...]
-    down: str
-    shared: str = ""
-    bias: str = ""
+    router: tuple[str, ...] = (f"{MLP}gate",)
+    gate_up: tuple[str, ...] = (f"{EXPERT}gate_proj", f"{EXPERT}up_proj")
+    down: str = f"{EXPERT}down_proj"
+    shared: str = f"{MLP}shared_experts."
+    bias: str = f"{MLP}gate.e_score_correction_bias"
     latent: tuple[str, str] = ("", "")
     router_mlp: RouterMlpNames | None = None
 
@@ -91,7 +97,9 @@ class TensorNames:
     lm_head: str = "lm_head"
     norms: Mapping[str, str] = field(default_factory=LLAMA_NORMS.copy)
     norm_bias: bool = False
+    norm_offset: float = 0.0  # gains of norms are this and the checkpoint's numbers
     lm_head_bias: bool = False
+    mamba: str = f"{LAYER}mamba."  # begins the names of a state's tensors
     qkv_order: Callable[[ModelConfig], Order] = lambda config: ()
     experts: ExpertNames | None = None
 
@@ -102,7 +110,7 @@ def layer_norms(attention: str, mlp: str, last: str) -> dict[str, str]:
 
 
 def decoder_linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
-    """List the linear layers; an embedding counts as one, tied models have no ``lm_head``."""
+    """List the linear layers with their multipliers; an embedding counts as one, tied models have no ``lm_head``."""
     D, F, V = config.hidden_size, config.intermediate_size, config.vocab_size
     mlp_layers, mlp_at = len(config.dense_layers), _some(config, config.dense_layers)
     found = [
@@ -116,8 +124,19 @@ def decoder_linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
         found.append(Linear("down_proj", (names.down,), (D,), F, mlp_layers, config.mlp_bias, at=mlp_at))
     found += _expert_linears(config, names.experts)
     if not config.tie_word_embeddings:
-        found.append(Linear("lm_head", (names.lm_head,), (V,), D, None, names.lm_head_bias))
-    return found
+        bias, unit_rows = names.lm_head_bias, config.unit_outputs
+        found.append(Linear("lm_head", (names.lm_head,), (V,), D, None, bias, unit_rows=unit_rows))
+    if config.mamba:
+        found += mamba_linears(config.mamba, D, names.mamba)
+    if config.selective:
+        found += selective_linears(config.selective, D, names.mamba)
+    # A norm behind a branch would take its multiplier out again, and has it itself.
+    branches = BRANCHES if NORMS_BEHIND[0] not in names.norms else ()
+    multipliers, factors = dict.fromkeys(branches, config.residual_multiplier), dict(config.linear_multipliers)
+    return [
+        replace(each, scale=each.scale * multipliers.get(each.name, 1.0), scales=factors.get(each.name, ()))
+        for each in found
+    ]
 
 
 def attention_kinds(config: ModelConfig) -> list[tuple[str, int, tuple[int, ...]]]:
@@ -186,19 +205,32 @@ def _expert_linears(config: ModelConfig, names: ExpertNames | None) -> list[Line
 
 
 def decoder_norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
-    """List the norms, those of queries and keys only where the model has them, and attention's sinks."""
-    found = []
+    """List the norms, those of queries and keys only where the model has them, attention's sinks, states' vectors."""
+    found, L = list[Norm](), config.num_hidden_layers
+    # The last norm multiplies the logits, those behind a branch what it adds.
+    scales = {"norm": config.logits_multiplier} | dict.fromkeys(NORMS_BEHIND, config.residual_multiplier)
+    at = {}
+    if config.mlp_alone:
+        others = tuple(layer for layer in range(L) if layer not in config.mlp_alone)
+        at = {"input_layernorm": others, "post_attention_layernorm": config.mlp_alone}
     for name, source in names.norms.items():
-        layers = config.num_hidden_layers if "{}" in source else None
         if name not in ROTATED_GAINS:
-            found.append(Norm(name, source, config.hidden_size, layers, bias=names.norm_bias))
+            layers, scale = at.get(name, ()), scales.get(name, 1.0)
+            count = (len(layers) or L) if "{}" in source else None
+            norm = Norm(name, source, config.hidden_size, count, bias=names.norm_bias, scale=scale, at=layers)
+            found.append(norm)
         elif config.qk_norm is not None:
             found += chain(*(_head_norms(config, name, source, *kind) for kind in attention_kinds(config)))
+    found = [replace(each, offset=names.norm_offset) for each in found]
     if config.experts and names.experts:
         found += _router_norms(config.experts, names.experts)
     if config.sinks:
         size = config.num_attention_heads
-        found.append(Norm("sinks", names.sinks, size, config.num_hidden_layers, padded=False))
+        found.append(Norm("sinks", names.sinks, size, L, padded=False))
+    if config.mamba:
+        found += mamba_norms(config.mamba, names.mamba)
+    if config.selective:
+        found += selective_norms(config.selective, names.mamba)
     return found
 
 

@@ -9,13 +9,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tinychat.errors import SettingError
-from tinychat.models.altup import LAUREL, STREAM_LINEARS
 from tinychat.models.architectures import linears, norms, tables
 from tinychat.models.compressed import HEADS
 from tinychat.models.config import ModelConfig
 from tinychat.models.decoder import HEAD_GATES, OTHER_HEAD_GATES
 from tinychat.models.delta_net import DECAYS, GATES
-from tinychat.models.draft_head import INPUTS
 from tinychat.models.experts import ROUTER, ROUTER_IN, ROUTER_INNER
 from tinychat.models.mamba import STEPS
 from tinychat.models.passthrough import NATIVE, Form, PassthroughLinear
@@ -25,59 +23,6 @@ from tinychat.models.varied_layers import LAYER_INPUTS
 
 DTYPES = ("int4", "int8", "f32", NATIVE)
 GROUP_SIZES = (32, 64, 128)
-LINEARS = (
-    "embed_tokens",
-    "qkv_proj",
-    "q_b_proj",
-    "k_b_proj",
-    "v_b_proj",
-    HEADS,
-    "o_proj",
-    HEAD_GATES,
-    "gate_up_proj",
-    "up_proj",
-    "down_proj",
-    "expert_gate_up_proj",
-    "expert_up_proj",
-    "expert_down_proj",
-    "experts_in_proj",
-    "experts_out_proj",
-    ROUTER_IN,
-    *ROUTER_INNER,
-    "shared_gate_up_proj",
-    "shared_up_proj",
-    "shared_down_proj",
-    "conv_in_proj",
-    "conv_out_proj",
-    "delta_in_proj",
-    GATES,
-    DECAYS,
-    "delta_low_proj",
-    "delta_gate_proj",
-    "delta_out_proj",
-    "mamba_in_proj",
-    LOW,
-    STEPS,
-    "mamba_out_proj",
-    *INPUTS,
-    "other_qkv_proj",
-    "other_o_proj",
-    OTHER_HEAD_GATES,
-    "query_proj",
-    "wide_qkv_proj",
-    "wide_query_proj",
-    "wide_o_proj",
-    "wide_gate_up_proj",
-    "wide_down_proj",
-    LAYER_INPUTS,
-    "inputs_proj",
-    *LAUREL,
-    "streams_proj",
-    *STREAM_LINEARS,
-    "input_gate",
-    "input_proj",
-    "lm_head",
-)
 # Small ones that decide much stay float32; of larger ones that do, and of convolutions, int8 is the least.
 UNQUANTIZED = (ROUTER, *ROUTER_INNER, HEAD_GATES, OTHER_HEAD_GATES, GATES, DECAYS, STEPS, LOW)
 AT_LEAST_INT8 = (ROUTER_IN, HEADS)
@@ -107,9 +52,8 @@ class Quantization:
             raise SettingError(f"quantization {self.dtype!r} is unknown: choose one of {', '.join(DTYPES)}")
         if self.group_size not in GROUP_SIZES:
             raise SettingError(f"group size {self.group_size} is not supported: choose 32, 64 or 128")
-        for name in self.int8:
-            if self.dtype != "int4" or name not in LINEARS:
-                raise SettingError(f"{name!r} cannot be in int8 beside {self.dtype}: choose from {', '.join(LINEARS)}")
+        if self.int8 and self.dtype != "int4":
+            raise SettingError(f"{self.int8[0]!r} cannot be in int8 beside {self.dtype}")
         if type(self.frequent) is not int or self.frequent < 0 or self.frequent % LANES:
             raise SettingError(f"{self.frequent!r} rows cannot be in int8: give a multiple of {LANES}")
         if self.frequent and (self.dtype != "int4" or "embed_tokens" in self.int8):
@@ -154,8 +98,15 @@ def padded(size: int, multiple: int) -> int:
 
 
 def stored_linears(config: ModelConfig, quantization: Quantization) -> list[Linear]:
-    """List the linear layers as they are stored: the embedding's frequent rows are one of their own."""
+    """List the linear layers as they are stored: the embedding's frequent rows are one of their own.
+
+    A linear that is to be in int8, and that the model does not have, is a SettingError.
+    """
     embedding, *others = linears(config)
+    names = [embedding.name, *(each.name for each in others)]
+    for name in quantization.int8:
+        if name not in names:
+            raise SettingError(f"{name!r} cannot be in int8: the model's linears are {', '.join(names)}")
     if not quantization.frequent:
         return [embedding, *others]
     first, (rows,) = quantization.frequent, embedding.rows

@@ -65,6 +65,6 @@ def selective_norms(net: SelectiveScan, prefix: str) -> list[Norm]:
     sizes = {"dt_layernorm": net.step_rank, "b_layernorm": d, "c_layernorm": d, "D": inner, "conv1d.bias": inner}
     names = "mamba_steps_norm", "mamba_keys_norm", "mamba_queries_norm", "mamba_D", "mamba_taps_bias"
     found = [Norm(name, f"{prefix}{source}", size, 0) for name, (source, size) in zip(names, sizes.items())]
-    found.append(Norm("mamba_decays", f"{prefix}A_log", d * inner, 0, flattened=True, exponential=True))
+    found.append(Norm("mamba_decays", f"{prefix}A_log", d * inner, 0, flattened=True, function="exp"))
     found.append(Norm("mamba_taps", f"{prefix}conv1d", net.taps * inner, 0, flattened=True))
     return [replace(each, layers=len(net.layers), at=net.layers, padded=False) for each in found]

@@ -1,4 +1,15 @@
-"""A model's linear layers and norms, and the names of their tensors in the checkpoint."""
+"""A model's linear layers and norms, and the names of their tensors in the checkpoint.
+
+A name may be of what a tensor is computed from, when the checkpoint is read (`checkpoint.adjusted`):
+
+=================== ========================================================================= ================
+in_proj[0:64/192]   the first 64 rows of the tensor ``in_proj``, which has 192                  `rows_of`
+fc[,0:64/128]       the first 64 columns of ``fc``, which has 128                               `columns_of`
+a+b                 the rows of ``a``, and below them those of ``b``                            `joined`
+a@b, a@b.T          the matrix ``a`` times ``b``, or times its transpose                        `product`
+a^b                 the matrix ``a``, to each row of which the first row of ``b`` is added      `with_first_row`
+=================== ========================================================================= ================
+"""
 
 from __future__ import annotations
 
@@ -6,7 +17,7 @@ import math
 import re
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,7 +32,7 @@ Order: TypeAlias = "tuple[NDArray[np.intp] | None, ...]"
 class Linear:
     """Linear layers of one kind, and the checkpoint's weights that make up the rows of each, top to bottom."""
 
-    name: str  # in the model folder: see `models.layout.LINEARS`
+    name: str  # in the model folder
     # Names in the checkpoint, or of parts, without .weight; {}: the layer, {}: the expert or head.
     sources: tuple[str, ...]
     rows: tuple[int, ...]  # of each source
@@ -75,7 +86,8 @@ class Linear:
 class Norm:
     """Gains of the norms of one kind: ``scale * (offset + the checkpoint's weights)``, and biases times the scale.
 
-    softplus : the checkpoint has numbers whose ``log(1 + exp(w))`` are the weights; exponential : whose ``exp(w)`` are.
+    function : the checkpoint has numbers of which this is taken first: "softplus" is ``log(1 + exp(w))``, "exp" is
+    ``exp(w)``.
 
     They are padded like the columns of the linear that follows; those of heads, not at all. Attention's sinks, a number
     for each head, are stored like one, and so are the taps of convolutions, which checkpoints have with more axes.
@@ -92,8 +104,7 @@ class Norm:
     scale: float = 1.0
     at: tuple[int, ...] = ()
     flattened: bool = False
-    softplus: bool = False
-    exponential: bool = False
+    function: Literal["", "softplus", "exp"] = ""
 
     def is_in(self, layer: int) -> bool:
         """Return whether a layer has it."""

@@ -9,12 +9,10 @@ from dataclasses import replace
 
 from tinychat.models.config import ModelConfig, read_windows, rotated_in_windows
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.decoder import ATTENTION, LAYER, LLAMA_NORMS, MLP, TensorNames
+from tinychat.models.decoder import ATTENTION, LAYER, LLAMA_NORMS, MLP, ExpertNames, TensorNames
 from tinychat.models.experts import read_sigmoid_experts, with_shared
-from tinychat.models.families import glm4_moe
 from tinychat.models.family import Family
 
-assert glm4_moe.TENSORS.experts is not None
 TENSORS = TensorNames(
     qkv=tuple(f"{ATTENTION}{part}_proj" for part in ("q", "gate", "k", "v")),
     norms={
@@ -23,7 +21,7 @@ TENSORS = TensorNames(
         "post_attention_layernorm": f"{LAYER}pre_mlp_layernorm",
         "post_mlp_layernorm": f"{LAYER}post_mlp_layernorm",
     },
-    experts=replace(glm4_moe.TENSORS.experts, router=(f"{MLP}router.gate",), bias=f"{MLP}expert_bias"),
+    experts=ExpertNames(router=(f"{MLP}router.gate",), bias=f"{MLP}expert_bias"),
 )
 
 

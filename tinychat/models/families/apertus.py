@@ -62,7 +62,7 @@ def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
     """List the norms, and the numbers of activations."""
     L = config.num_hidden_layers
     numbers = [
-        Norm(name, f"{MLP}act_fn.{source}", 1, L, padded=False, offset=offset, softplus=True)
+        Norm(name, f"{MLP}act_fn.{source}", 1, L, padded=False, offset=offset, function="softplus")
         for name, (source, offset) in NUMBERS.items()
     ]
     return [*decoder_norms(config, names), *numbers]

@@ -10,10 +10,9 @@ from dataclasses import replace
 
 from tinychat.models.config import ModelConfig
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.decoder import ATTENTION, TensorNames, decoder_linears
+from tinychat.models.decoder import ATTENTION, TensorNames
 from tinychat.models.families.bloom import slopes_of
 from tinychat.models.family import Family
-from tinychat.models.tensors import Linear
 
 DEFAULTS = {"rms_norm_eps": 1e-6, "model_max_length": 4096}
 TENSORS = TensorNames(qkv=(f"{ATTENTION}W_pack",))
@@ -37,12 +36,6 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     return replace(config, alibi_slopes=slopes, rotary_dims=(0,) * config.num_hidden_layers)
 
 
-def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
-    """List the linear layers, the output matrix with rows of length 1."""
-    found = decoder_linears(config, names)
-    return [replace(each, unit_rows=config.unit_outputs) if each.name == "lm_head" else each for each in found]
-
-
 BAICHUAN = Family(
     "BaichuanForCausalLM",
     "baichuan",
@@ -51,7 +44,6 @@ BAICHUAN = Family(
     DEFAULTS,
     read,
     TENSORS,
-    linears,
     names={"max_position_embeddings": "model_max_length"},
     prepared=prepared,
 )

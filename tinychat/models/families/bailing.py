@@ -10,20 +10,18 @@ from dataclasses import replace
 
 from tinychat.models.config import ModelConfig
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.decoder import LAYER, LLAMA_NORMS, MLP, TensorNames
+from tinychat.models.decoder import LAYER, LLAMA_NORMS, MLP, ExpertNames, TensorNames
 from tinychat.models.experts import read_experts, with_shared
 from tinychat.models.families import glm4_moe
 from tinychat.models.family import Family, with_names
 
 ATTENTION = f"{LAYER}attention."
-_EXPERTS = glm4_moe.TENSORS.experts
-assert _EXPERTS is not None
 TENSORS = TensorNames(
     embed="model.word_embeddings",
     qkv=(f"{ATTENTION}query_key_value",),
     o=f"{ATTENTION}dense",
     norms={**LLAMA_NORMS, "q_norm": f"{ATTENTION}query_layernorm", "k_norm": f"{ATTENTION}key_layernorm"},
-    experts=replace(_EXPERTS, bias=f"{MLP}gate.expert_bias"),
+    experts=ExpertNames(bias=f"{MLP}gate.expert_bias"),
 )
 NAMES = {"n_shared_experts": "num_shared_experts", "attention_bias": "use_qkv_bias"}
 # Of published files; transformers writes those of GLM-4.5.

@@ -7,16 +7,14 @@ https://huggingface.co/blog/bamba; github.com/huggingface/transformers, models/b
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tinychat.errors import UnsupportedModelError
-from tinychat.models.config import ModelConfig
+from tinychat.models.config import ModelConfig, check_state_layers
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.decoder import LAYER, TensorNames, decoder_linears, decoder_norms, layer_norms
+from tinychat.models.decoder import LAYER, TensorNames, layer_norms
 from tinychat.models.families import llama
 from tinychat.models.family import Family
-from tinychat.models.mamba import DEFAULTS, mamba_linears, mamba_norms, read_mamba, with_head_size
-from tinychat.models.tensors import Linear, Norm
+from tinychat.models.mamba import DEFAULTS, read_mamba, with_head_size
 
-MIXER, MLP = f"{LAYER}mamba.", f"{LAYER}feed_forward."
+MLP = f"{LAYER}feed_forward."
 TENSORS = TensorNames(
     gate_up=(f"{MLP}gate_proj", f"{MLP}up_proj"),
     down=f"{MLP}down_proj",
@@ -31,27 +29,12 @@ def prepared(raw: Mapping[str, object]) -> Mapping[str, object]:
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """The file lists the layers with attention."""
-    if config.hidden_act != "silu":
-        raise values.error("hidden_act", '"silu"')
     count, listed = config.num_hidden_layers, values.get("attn_layer_indices") or []
     if not isinstance(listed, list) or not all(type(layer) is int and 0 <= layer < count for layer in listed):
         raise values.error("attn_layer_indices", f"a list of layers, each from 0 to {count - 1}")
     layers = [layer for layer in range(count) if layer not in listed]
-    if not 0 < len(layers) < count:
-        raise UnsupportedModelError(f"{values.source}: layers of one kind only are not supported")
+    check_state_layers(values, config, layers)
     return replace(llama.read_llama(values, config), mamba=read_mamba(values, layers))
-
-
-def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
-    """List the linear layers, and those of Mamba-2."""
-    assert config.mamba is not None
-    return [*decoder_linears(config, names), *mamba_linears(config.mamba, config.hidden_size, MIXER)]
-
-
-def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
-    """List the norms, and the vectors of Mamba-2."""
-    assert config.mamba is not None
-    return [*decoder_norms(config, names), *mamba_norms(config.mamba, MIXER)]
 
 
 BAMBA = Family(
@@ -62,8 +45,6 @@ BAMBA = Family(
     {**DEFAULTS, "rms_norm_eps": 1e-5, "num_key_value_heads": 8, "max_position_embeddings": 262144},
     read,
     TENSORS,
-    linears,
-    norms,
     partial_rotary=True,
     prepared=prepared,
 )

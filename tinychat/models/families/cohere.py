@@ -55,7 +55,6 @@ COHERE = Family(
     {**DEFAULTS, "rope_theta": 5e5},
     read_cohere,
     TENSORS,
-    norms=granite.norms,
     names=NAMES,
 )
 COHERE2 = Family(
@@ -66,6 +65,5 @@ COHERE2 = Family(
     {**DEFAULTS, "sliding_window": 4096},
     read_cohere2,
     TENSORS,
-    norms=granite.norms,
     names=NAMES,
 )

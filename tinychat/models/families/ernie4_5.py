@@ -14,17 +14,7 @@ from tinychat.models.experts import MOST, read_experts
 from tinychat.models.family import Family
 from tinychat.models.tensors import Norm
 
-EXPERT = f"{MLP}experts.{{}}."
-TENSORS = TensorNames(
-    qkv_order=neighbours_rows,
-    experts=ExpertNames(
-        (f"{MLP}gate",),
-        (f"{EXPERT}gate_proj", f"{EXPERT}up_proj"),
-        f"{EXPERT}down_proj",
-        f"{MLP}shared_experts.",
-        f"{MLP}moe_statics.e_score_correction_bias",
-    ),
-)
+TENSORS = TensorNames(qkv_order=neighbours_rows, experts=ExpertNames(bias=f"{MLP}moe_statics.e_score_correction_bias"))
 
 COMMON = {
     "rms_norm_eps": 1e-5,

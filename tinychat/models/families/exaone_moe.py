@@ -8,13 +8,12 @@ from dataclasses import replace
 
 from tinychat.models.config import ModelConfig
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.decoder import MLP, TensorNames
+from tinychat.models.decoder import MLP, ExpertNames, TensorNames
 from tinychat.models.experts import read_sigmoid_experts, read_sparse_layers, with_shared
-from tinychat.models.families import glm4_moe, olmo2
+from tinychat.models.families import olmo2
 from tinychat.models.family import Family
 
-assert glm4_moe.TENSORS.experts is not None
-TENSORS = TensorNames(experts=replace(glm4_moe.TENSORS.experts, bias=f"{MLP}e_score_correction_bias"))
+TENSORS = TensorNames(experts=ExpertNames(bias=f"{MLP}e_score_correction_bias"))
 
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:

@@ -19,22 +19,12 @@ from tinychat.models.families import llama, olmo2
 from tinychat.models.family import Family
 from tinychat.models.rope_scaling import MAX_POSITIONS, split_rope
 
-SPARSE, EXPERT = f"{LAYER}block_sparse_moe.", f"{MLP}experts.{{}}."
-MIXTRAL_TENSORS = TensorNames(
-    experts=ExpertNames(
-        (f"{SPARSE}gate",),
-        (f"{SPARSE}experts.{{}}.w1", f"{SPARSE}experts.{{}}.w3"),
-        f"{SPARSE}experts.{{}}.w2",
-    )
+SPARSE = f"{LAYER}block_sparse_moe."
+MIXTRAL_EXPERTS = ExpertNames(
+    (f"{SPARSE}gate",), (f"{SPARSE}experts.{{}}.w1", f"{SPARSE}experts.{{}}.w3"), f"{SPARSE}experts.{{}}.w2"
 )
-TENSORS = TensorNames(
-    experts=ExpertNames(
-        (f"{MLP}gate", f"{MLP}shared_expert_gate"),
-        (f"{EXPERT}gate_proj", f"{EXPERT}up_proj"),
-        f"{EXPERT}down_proj",
-        f"{MLP}shared_expert.",
-    )
-)
+MIXTRAL_TENSORS = TensorNames(experts=MIXTRAL_EXPERTS)
+TENSORS = TensorNames(experts=ExpertNames((f"{MLP}gate", f"{MLP}shared_expert_gate"), shared=f"{MLP}shared_expert."))
 
 
 def read_mixtral(values: ConfigValues, config: ModelConfig) -> ModelConfig:

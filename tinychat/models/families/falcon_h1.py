@@ -10,11 +10,11 @@ from dataclasses import replace
 from tinychat.errors import UnsupportedModelError
 from tinychat.models.config import ModelConfig
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.decoder import TensorNames
-from tinychat.models.families import bamba, granite, llama
+from tinychat.models.decoder import TensorNames, decoder_linears
+from tinychat.models.families import bamba, llama
 from tinychat.models.family import Family
 from tinychat.models.mamba import DEFAULTS, STEPS, read_mamba
-from tinychat.models.tensors import Linear, Norm, rows_of
+from tinychat.models.tensors import Linear, rows_of
 
 MOST = 1e6  # of any multiplier
 
@@ -70,20 +70,16 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
 
 
 def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
-    """List the linear layers with their multipliers, of which a state's values, keys and queries have their own."""
+    """List the linear layers; values, keys and queries of a state stand apart, for multipliers of their own."""
     net = config.mamba
     assert net is not None
-    multipliers = dict(config.linear_multipliers)
-    found = [replace(each, scales=multipliers.get(each.name, ())) for each in bamba.linears(config, names)]
     sizes = net.value_size, net.value_size, net.key_size, net.key_size, net.value_heads
-    gates, *mixed, _ = rows_of(f"{bamba.MIXER}in_proj", *sizes)
-    apart = (*mixed, gates), (net.value_size, net.key_size, net.key_size, net.value_size)
-    return [replace(each, sources=apart[0], rows=apart[1]) if each.name == "mamba_in_proj" else each for each in found]
-
-
-def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
-    """List the norms: the last one multiplies the logits."""
-    return granite.with_last_multiplier(config, bamba.norms(config, names))
+    gates, *mixed, _ = rows_of(f"{names.mamba}in_proj", *sizes)
+    rows = net.value_size, net.key_size, net.key_size, net.value_size
+    return [
+        replace(each, sources=(*mixed, gates), rows=rows) if each.name == "mamba_in_proj" else each
+        for each in decoder_linears(config, names)
+    ]
 
 
 FALCON_H1 = Family(
@@ -111,6 +107,5 @@ FALCON_H1 = Family(
     read,
     bamba.TENSORS,
     linears,
-    norms,
     prepared=prepared,
 )

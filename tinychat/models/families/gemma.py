@@ -11,11 +11,10 @@ from dataclasses import replace
 
 from tinychat.models.config import ModelConfig, read_windows
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.decoder import ATTENTION, LAYER, TensorNames, decoder_norms
+from tinychat.models.decoder import ATTENTION, LAYER, TensorNames
 from tinychat.models.families import llama
 from tinychat.models.family import Family
 from tinychat.models.rope_scaling import read_sliding_theta, split_rope
-from tinychat.models.tensors import Norm
 
 FOUR_NORMS = TensorNames(
     norms={
@@ -28,8 +27,10 @@ FOUR_NORMS = TensorNames(
         "post_mlp_layernorm": f"{LAYER}post_feedforward_layernorm",
     }
 )
+TENSORS = TensorNames(norm_offset=1.0)
+FOUR_OFFSET_NORMS = replace(FOUR_NORMS, norm_offset=1.0)
 TWO_NORMS = replace(
-    FOUR_NORMS, norms={name: FOUR_NORMS.norms[name] for name in ("input_layernorm", "norm", "post_attention_layernorm")}
+    TENSORS, norms={name: FOUR_NORMS.norms[name] for name in ("input_layernorm", "norm", "post_attention_layernorm")}
 )
 
 
@@ -68,11 +69,6 @@ def _read_scale_and_caps(values: ConfigValues, config: ModelConfig) -> ModelConf
     )
 
 
-def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
-    """List the norms, which multiply by ``1 + weight``."""
-    return [replace(norm, offset=1.0) for norm in decoder_norms(config, names)]
-
-
 _GEMMA = {
     "hidden_act": "gelu_pytorch_tanh",
     "rms_norm_eps": 1e-6,
@@ -100,9 +96,7 @@ _GEMMA3 = {
 }
 _NAMES = {"hidden_act": "hidden_activation"}
 
-GEMMA = Family(
-    "GemmaForCausalLM", "gemma", "Gemma 1, CodeGemma", "GELU gates, large embeddings", _GEMMA, read, norms=norms
-)
+GEMMA = Family("GemmaForCausalLM", "gemma", "Gemma 1, CodeGemma", "GELU gates, large embeddings", _GEMMA, read, TENSORS)
 GEMMA2 = Family(
     "Gemma2ForCausalLM",
     "gemma2",
@@ -110,8 +104,7 @@ GEMMA2 = Family(
     "norms before and after, soft caps, sliding window by layer",
     _GEMMA2,
     read_gemma2,
-    FOUR_NORMS,
-    norms=norms,
+    FOUR_OFFSET_NORMS,
     names=_NAMES,
 )
 VAULT_GEMMA = Family(
@@ -122,7 +115,6 @@ VAULT_GEMMA = Family(
     _GEMMA2,
     read_gemma2,
     TWO_NORMS,
-    norms=norms,
     names=_NAMES,
 )
 GEMMA3 = Family(
@@ -132,8 +124,7 @@ GEMMA3 = Family(
     "norms before and after, q/k norm, rotation and sliding window by layer",
     _GEMMA3,
     read_gemma3,
-    FOUR_NORMS,
-    norms=norms,
+    FOUR_OFFSET_NORMS,
     names=_NAMES,
     prepared=split_rope,
 )

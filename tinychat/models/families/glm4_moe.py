@@ -9,20 +9,11 @@ from dataclasses import replace
 
 from tinychat.models.config import ModelConfig
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.decoder import MLP, ExpertNames, TensorNames
+from tinychat.models.decoder import ExpertNames, TensorNames
 from tinychat.models.experts import read_sigmoid_experts, with_shared
 from tinychat.models.family import Family
 
-EXPERT = f"{MLP}experts.{{}}."
-TENSORS = TensorNames(
-    experts=ExpertNames(
-        (f"{MLP}gate",),
-        (f"{EXPERT}gate_proj", f"{EXPERT}up_proj"),
-        f"{EXPERT}down_proj",
-        f"{MLP}shared_experts.",
-        f"{MLP}gate.e_score_correction_bias",
-    )
-)
+TENSORS = TensorNames(experts=ExpertNames())
 DEFAULTS = {
     "rms_norm_eps": 1e-5,
     "num_key_value_heads": 8,

@@ -9,13 +9,12 @@ from dataclasses import replace
 
 from tinychat.models.config import ModelConfig, read_windows
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.decoder import MLP, ExpertNames, TensorNames, decoder_linears
+from tinychat.models.decoder import EXPERT, MLP, ExpertNames, TensorNames, decoder_linears
 from tinychat.models.experts import read_experts, with_num_experts
 from tinychat.models.family import Family
 from tinychat.models.tensors import Linear, alternating_order
 
-EXPERT = f"{MLP}experts.{{}}."
-TENSORS = TensorNames(experts=ExpertNames((f"{MLP}router",), (f"{EXPERT}gate_up_proj",), f"{EXPERT}down_proj"))
+TENSORS = TensorNames(experts=ExpertNames((f"{MLP}router",), (f"{EXPERT}gate_up_proj",)))
 
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:

@@ -10,10 +10,8 @@ from dataclasses import replace
 
 from tinychat.models.config import ModelConfig
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.decoder import TensorNames, decoder_linears, decoder_norms
 from tinychat.models.families import llama
 from tinychat.models.family import Family
-from tinychat.models.tensors import Linear, Norm
 
 MOST = 1e6  # of any multiplier
 
@@ -40,28 +38,6 @@ def read_minicpm(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     )
 
 
-def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
-    """List the linear layers."""
-    return with_multiplier(config, decoder_linears(config, names))
-
-
-def with_multiplier(config: ModelConfig, found: list[Linear]) -> list[Linear]:
-    """Return linears of which those that add to the residual stream have its multiplier."""
-    scales = dict.fromkeys(("o_proj", "down_proj"), config.residual_multiplier)
-    return [replace(each, scale=scales.get(each.name, each.scale)) for each in found]
-
-
-def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
-    """List the norms."""
-    return with_last_multiplier(config, decoder_norms(config, names))
-
-
-def with_last_multiplier(config: ModelConfig, found: list[Norm]) -> list[Norm]:
-    """Return norms of which the last one multiplies the logits."""
-    scales = {"norm": config.logits_multiplier}
-    return [replace(each, scale=scales.get(each.name, each.scale)) for each in found]
-
-
 DEFAULTS = {
     "rms_norm_eps": 1e-6,
     "max_position_embeddings": 2048,
@@ -86,8 +62,6 @@ GRANITE = Family(
     "multipliers of embedding, residual, scores, logits",
     DEFAULTS,
     read,
-    linears=linears,
-    norms=norms,
 )
 MINICPM = Family(
     "MiniCPMForCausalLM",
@@ -96,6 +70,4 @@ MINICPM = Family(
     "multipliers of embedding, residual, logits",
     _MINICPM,
     read_minicpm,
-    linears=linears,
-    norms=norms,
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 from tinychat.models.config import ModelConfig
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.decoder import LAYER, ExpertNames, TensorNames
+from tinychat.models.decoder import LAYER, ExpertNames, TensorNames, decoder_linears
 from tinychat.models.experts import read_experts, with_num_experts
 from tinychat.models.families import granite
 from tinychat.models.family import Family
@@ -45,11 +45,10 @@ def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
     """List the linear layers; gates of the shared expert and what they let through are one tensor."""
     shared = config.experts.shared_intermediate_size if config.experts else 0
     changes: dict[str, dict[str, Any]] = {
-        "expert_down_proj": {"scale": config.residual_multiplier},
         "shared_gate_up_proj": {"sources": (f"{SHARED}input_linear",), "rows": (2 * shared,)},
-        "shared_down_proj": {"sources": (f"{SHARED}output_linear",), "scale": config.residual_multiplier},
+        "shared_down_proj": {"sources": (f"{SHARED}output_linear",)},
     }
-    return [replace(each, **changes.get(each.name, {})) for each in granite.linears(config, names)]
+    return [replace(each, **changes.get(each.name, {})) for each in decoder_linears(config, names)]
 
 
 GRANITE_MOE = Family(
@@ -61,7 +60,6 @@ GRANITE_MOE = Family(
     read,
     TENSORS,
     linears,
-    granite.norms,
     prepared=with_num_experts,
 )
 GRANITE_MOE_SHARED = Family(
@@ -73,6 +71,5 @@ GRANITE_MOE_SHARED = Family(
     read_shared,
     TENSORS,
     linears,
-    granite.norms,
     prepared=with_num_experts,
 )

@@ -8,17 +8,14 @@ github.com/huggingface/transformers, models/granitemoehybrid).
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tinychat.errors import UnsupportedModelError
-from tinychat.models.config import ModelConfig, read_layer_types
+from tinychat.models.config import ModelConfig, check_state_layers, read_layer_types
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.decoder import LAYER, TensorNames
 from tinychat.models.experts import MOST, read_experts, with_num_experts
 from tinychat.models.families import granite, granite_moe
 from tinychat.models.family import Family
-from tinychat.models.mamba import DEFAULTS, mamba_linears, mamba_norms, read_mamba, with_head_size
-from tinychat.models.tensors import Linear, Norm
+from tinychat.models.mamba import DEFAULTS, read_mamba, with_head_size
 
-MIXER, SHARED = f"{LAYER}mamba.", granite_moe.SHARED
+SHARED = granite_moe.SHARED
 TENSORS = replace(granite_moe.TENSORS, gate_up=(f"{SHARED}input_linear",), down=f"{SHARED}output_linear")
 # By their older names.
 KINDS = {"mamba": "linear_attention", "attention": "full_attention"}
@@ -35,13 +32,10 @@ def prepared(raw: Mapping[str, object]) -> Mapping[str, object]:
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """Which layers have attention; all have an MLP, and all or none have experts beside it."""
-    if config.hidden_act != "silu":
-        raise values.error("hidden_act", '"silu"')
     count, kinds = config.num_hidden_layers, list(KINDS.values())
     names = read_layer_types(values, count, kinds) or [kinds[0]] * count
     layers = [layer for layer in range(count) if names[layer] == kinds[0]]
-    if not 0 < len(layers) < count:
-        raise UnsupportedModelError(f"{values.source}: layers of one kind only are not supported; expected {kinds}")
+    check_state_layers(values, config, layers, kinds)
     rotates = values.optional_text("position_embedding_type") == "rope"
     size, experts = values.integer("shared_intermediate_size", 1, 1 << 22), None
     if values.integer("num_experts", 0, MOST):
@@ -56,19 +50,6 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     )
 
 
-def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
-    """List the linear layers; those that add to the residual stream have its multiplier."""
-    assert config.mamba is not None
-    *inputs, output = mamba_linears(config.mamba, config.hidden_size, MIXER)
-    return [*granite_moe.linears(config, names), *inputs, replace(output, scale=config.residual_multiplier)]
-
-
-def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
-    """List the norms: the last one multiplies the logits."""
-    assert config.mamba is not None
-    return [*granite.norms(config, names), *mamba_norms(config.mamba, MIXER)]
-
-
 GRANITE_MOE_HYBRID = Family(
     "GraniteMoeHybridForCausalLM",
     "granitemoehybrid",
@@ -81,7 +62,6 @@ GRANITE_MOE_HYBRID = Family(
     },
     read,
     TENSORS,
-    linears,
-    norms,
+    granite_moe.linears,
     prepared=prepared,
 )

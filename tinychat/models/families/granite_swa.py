@@ -74,8 +74,6 @@ GRANITE_SWA = Family(
         "tie_word_embeddings": True,
     },
     read,
-    linears=granite.linears,
-    norms=granite.norms,
 )
 GRANITE_MOE_SWA = Family(
     "GraniteMoeSWAForCausalLM",
@@ -86,6 +84,5 @@ GRANITE_MOE_SWA = Family(
     read_moe,
     MOE_TENSORS,
     granite_moe.linears,
-    granite.norms,
     prepared=with_num_experts,
 )

@@ -10,16 +10,14 @@ from dataclasses import replace
 
 from tinychat.models.config import ModelConfig
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.decoder import ATTENTION, LLAMA_NORMS, MLP, TensorNames
+from tinychat.models.decoder import ATTENTION, LLAMA_NORMS, MLP, ExpertNames, TensorNames
 from tinychat.models.experts import read_experts
-from tinychat.models.families import glm4_moe
 from tinychat.models.families.llama import read_llama
 from tinychat.models.family import Family
 from tinychat.models.rope_scaling import rope_section
 
 NORMS = {**LLAMA_NORMS, "q_norm": f"{ATTENTION}query_layernorm", "k_norm": f"{ATTENTION}key_layernorm"}
-assert glm4_moe.TENSORS.experts is not None
-EXPERTS = replace(glm4_moe.TENSORS.experts, router=(f"{MLP}gate.wg",), shared=f"{MLP}shared_mlp.", bias="")
+EXPERTS = ExpertNames((f"{MLP}gate.wg",), shared=f"{MLP}shared_mlp.")
 
 
 def read_dense(values: ConfigValues, config: ModelConfig) -> ModelConfig:

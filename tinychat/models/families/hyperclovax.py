@@ -11,7 +11,6 @@ from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import LAYER, LLAMA_NORMS, TensorNames
 from tinychat.models.families import granite, llama
 from tinychat.models.family import Family
-from tinychat.models.tensors import Norm
 
 TENSORS = TensorNames(
     norms={
@@ -35,13 +34,6 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     )
 
 
-def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
-    """List the norms: the last one multiplies the logits, those behind attention and MLP what these add."""
-    behind = {"post_self_attn_layernorm", "post_mlp_layernorm"}
-    found = granite.norms(config, names)
-    return [replace(each, scale=config.residual_multiplier) if each.name in behind else each for each in found]
-
-
 HYPERCLOVAX = Family(
     "HyperCLOVAXForCausalLM",
     "hyperclovax",
@@ -50,5 +42,4 @@ HYPERCLOVAX = Family(
     {key: value for key, value in granite.DEFAULTS.items() if key != "attention_multiplier"} | {"use_post_norm": True},
     read,
     TENSORS,
-    norms=norms,
 )

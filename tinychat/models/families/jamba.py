@@ -6,16 +6,14 @@ github.com/huggingface/transformers, models/jamba).
 
 from dataclasses import replace
 
-from tinychat.errors import UnsupportedModelError
-from tinychat.models.config import ModelConfig
+from tinychat.models.config import ModelConfig, check_state_layers
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.decoder import ExpertNames, TensorNames, decoder_linears, decoder_norms
+from tinychat.models.decoder import ExpertNames
 from tinychat.models.experts import read_experts, with_num_experts
 from tinychat.models.families import bamba
-from tinychat.models.families.bamba import MIXER, MLP
+from tinychat.models.families.bamba import MLP
 from tinychat.models.family import Family
-from tinychat.models.selective import read_selective, selective_linears, selective_norms
-from tinychat.models.tensors import Linear, Norm
+from tinychat.models.selective import read_selective
 
 _EXPERT = f"{MLP}experts.{{}}."
 TENSORS = replace(
@@ -26,13 +24,10 @@ TENSORS = replace(
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """One of so many layers has attention, one experts; a model of one expert has MLPs."""
-    if config.hidden_act != "silu":
-        raise values.error("hidden_act", '"silu"')
     count = config.num_hidden_layers
     attending, sparse = ({*_every(values, name, count)} for name in ("attn", "expert"))
     layers = [layer for layer in range(count) if layer not in attending]
-    if not 0 < len(layers) < count:
-        raise UnsupportedModelError(f"{values.source}: layers of one kind only are not supported")
+    check_state_layers(values, config, layers)
     experts = None
     if values.integer("num_experts", 1, 1 << 12) > 1 and sparse:
         experts = replace(read_experts(values, "intermediate_size", sorted(sparse)), norm_topk_prob=False)
@@ -48,18 +43,6 @@ def _every(values: ConfigValues, name: str, count: int) -> range:
     """Return the layers from an offset on that are a period apart."""
     period = values.integer(f"{name}_layer_period", 1, 1 << 12)
     return range(values.integer(f"{name}_layer_offset", 0, period - 1), count, period)
-
-
-def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
-    """List the linear layers, and those of Mamba."""
-    assert config.selective is not None
-    return [*decoder_linears(config, names), *selective_linears(config.selective, config.hidden_size, MIXER)]
-
-
-def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
-    """List the norms, and the vectors of Mamba."""
-    assert config.selective is not None
-    return [*decoder_norms(config, names), *selective_norms(config.selective, MIXER)]
 
 
 JAMBA = Family(
@@ -86,7 +69,5 @@ JAMBA = Family(
     },
     read,
     TENSORS,
-    linears,
-    norms,
     prepared=with_num_experts,
 )

@@ -14,17 +14,14 @@ from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import ATTENTION, TensorNames
 from tinychat.models.delta_net import DECAYS, GATES, DeltaNet
 from tinychat.models.experts import read_sigmoid_experts, read_sparse_layers, with_shared
-from tinychat.models.families import deepseek, minimax_m2, qwen3_next
-from tinychat.models.families.experts import SPARSE
+from tinychat.models.families import deepseek, qwen3_next
+from tinychat.models.families.experts import MIXTRAL_EXPERTS, SPARSE
 from tinychat.models.family import Family
 from tinychat.models.state_layers import LONGEST, MOST_HEADS, read_dim
 from tinychat.models.tensors import Linear, Norm, joined
 
-assert minimax_m2.TENSORS.experts is not None
 TENSORS = TensorNames(
-    experts=replace(
-        minimax_m2.TENSORS.experts, shared=f"{SPARSE}shared_experts.", bias=f"{SPARSE}gate.e_score_correction_bias"
-    )
+    experts=replace(MIXTRAL_EXPERTS, shared=f"{SPARSE}shared_experts.", bias=f"{SPARSE}gate.e_score_correction_bias")
 )
 MOST_LAYERS = 4096
 # Keys of the section that published files have for layers with a state.

@@ -8,19 +8,17 @@ from dataclasses import replace
 
 from tinychat.models.config import ModelConfig, read_windows
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.decoder import LAYER, LLAMA_NORMS, TensorNames
+from tinychat.models.decoder import LAYER, LLAMA_NORMS, ExpertNames, TensorNames
 from tinychat.models.experts import read_experts, with_num_experts
-from tinychat.models.families import glm4_moe
 from tinychat.models.family import Family
 
-assert glm4_moe.TENSORS.experts is not None
 TENSORS = TensorNames(
     norms={
         **LLAMA_NORMS,
         "post_self_attn_layernorm": f"{LAYER}post_attn_norm",
         "post_mlp_layernorm": f"{LAYER}post_ffn_norm",
     },
-    experts=replace(glm4_moe.TENSORS.experts, bias=f"{LAYER}moe.router.expert_bias"),
+    experts=ExpertNames(bias=f"{LAYER}moe.router.expert_bias"),
 )
 
 

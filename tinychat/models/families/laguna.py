@@ -12,19 +12,12 @@ from tinychat.models.config import ModelConfig, read_windows
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import ATTENTION, MLP, ExpertNames, TensorNames
 from tinychat.models.experts import Experts, read_sigmoid_experts, read_sparse_layers
-from tinychat.models.families.glm4_moe import EXPERT
 from tinychat.models.family import Family
 from tinychat.models.rope_scaling import read_rotary_dim, read_sliding_theta, split_rope
 
 TENSORS = TensorNames(
     head_gates=f"{ATTENTION}g_proj",
-    experts=ExpertNames(
-        (f"{MLP}gate",),
-        (f"{EXPERT}gate_proj", f"{EXPERT}up_proj"),
-        f"{EXPERT}down_proj",
-        f"{MLP}shared_expert.",
-        f"{MLP}experts.e_score_correction_bias",
-    ),
+    experts=ExpertNames(shared=f"{MLP}shared_expert.", bias=f"{MLP}experts.e_score_correction_bias"),
 )
 _SLIDING_THETA = 10000.0
 DEFAULTS = {

@@ -9,11 +9,9 @@ from dataclasses import replace
 
 from tinychat.models.config import ModelConfig
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.decoder import TensorNames
-from tinychat.models.families import deepseek, granite
+from tinychat.models.families import deepseek
 from tinychat.models.families.granite import MOST
 from tinychat.models.family import Family
-from tinychat.models.tensors import Linear, Norm
 
 DEFAULTS = {
     "rms_norm_eps": 1e-5,
@@ -51,16 +49,6 @@ def prepared(raw: Mapping[str, object]) -> Mapping[str, object]:
     return {**raw, "v_head_dim": width // heads}
 
 
-def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
-    """List the linear layers."""
-    return granite.with_multiplier(config, deepseek.linears(config, names))
-
-
-def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
-    """List the norms."""
-    return granite.with_last_multiplier(config, deepseek.norms(config, names))
-
-
 MINICPM3 = Family(
     "MiniCPM3ForCausalLM",
     "minicpm3",
@@ -68,8 +56,8 @@ MINICPM3 = Family(
     "latent attention (MLA), multipliers of embedding, residual, logits",
     DEFAULTS,
     read,
-    linears=linears,
-    norms=norms,
+    linears=deepseek.linears,
+    norms=deepseek.norms,
     names={"head_dim": "qk_rope_head_dim"},
     prepared=prepared,
 )

@@ -10,7 +10,7 @@ from tinychat.models.config import ModelConfig
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import TensorNames
 from tinychat.models.experts import read_sigmoid_experts, with_num_experts
-from tinychat.models.families.experts import MIXTRAL_TENSORS, SPARSE
+from tinychat.models.families.experts import MIXTRAL_EXPERTS, SPARSE
 from tinychat.models.family import Family
 
 DEFAULTS = {
@@ -22,8 +22,7 @@ DEFAULTS = {
     "num_experts": 256,
     "num_experts_per_tok": 8,
 }
-assert MIXTRAL_TENSORS.experts is not None
-TENSORS = TensorNames(experts=replace(MIXTRAL_TENSORS.experts, bias=f"{SPARSE}e_score_correction_bias"))
+TENSORS = TensorNames(experts=replace(MIXTRAL_EXPERTS, bias=f"{SPARSE}e_score_correction_bias"))
 
 
 def prepared(raw: Mapping[str, object]) -> Mapping[str, object]:

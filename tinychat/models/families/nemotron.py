@@ -10,10 +10,11 @@ from dataclasses import replace
 from tinychat.models.config import ModelConfig
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import MLP, TensorNames
-from tinychat.models.families import gemma, llama
+from tinychat.models.families import llama
 from tinychat.models.family import Family
 
 TENSORS = TensorNames(gate_up=(f"{MLP}up_proj",), norm_bias=True)
+NEMOTRON_TENSORS = replace(TENSORS, norm_offset=1.0)
 
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
@@ -28,8 +29,7 @@ NEMOTRON = Family(
     "layer norms, MLP of squared ReLU without gates, half of each head rotated",
     {"norm_eps": 1e-5, "hidden_act": "relu2", "max_position_embeddings": 4096, "partial_rotary_factor": 0.5},
     read,
-    TENSORS,
-    norms=gemma.norms,
+    NEMOTRON_TENSORS,
     partial_rotary=True,
     names={"rms_norm_eps": "norm_eps"},
 )

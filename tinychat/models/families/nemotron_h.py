@@ -12,11 +12,10 @@ from dataclasses import replace
 from tinychat.errors import UnsupportedModelError
 from tinychat.models.config import ModelConfig, read_layer_types
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.decoder import ExpertNames, TensorNames, decoder_linears, decoder_norms, layer_norms
+from tinychat.models.decoder import ExpertNames, TensorNames, layer_norms
 from tinychat.models.experts import read_sigmoid_experts
 from tinychat.models.family import Family
-from tinychat.models.mamba import mamba_linears, mamba_norms, read_mamba
-from tinychat.models.tensors import Linear, Norm
+from tinychat.models.mamba import read_mamba
 
 LAYER = "backbone.layers.{}."
 NORM, MIXER = f"{LAYER}norm", f"{LAYER}mixer."
@@ -27,6 +26,7 @@ TENSORS = TensorNames(
     gate_up=(f"{MIXER}up_proj",),
     down=f"{MIXER}down_proj",
     norms=layer_norms(NORM, NORM, "backbone.norm_f"),
+    mamba=MIXER,
     experts=ExpertNames(
         (f"{MIXER}gate",),
         (f"{MIXER}experts.{{}}.up_proj",),
@@ -92,24 +92,6 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     )
 
 
-def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
-    """List the linear layers, and those of Mamba-2."""
-    assert config.mamba is not None
-    return [*decoder_linears(config, names), *mamba_linears(config.mamba, config.hidden_size, MIXER)]
-
-
-def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
-    """List the norms, of which each layer has one, and the vectors of Mamba-2."""
-    assert config.mamba is not None
-    others = tuple(layer for layer in range(config.num_hidden_layers) if layer not in config.mlp_alone)
-    layers = {"input_layernorm": others, "post_attention_layernorm": config.mlp_alone}
-    found = [
-        replace(norm, at=layers[norm.name], layers=len(layers[norm.name])) if norm.name in layers else norm
-        for norm in decoder_norms(config, names)
-    ]
-    return [*found, *mamba_norms(config.mamba, MIXER)]
-
-
 NEMOTRON_H = Family(
     "NemotronHForCausalLM",
     "nemotron_h",
@@ -141,8 +123,6 @@ NEMOTRON_H = Family(
     },
     read,
     TENSORS,
-    linears,
-    norms,
     names={"rms_norm_eps": "layer_norm_epsilon", "hidden_act": "mlp_hidden_act", "num_experts": "n_routed_experts"},
     prepared=prepared,
 )

@@ -55,7 +55,7 @@ QWEN3_5 = Family(
     "Gated DeltaNet in most layers, gated attention in the others",
     DEFAULTS,
     qwen3_next.read_hybrid,
-    TensorNames(qkv_order=gated_queries),
+    TensorNames(qkv_order=gated_queries, norm_offset=1.0),
     linears,
     qwen3_next.norms,
     partial_rotary=True,

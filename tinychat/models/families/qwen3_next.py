@@ -11,8 +11,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tinychat.errors import UnsupportedModelError
-from tinychat.models.config import ModelConfig, read_layer_types
+from tinychat.models.config import ModelConfig, check_state_layers, read_layer_types
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import LAYER, TensorNames, decoder_linears, decoder_norms
 from tinychat.models.delta_net import GATES, DeltaNet, read_delta_net
@@ -34,7 +33,7 @@ def gated_queries(config: ModelConfig) -> Order:
     return heads.transpose(1, 0, 2).reshape(-1), None, None
 
 
-TENSORS = replace(experts.TENSORS, qkv_order=gated_queries)
+TENSORS = replace(experts.TENSORS, qkv_order=gated_queries, norm_offset=1.0)
 
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
@@ -65,15 +64,12 @@ def read_state_layers(values: ConfigValues, config: ModelConfig, interval: Calla
 
     interval : returns in one of how many layers, where the file does not list them.
     """
-    if config.hidden_act != "silu":
-        raise values.error("hidden_act", '"silu"')
     count = config.num_hidden_layers
     names = read_layer_types(values, count, KINDS)
     if names is None:
         names = [KINDS[(layer + 1) % interval() == 0] for layer in range(count)]
     layers = [layer for layer in range(count) if names[layer] == KINDS[0]]
-    if not 0 < len(layers) < count:
-        raise UnsupportedModelError(f"{values.source}: layers of one kind only are not supported; expected {KINDS}")
+    check_state_layers(values, config, layers, KINDS)
     return layers
 
 
@@ -108,7 +104,7 @@ def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
 
 def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
     """List the norms, and the other vectors of Gated DeltaNet; only its own norm has plain gains."""
-    return [*(replace(each, offset=1.0) for each in decoder_norms(config, names)), *delta_vectors(_net(config))]
+    return [*decoder_norms(config, names), *delta_vectors(_net(config))]
 
 
 def delta_vectors(net: DeltaNet, norm: str = "norm", taps: str = f"{DELTA}conv1d") -> list[Norm]:
@@ -134,8 +130,7 @@ def head_linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
 def head_norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
     """List the norms of the draft head."""
     inputs = {name: f"model.pre_fc_norm_{name.removesuffix('_norm')}" for name in INPUT_NORMS}
-    found = decoder_norms(config, replace(names, norms={**names.norms, **inputs}))
-    return [replace(each, offset=1.0) for each in found]
+    return decoder_norms(config, replace(names, norms={**names.norms, **inputs}))
 
 
 DRAFT_HEAD = DraftHead("mtp.", head_linears, head_norms)

@@ -23,7 +23,6 @@ from tinychat.models.decoder import (
     decoder_norms,
 )
 from tinychat.models.experts import read_experts
-from tinychat.models.families.experts import EXPERT
 from tinychat.models.family import Family
 from tinychat.models.rope_scaling import read_rotary_dim
 from tinychat.models.tensors import Linear, Norm
@@ -33,8 +32,6 @@ ROUTER_MLP = f"{MLP}gate.router_mlp."
 TENSORS = TensorNames(
     experts=ExpertNames(
         (f"{ROUTER_MLP}out_proj",),
-        (f"{EXPERT}gate_proj", f"{EXPERT}up_proj"),
-        f"{EXPERT}down_proj",
         bias=f"{MLP}gate.balancing_biases",
         router_mlp=RouterMlpNames(
             in_proj=f"{MLP}gate.down_proj",

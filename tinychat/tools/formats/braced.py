@@ -33,7 +33,7 @@ class BracedFormat(CallFormat):
 
     def add_rules(self, rules: Rules, choice: ToolChoice) -> None:
         """Add the rules of a reply with calls."""
-        add_literal_calls(rules, choice, self.frame, partial(BracedLiterals, quote=self.quote))
+        add_literal_calls(rules, choice, self, partial(BracedLiterals, quote=self.quote))
 
     def spell_body(self, call: ToolCall, number: int) -> str:
         """Return name and arguments."""

@@ -48,13 +48,11 @@ class CallParser(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CallFormat(ABC):
+class CallFormat(Frame, ABC):
     """How a model writes calls.
 
     All texts are as the model writes them, with their space; where a call is read, any space, or none, may stand for
-    it. A call stands between `call_begin` and `call_end`, and all calls of a reply between `section_begin` and
-    `section_end` where there are such; between two of them is the `separator`. In the beginning of a call ``{number}``
-    stands for its number and ``{id}`` for its id.
+    it.
 
     Attributes
     ----------
@@ -66,11 +64,6 @@ class CallFormat(ABC):
 
     name: ClassVar[str]
 
-    section_begin: str = ""
-    section_end: str = ""
-    call_begin: str = ""
-    call_end: str = ""
-    separator: str = "\n"
     id_rule: IdRule = "any"
 
     @abstractmethod
@@ -125,11 +118,6 @@ class CallFormat(ABC):
         """All texts that the format writes beside names and values."""
         texts = [value for field in fields(self) if isinstance(value := getattr(self, field.name), str)]
         return "\n".join([self.opening, *texts])
-
-    @property
-    def frame(self) -> Frame:
-        """The marks around calls."""
-        return Frame(self.section_begin, self.section_end, self.call_begin, self.call_end, self.separator)
 
     def takes_id(self, number: str) -> bool:
         """Return whether the model's template accepts an id."""

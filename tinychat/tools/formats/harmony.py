@@ -15,9 +15,13 @@ from tinychat.tools.definitions import Tool, ToolCall, ToolChoice
 from tinychat.tools.events import CallText, CallThought
 from tinychat.tools.formats.call_format import CallFormat
 from tinychat.tools.formats.reading import CallReader, MalformedCall, Steps, beginning_of
-from tinychat.tools.grammars.harmony import CALL, CHANNEL, CONSTRAIN, END, MESSAGE, START, add_messages
+from tinychat.tools.grammars.arguments import json_object
+from tinychat.tools.grammars.markers import Markers, quoted
+from tinychat.tools.grammars.replies import any_tool
 from tinychat.tools.grammars.rules import Rules
 
+CHANNEL, CONSTRAIN, MESSAGE = "<|channel|>", "<|constrain|>", "<|message|>"
+START, END, CALL = "<|start|>", "<|end|>", "<|call|>"
 _ENDS = (END, CALL, START, "<|return|>")
 _LONGEST_HEADER = 400
 _RECIPIENT = re.compile(r"\bto=functions\.([^\s<]+)")
@@ -38,8 +42,25 @@ class HarmonyFormat(CallFormat):
         return _HarmonyReader(self)
 
     def add_rules(self, rules: Rules, choice: ToolChoice) -> None:
-        """Add the rules of a reply with calls."""
-        add_messages(rules, choice)
+        """Add the rules of a reply behind ``<|start|>assistant``.
+
+        Messages on the channels analysis and commentary come before the last one, which is the answer or a call. A call
+        names its tool before or behind its channel, and ends the reply.
+        """
+        markers = rules.markers
+        for number, tool in enumerate(choice.callable_tools):
+            rules.add(f"arguments_{number}", json_object(choice, tool))
+            name = quoted(f" to=functions.{tool.name}")
+            rules.add("kind", f'" "? {markers.lark(f"{CONSTRAIN}json")} | " json"')
+            early = f"{name} {markers.lark(f'{CHANNEL}commentary')} kind"
+            late = f"{markers.lark(f'{CHANNEL}commentary')} {name} kind"
+            rules.add(f"tool_{number}", f"({early} | {late}) {markers.lark(MESSAGE)} arguments_{number}")
+        ending = "" if markers.is_stop(CALL) else f"({markers.lark(CALL)})?"
+        rules.add("call", f"{any_tool(rules, choice)} {ending}")
+        said, following = rules.until("said", END), markers.lark(self.separator)
+        rules.add("before", f"{_opened(markers, 'analysis', 'commentary')} {said} {following}")
+        rules.add("answer", f"{_opened(markers, 'final', 'commentary')} TEXT?")
+        rules.add("start", "before* call" if choice.required else "before* (call | answer)")
 
     def spell_body(self, call: ToolCall, number: int) -> str:
         """Return name and arguments."""
@@ -49,6 +70,12 @@ class HarmonyFormat(CallFormat):
     def markers(self) -> str:
         """All texts that the format writes beside names and values."""
         return "\n".join((self.call_begin, CONSTRAIN, MESSAGE, *_ENDS))
+
+
+def _opened(markers: Markers, *channels: str) -> str:
+    """Return the beginning of a message on one of the channels."""
+    forms = [markers.lark(f"{CHANNEL}{channel}{MESSAGE}") for channel in channels]
+    return f"({' | '.join(forms)})"
 
 
 class _HarmonyReader(CallReader):

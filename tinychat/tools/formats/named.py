@@ -10,8 +10,9 @@ from typing import ClassVar
 from tinychat.tools.definitions import Tool, ToolCall, ToolChoice
 from tinychat.tools.formats.call_format import CallFormat, filled
 from tinychat.tools.formats.reading import LONGEST_NAME, CallReader, MalformedCall, Steps
-from tinychat.tools.grammars.json_calls import add_named_objects
-from tinychat.tools.grammars.replies import ID, NUMBER, PLACEHOLDERS
+from tinychat.tools.grammars.arguments import json_object
+from tinychat.tools.grammars.markers import quoted
+from tinychat.tools.grammars.replies import ID, NUMBER, PLACEHOLDERS, add_reply, wild
 from tinychat.tools.grammars.rules import Rules
 
 
@@ -29,7 +30,10 @@ class NamedFormat(CallFormat):
 
     def add_rules(self, rules: Rules, choice: ToolChoice) -> None:
         """Add the rules of a reply with calls."""
-        add_named_objects(rules, choice, self.frame, self.name_end)
+        for number, tool in enumerate(choice.callable_tools):
+            rules.add(f"arguments_{number}", json_object(choice, tool))
+            rules.add(f"tool_{number}", f"{quoted(tool.name)} {wild(rules, self.name_end)} arguments_{number}")
+        add_reply(rules, choice, self)
 
     def spell_body(self, call: ToolCall, number: int) -> str:
         """Return name and arguments."""

@@ -29,7 +29,7 @@ class PythonicFormat(CallFormat):
 
     def add_rules(self, rules: Rules, choice: ToolChoice) -> None:
         """Add the rules of a reply with calls."""
-        add_literal_calls(rules, choice, self.frame, PythonLiterals)
+        add_literal_calls(rules, choice, self, PythonLiterals)
 
     def spell_body(self, call: ToolCall, number: int) -> str:
         """Return the call in Python."""

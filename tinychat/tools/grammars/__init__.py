@@ -1,1 +1,1 @@
-"""Grammars of replies with calls, in llguidance's Lark: one function for each format of calls."""
+"""Parts of grammars of replies with calls, in llguidance's Lark, that formats of calls are made of."""

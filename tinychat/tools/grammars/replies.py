@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from tinychat.tools.definitions import ToolChoice
 from tinychat.tools.grammars.markers import quoted
@@ -16,14 +16,20 @@ PLACEHOLDERS = re.compile(r"(\{number\}|\{id\})")
 _WILD = {NUMBER: "/[0-9]{1,3}/", ID: "/[A-Za-z0-9_.:-]{1,64}/"}
 
 
-class Frame(NamedTuple):
-    """The marks around calls: each of them, and all of a reply where they are a section."""
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    """The marks around calls: each of them, and all of a reply where they are a section.
+
+    A call stands between `call_begin` and `call_end`, and all calls of a reply between `section_begin` and
+    `section_end` where there are such; between two of them is the `separator`. In the beginning of a call ``{number}``
+    stands for its number and ``{id}`` for its id.
+    """
 
     section_begin: str = ""
     section_end: str = ""
     call_begin: str = ""
     call_end: str = ""
-    separator: str = ""
+    separator: str = "\n"
 
 
 def any_tool(rules: Rules, choice: ToolChoice) -> str:
