@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 from tinychat.bench.instruction_words import words_for
 from tinychat.errors import TinychatError
 from tinychat.machine import available_cores, available_memory_bytes, memory_bytes, processor_name
+from tinychat.models.architectures import read_config
 from tinychat.models.config import ModelConfig
+from tinychat.models.embedder import Embedder, read_embedder
 from tinychat.models.layout import Quantization, looked_up_bytes, tensor_specs
 from tinychat.store.estimates import PROGRAM_BYTES
 from tinychat.store.local import code_lines, list_models, quality_lines, store_folder
@@ -146,6 +148,12 @@ def _examine_text(findings: Findings, folder: Path) -> None:
     from tinychat.tools.formats.of_template import taught_format
 
     tokenizer = load_tokenizer(folder)
+    if not (config := read_config(folder / "config.json")).writes:
+        embedder = read_embedder(folder) or Embedder()
+        size = embedder.dense[-1].rows if embedder.dense else config.hidden_size
+        findings.add("vocabulary", f"{tokenizer.vocab_size} tokens")
+        findings.add("embeddings", f"{size} numbers; pooling {embedder.pooling}; {_names(embedder.prompts)}")
+        return
     template = load_template(folder, tokenizer)
     origin = "none: a plain one is used" if template.is_fallback else "its own"
     findings.add("vocabulary", f"{tokenizer.vocab_size} tokens; chat template: {origin}")
@@ -160,6 +168,11 @@ def _examine_text(findings: Findings, folder: Path) -> None:
     for name, each in (("template", template), ("plain one", plain_template(tokenizer))):
         findings.add(name, _quoted(unguard(each.render(_TURNS)), _LONGEST_TEMPLATE))
     findings.add("tools", _described(taught_format(template)))
+
+
+def _names(prompts: Iterable[str]) -> str:
+    named = ", ".join(prompts)
+    return f"prompts {named}" if named else "no prompts"
 
 
 def _described(taught: TaughtFormat) -> str:
