@@ -170,6 +170,8 @@ def test_a_call_that_is_cut_is_not_whole(name):
             written = "".join(event.text for event in events if isinstance(event, CallArguments))
             assert whole[1].text.startswith(written)
             assert parser.ended == (written == whole[1].text)
+            # Nor is a beginning of its end text.
+            assert not parser.ended or not any(isinstance(event, CallText) for event in events)
         else:
             assert events == [CallText(text[:end])] * bool(end)
 

@@ -19,6 +19,8 @@ Steps = Generator[CallEvent | None, None, Result]
 LONGEST_NAME = 256
 _TEXT = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _NO_NAME = re.compile(r"[\n<>{}]")
+# What the end of a reply leaves of the marks behind a call.
+_CUT_MARK = re.compile(r"[\s`]*(?:<[^\s>]*)?")
 
 
 class MalformedCall(Exception):
@@ -41,6 +43,8 @@ class CallReader(CallParser):
         # What is not certain yet, the position in it, and the opening before it that may still be text.
         self._text, self._at, self._held = "", 0, ""
         self._is_last = False
+        # Nothing but space has come behind a whole call.
+        self._follows_call = False
         self._members = 0
         self._steps = self._read()
 
@@ -78,6 +82,7 @@ class CallReader(CallParser):
     def _read(self) -> Steps[None]:
         while (yield from self._text_before_calls()):
             yield from self._attempt()
+            self._follows_call = not self._held and 0 < self.ended == self.count
 
     def _attempt(self) -> Steps[None]:
         """Read calls; what turns out to be none is text."""
@@ -101,7 +106,10 @@ class CallReader(CallParser):
             # Space between the text and a call belongs to neither.
             unsure = beginning_of(opening, self._text)
             sure = len(self._text) if self._is_last else len(self._text[: len(self._text) - unsure].rstrip())
+            if self._is_last and self._follows_call and _CUT_MARK.fullmatch(self._text):
+                return False
             if sure:
+                self._follows_call = False
                 yield CallText(self._text[:sure])
                 self._text = self._text[sure:]
             if self._is_last:
