@@ -61,6 +61,17 @@ QWEN3 = COMMON | {
     "is_causal": False,
     "tie_word_embeddings": True,
 }
+MODERNBERT = COMMON | {
+    "architectures": ["ModernBertModel"],
+    "model_type": "modernbert",
+    "num_hidden_layers": 4,
+    "hidden_activation": "gelu",
+    "norm_eps": 1e-5,
+    "global_rope_theta": 16000.0,
+    "local_rope_theta": 1000.0,
+    "local_attention": 42,
+    "pad_token_id": 0,
+}
 # As llama.cpp takes it: every sixth layer without a window, scores divided by the size of heads.
 EMBEDDING_GEMMA = GEMMA3 | {
     "architectures": ["Gemma3TextModel"],
@@ -77,6 +88,7 @@ ENCODERS = [
     Variant("nomic-bert", NOMIC_BERT, theirs=NOMIC_BERT | {"rope_parameters": {"rope_theta": 1000.0}}),
     Variant("eurobert", EUROBERT, "bfloat16"),
     Variant("qwen3-both-ways", QWEN3),
+    Variant("modernbert", MODERNBERT, "bfloat16"),
     Variant("embedding-gemma", EMBEDDING_GEMMA),
 ]
 BY_NAME = {variant.name: variant for variant in ENCODERS}

@@ -47,6 +47,7 @@ ARCHITECTURES = {
     "minimax_m2": "minimax-m2",
     **dict.fromkeys(("roberta", "xlm-roberta"), "bert"),
     "nomic_bert": "nomic-bert",
+    "modernbert": "modern-bert",
 }
 # The package has no names for some architectures yet: another one's, whose tensors are called the same.
 NAMED_LIKE = {"laguna": "step35"}
@@ -60,6 +61,7 @@ ENCODER_PREFIXES = {
     "RobertaModel": "roberta.",
     "XLMRobertaModel": "roberta.",
     "NomicBertModel": "nomic_bert.",
+    "ModernBertModel": "model.",
 }
 GRANITES = ("granite", "granitemoe", "granitehybrid")
 PERMUTED = (*GRANITES, "llama", "olmo", "arcee", "smollm3", "minicpm", "mistral3", "internlm2", "baichuan")
@@ -356,9 +358,12 @@ def add_sizes(writer, architecture, raw, config):
         writer.add_rope_freq_base(config.rope_theta)
         writer.add_rope_dimension_count(config.rotary_dim)
     if any(config.sliding_windows) and not config.conv_layers:
-        writer.add_sliding_window(raw["sliding_window"] if config.bidirectional else max(config.sliding_windows))
+        window = raw.get("sliding_window") or raw.get("local_attention")
+        writer.add_sliding_window(window if config.bidirectional else max(config.sliding_windows))
     if config.bidirectional:
         writer.add_causal_attention(False)
+        if architecture == "modern-bert":
+            writer.add_rope_freq_base_swa(config.sliding_rope_theta)
         if "type_vocab_size" in raw:
             writer.add_token_type_count(raw["type_vocab_size"])
 

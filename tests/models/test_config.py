@@ -187,6 +187,7 @@ def test_biases_and_norms_of_each_family():
         "XLMRobertaModel": (True, True, True, None),
         "NomicBertModel": (False, False, False, None),
         "EuroBertModel": (True, True, True, None),
+        "ModernBertModel": (True, True, True, None),
         "BloomForCausalLM": (True, True, True, None),
         "MptForCausalLM": (False, False, False, None),
         "FalconForCausalLM": (False, False, False, None),

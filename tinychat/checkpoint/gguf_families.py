@@ -167,6 +167,12 @@ FAMILIES: Mapping[str, GgufFamily] = {
     "bert": GgufFamily("BertModel", norms=_NORMS_BEHIND),
     "nomic-bert": GgufFamily("NomicBertModel", norms=_NORMS_BEHIND),
     "eurobert": GgufFamily("EuroBertModel"),
+    "modern-bert": GgufFamily(
+        "ModernBertModel",
+        # What the family is itself, and counts windows by.
+        extra=lambda values: {"local_rope_theta": values.get("rope.freq_base_swa", 1e4), "is_causal": None},
+        linears={"other_qkv_proj": ("attn_qkv",)},
+    ),
     "gemma4": GgufFamily(
         "Gemma4ForCausalLM",
         extra=gemma4,
