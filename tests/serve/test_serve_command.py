@@ -202,6 +202,17 @@ def test_a_file_without_keys_is_refused(options, tmp_path):
     assert code != 0 and "has no key" in error
 
 
+@pytest.mark.parametrize("package", ["starlette", "uvicorn"])
+def test_without_the_extra_one_line_says_what_to_install(package, options, monkeypatch):
+    for name in [name for name in sys.modules if name.startswith(("tinychat.serve.", f"{package}."))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    code, error = options()
+    assert (code, error.count("\n")) == (1, 1)
+    assert error.startswith(f"error: a server needs {package}: ")
+    assert error.endswith(" install llguidance starlette uvicorn\n")
+
+
 def test_a_port_that_is_taken_is_named():
     with started("chatty") as (_, port):
         command = [sys.executable, str(APP), "serve", "chatty", "--port", str(port)]
