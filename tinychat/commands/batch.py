@@ -36,9 +36,6 @@ from tinychat.settings import LINE, names
 if TYPE_CHECKING:
     from tinychat.generate.model import Model
 
-# Steps of the bar.
-_STEPS = 10_000
-
 
 @click.command()
 @click.argument("source", metavar="IN", type=options.LOCATION)
@@ -177,7 +174,11 @@ def batch(
             loaded = loaded or load(model, loading)
             constraint = None if rules is None else loaded.constraint(rules)
             answers = BatchAnswers(RowPrompts(loaded, system, as_chat, thinking.wanted), constraint)
-            _run(answers, chain([first], tasks), results, parallel, rows, output)
+            # The bar shows it. Which rows are those of a shard, their ids say.
+            total = rows.count() if sys.stderr.isatty() else None
+            if total is not None and shard is not None:
+                total = sum(1 for _ in tasks_of(RowReader(source)))
+            _run(answers, chain([first], tasks), results, parallel, total, output)
         elif output.is_appended:
             print(f"nothing to do: {_name(target, 'stdout')} already has all {results.done} results", file=sys.stderr)
     failed = results.failed
@@ -252,10 +253,10 @@ def _run(
     tasks: Iterator[Task],
     results: Results,
     parallel: int | None,
-    rows: RowReader,
+    total: int | None,
     output: BatchOutput,
 ) -> None:
-    """Answer the tasks that have no result yet; after Ctrl-C, print how to continue."""
+    """Answer the tasks that have no result yet, of `total` if that is known; after Ctrl-C, print how to continue."""
     is_warned = False
 
     def check(task: Task) -> None:
@@ -268,11 +269,13 @@ def _run(
     results.begin()
     try:
         title = f"answering {_name(output.source, 'stdin') if output.source.is_stream else output.source.base_name}"
-        with progress_bar(title, lambda: f"{results.done} rows, {results.rates}") as progress:
+        of_all = "" if total is None else f" of {total}"
+        with progress_bar(title, lambda: f"{results.done}{of_all} rows, {results.rates}") as progress:
+            # Those of earlier runs tell nothing of this one's rate.
+            progress(results.done, total)
             at_once = TOGETHER if output.source.can_be_read_again else 1
             for _ in answers.write(tasks, results, parallel, check, at_once):
-                done = rows.fraction
-                progress(int(_STEPS * (done or 0.0)), None if done is None else _STEPS)
+                progress(results.done, total)
     except KeyboardInterrupt:
         remedy = ": the same command continues with the rest" if isinstance(results, BatchResults) else ""
         print(f"stopped after {results.done} rows{remedy}", file=sys.stderr)
