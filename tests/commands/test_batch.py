@@ -141,15 +141,18 @@ def test_a_bad_line_has_its_error_in_its_place(console, batch_files, line, messa
     source, target = batch_files([TASKS[0], line, TASKS[1]])
     code, out, err = console.run("batch", source, "-o", target)
     assert (code, out) == (1, "")
-    assert err.splitlines()[-1] == f'error: 1 of 3 rows failed: see "error" in {target}'
+    assert err.splitlines()[-1] == (
+        f'error: 1 of 3 rows failed: see "error" in {target}; once they are mended, the same command answers them'
+    )
     first, bad, last = results_of(target)
     assert (first["text"], last["text"]) == (" upon a time", " a day")
     assert bad.keys() == {"id", "asked", "error"}
     assert bad["id"] == 2
     assert message in bad["error"]
-    # Started again, nothing is left to do, and the code still tells.
+    # Started again, nothing is left to do where the line itself is wrong, and the code still tells.
     assert console.run("batch", source, "-o", target)[0] == 1
-    assert len(console.loaded) == 1
+    assert len(console.loaded) == 1 + ("context holds" in message)
+    assert results_of(target) == [first, bad, last]
 
 
 def test_a_bad_line_keeps_its_id(console, batch_files):
