@@ -103,9 +103,10 @@ class Renderer:
                 _wait_until_read(self._out)
 
     def summary(self, summary: Summary) -> None:
-        """Write a line of counts and rates; if that is off, only if the reply was cut."""
+        """Write a line of counts and rates; if that is off, or the counts are unknown, only if the reply was cut."""
         shown = self._err_is_terminal if self.show_stats is None else self.show_stats
-        if shown:
+        # Some servers tell no counts; every prompt has tokens.
+        if shown and summary.prompt_tokens:
             self.aside(summary_line(summary, terminal_size(self._err)[0]))
         elif summary.finish_reason in _CUTS:
             self._write_err(f"{_CUTS[summary.finish_reason]}\n")
