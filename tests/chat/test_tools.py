@@ -69,6 +69,16 @@ def weather(**options):
     return FakeTool("weather", lambda given, stop: f"{given['city']}: warm\nwind: none", city="string", **options)
 
 
+def test_a_message_that_tools_leave_no_room_for_names_them(group):
+    group(*(FakeTool(f"tool_{number:055}") for number in range(70)))
+    _, err, _ = converse(["hi", "/tools off fake", "x" * 5000], "Hello.")
+    advice = [line.partition("context holds 4096: ")[2] for line in err if "context holds" in line]
+    assert [text.partition(",")[0].partition(" (")[0] for text in advice] == [
+        "switch tools off with /tools off NAME",
+        "shorten your message",
+    ]
+
+
 def test_a_call_is_shown_asked_for_and_folded(group):
     group(tool := weather())
     out, err, loop = converse(["warm?", "y"], "Let me see. " + call("weather", city="Bern"), "It is warm.")
