@@ -230,6 +230,7 @@ class Workspace:
         """Load another model for the conversation; if that fails, the present one stays."""
         self.chat.model = self.models.open(name)
         self.chat.reply_ids, self.chat.summary = [], None
+        self.chat.earlier.clear()
         # Turns that the smaller context of the last model dropped may fit now.
         self.chat.see_all()
         self._model = lasting_name(name)
