@@ -242,6 +242,8 @@ def test_a_stop_text_that_was_set_ends_replies():
         ("colour", "unknown setting 'colour'; expected one of temperature"),
         ("colour red", "stop, context, threads, kv, share, draft, system, think, overflow, stats"),
         ("thnk hide", "unknown setting 'thnk': did you mean think?"),
+        ("temp 1", "unknown setting 'temp': did you mean temperature?"),
+        ("top 1", "unknown setting 'top': did you mean top_k or top_p or top_n_sigma?"),
         ('stop "open', 'stop has a quotation mark that is not closed: "open'),
         ('stop ""', "stop must not be empty"),
         ("max_tokens many", "max_tokens must be a whole number or none"),

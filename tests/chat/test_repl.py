@@ -317,7 +317,7 @@ def test_stats_before_and_after_a_reply():
 @pytest.mark.parametrize(
     ("line", "advice"),
     [
-        ("/regenn", "unknown command /regenn: did you mean /regen?"),
+        ("/regenn", "unknown command /regenn: did you mean /regen? For a message, type //regenn"),
         ("/xyzzy", "unknown command /xyzzy: /help lists the commands; for a message, type //xyzzy"),
         ("/", "unknown command /: /help lists the commands"),
         ("/list", "unknown command /list: /sessions lists saved conversations, /file attachments, and"),

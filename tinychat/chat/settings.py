@@ -24,6 +24,7 @@ NAMES = tuple(name for name in SETTABLE if name not in ("kv", "threads", "share"
 _OF_MODEL = ("context", "kv", "threads")
 # Those of which "none" is a value.
 _MAY_BE_NONE = ("seed", "max_tokens", "stop", "system")
+_MAX_SUGGESTIONS = 3
 
 
 def settings_of(chat: Chat) -> dict[str, object]:
@@ -130,6 +131,8 @@ def known_name(name: str, offered: Sequence[str] = SETTABLE) -> str:
     known = name.lstrip("-").replace("-", "_").lower()
     if known in SETTABLE:
         return known
-    nearest = get_close_matches(known, offered, n=1, cutoff=0.5)
-    advice = f": did you mean {nearest[0]}?" if nearest else f"; expected one of {', '.join(offered)}"
-    raise SettingError(f"unknown setting {name!r}{advice}")
+    longer = [each for each in offered if known and each.startswith(known)]
+    nearest = longer or get_close_matches(known, offered, n=1, cutoff=0.5)
+    if nearest:
+        raise SettingError(f"unknown setting {name!r}: did you mean {' or '.join(nearest[:_MAX_SUGGESTIONS])}?")
+    raise SettingError(f"unknown setting {name!r}; expected one of {', '.join(offered)}")
