@@ -184,6 +184,18 @@ def test_a_single_word_that_can_only_be_a_prompt_is_asked_without(console, argum
     assert console.run(*words) == (0, "Fine.\n", "")
 
 
+@pytest.mark.parametrize("words", [["Hello there"], ["Hello there", "--temperature", "0"]])
+def test_a_chat_with_a_prompt_leads_to_a_question(console, words, tmp_path, monkeypatch):
+    code, out, err = console.run("chat", *words)
+    assert (code, out) == (2, "")
+    said = 'error: chat takes no prompt: type it in the chat, or ask one question by tinychat "Hello there" (see'
+    assert err.startswith(said)
+    # Folders may have such names.
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "Hello there").mkdir()
+    assert "takes no prompt" not in console.run("chat", *words)[2]
+
+
 def test_what_is_piped_in_comes_before_the_question(console):
     console.run("Explain this.", stdin=b"diff")
     assert b"diff\nExplain this." in bytes(i for i in console.model.sequence.ids if i < 256)
