@@ -440,6 +440,8 @@ def test_an_unknown_server_is_named(servers):
     loop = Repl(chat, Script([], False), Renderer(io.StringIO(), io.StringIO(), {}))
     with pytest.raises(McpError, match="there is no MCP server 'got' in the configuration; there are git"):
         set_up_tools(loop, ToolSettings(mcp=("got",)), {"git": FakeServer("git")})
+    with pytest.raises(McpError, match=r"there is no MCP server 'got' in the configuration, which has none$"):
+        set_up_tools(loop, ToolSettings(mcp=("got",)), {})
 
 
 def test_a_resource_of_a_server_is_an_attachment():

@@ -19,6 +19,7 @@ from tinychat.serve.server import ServerOptions
 
 APP = Path(__file__).parents[1] / "fake_app.py"
 SECONDS = 60
+SERVING = r"serving at http://127\.0\.0\.1:(\d+)/v1, and a page at http://127\.0\.0\.1:\1/\n"
 
 
 @contextmanager
@@ -28,7 +29,7 @@ def started(model, *flags):
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         line = process.stderr.readline()
-        yield process, int(re.fullmatch(r"serving at http://127\.0\.0\.1:(\d+)/v1\n", line)[1])
+        yield process, int(re.fullmatch(SERVING, line)[1])
     finally:
         process.kill()
         process.wait()

@@ -169,7 +169,8 @@ def show(loop: ChatLoop, _argument: str) -> None:
     lines["attached"] = ", ".join(attachment.name for attachment in chat.attachments) or "none"
     if loop.shelf.on:
         lines["tools"] = f"{', '.join(loop.shelf.on)} ({loop.shelf.tokens()} tokens)"
-    lines["session"] = loop.workspace.name or "not saved yet"
+    unsaved = "private, nothing is saved" if loop.workspace.private else "not saved yet"
+    lines["session"] = loop.workspace.name or unsaved
     width = max(map(len, lines))
     loop.notice("\n".join(f"{name:<{width}}  {value}" for name, value in lines.items()))
 
