@@ -19,7 +19,7 @@ def conversions(monkeypatch):
     """Replace the conversion by one that only notes what it was asked for."""
     calls = []
 
-    def make(src, dst, recipe, progress, source, resumable=False):
+    def make(src, dst, recipe, progress, source, for_store=False):
         assert recipe == pipeline.Recipe()
         calls.append((src, source))
         dst.mkdir(parents=True)
@@ -56,7 +56,7 @@ def test_a_checkpoint_is_converted_once_into_the_store(checkpoint, conversions):
 def test_a_pull_in_a_format_has_a_folder_of_its_own(checkpoint, monkeypatch, tmp_path):
     asked = []
 
-    def make(src, dst, recipe, progress, source, resumable=False):
+    def make(src, dst, recipe, progress, source, for_store=False):
         asked.append((dst.name, recipe))
         dst.mkdir(parents=True)
         (dst / "tinychat.json").write_text(json.dumps({"format": 2}))

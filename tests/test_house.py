@@ -206,6 +206,7 @@ ARROWS = {
         "file_lock",
         "generate",
         "held_signals",
+        "installing",
         "machine",
         "models.folder",
         "serve",

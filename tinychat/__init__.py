@@ -6,6 +6,7 @@ tinychat.convert("path/of/checkpoint", "path/of/model", quant="int4")
 model = tinychat.load("path/of/model")
 for delta in model.stream("Once upon a time"):
     print(delta.text, end="")
+print()
 print(tinychat.Chat(model).say("Hello!"))
 """
 

@@ -258,7 +258,7 @@ def _convert_into_store(
         from tinychat.conversion.pipeline import Recipe, default_recipe, make
 
         recipe = default_recipe(folder) if quant is None else Recipe(dtype_named(quant))
-        make(folder, target, recipe, progress, origin_of(name), resumable=True)
+        make(folder, target, recipe, progress, origin_of(name), for_store=True)
 
 
 @contextmanager

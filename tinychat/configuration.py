@@ -101,7 +101,7 @@ class Configuration:
         if name is None:
             return {}
         if name not in known:
-            others = nearest(name, known) or f"; there {'are ' + ', '.join(known) if known else 'is none'}"
+            others = nearest(name, known) or (f"; there are {', '.join(known)}" if known else ", nor any other")
             raise ConfigurationError(f"{self.path} has no {kind} {name!r}{others}")
         return known[name]
 

@@ -12,6 +12,7 @@ from tinychat.cli import main
 from tinychat.conversion.convert import convert
 from tinychat.engine.blocks import bytes_per_position
 from tinychat.models.architectures import read_config
+from tinychat.store.local import store_folder
 from tinychat.text.hard_texts import HARD_TEXTS
 from tinychat.text.loading import load_tokenizer
 
@@ -41,6 +42,10 @@ def test_the_machine(capsys):
     assert {"versions", "processor", "instruction set", "memory", "kernel cache", "store"} <= set(lines)
     assert "numba" in lines["versions"]
     assert os.environ["TINYCHAT_HOME"] in lines["store"]
+    assert " (0 models, " in lines["store"]
+    (store_folder() / "story").mkdir(parents=True)
+    (store_folder() / "story" / "tinychat.json").write_text("{}")
+    assert " (1 model, " in doctor(capsys)[1]["store"]
 
 
 def test_the_machine_ends_with_how_to_examine_the_bundled_model(capsys):

@@ -241,8 +241,9 @@ def test_a_stop_text_that_was_set_ends_replies():
         ("max_tokens 8,192", "max_tokens must be a whole number or none, not '8,192': did you mean 8192?"),
         ("colour", "unknown setting 'colour'; expected one of temperature"),
         ("colour red", "stop, context, threads, kv, share, draft, system, think, overflow, stats"),
-        ("context none", "context must be a whole number of tokens, not 'none'"),
         ("thnk hide", "unknown setting 'thnk': did you mean think?"),
+        ("temp 1", "unknown setting 'temp': did you mean temperature?"),
+        ("top 1", "unknown setting 'top': did you mean top_k or top_p or top_n_sigma?"),
         ('stop "open', 'stop has a quotation mark that is not closed: "open'),
         ('stop ""', "stop must not be empty"),
         ("max_tokens many", "max_tokens must be a whole number or none"),
@@ -277,6 +278,32 @@ def test_a_context_beyond_the_training_is_warned_of_once():
     assert warning in loop.run("/set context 600").splitlines()
     assert "trained" not in loop.run("/set context 700")
     assert "trained" not in loop.run("/set context 512")
+
+
+def test_none_restores_what_the_model_was_loaded_with():
+    loop = FakeLoop(context_size=100)
+    assert loop.run("/set context none") == "context: 100 (unchanged)"
+    loop.run("/set context 50")
+    loop.run("/set context 60")
+    assert loop.run("/set context none") == "context: 100 (was 60)"
+    assert "context         100" in loop.run("/show").splitlines()
+
+
+def test_none_restores_what_the_command_line_gave():
+    loop, opened = FakeLoop(), []
+    loop.workspace.models = replace(loop.workspace.models, open_draft=lambda name: opened.append(name))
+    loop.chat.model.change_drafts = opened.append
+    loop.chat.adopt(resolve(SettingsSource("the command line", {"stats": True, "draft": False, "think": "off"})))
+    for name, value, told in (
+        ("stats", "off", "stats: on (was off)"),
+        ("draft", "on", "draft: "),
+        ("think", "on", "think: off (was on)"),
+    ):
+        loop.run(f"/set {name} {value}")
+        assert loop.run(f"/set {name} none").startswith(told)
+        assert loop.chat.origins[name] == "the command line"
+    assert opened == [True, False]
+    assert loop.renderer.show_stats is True
 
 
 def test_show_tells_all():
@@ -338,6 +365,8 @@ def test_set_kv_takes_the_conversation_to_a_cache_of_another_type():
     ]
     assert (loop.chat.model.sequence.kv, loop.chat.model.sequence.ids) == ("int8", before)
     assert loop.run("/set kv int8") == "kv: int8 (unchanged)"
+    assert loop.run("/set kv none").splitlines()[-1] == "kv: bf16 (was int8)"
+    loop.run("/set kv int8")
     with pytest.raises(SettingError, match="kv must be one of bf16, f16, int8, f32, not 'int3'"):
         loop.run("/set kv int3")
     assert loop.chat.model.sequence.kv == "int8"

@@ -177,6 +177,8 @@ def test_roles_are_listed_and_an_unknown_one_is_named(console):
     assert "reviewer  (this one)\npoet\n" in said
     code, _, err = console.run("chat", stdin=b"/role critic\n")
     assert (code, err) == (1, "error: unknown role 'critic'; expected one of reviewer, poet\n")
+    with pytest.raises(SettingError, match=r"^unknown role 'critic': the configuration file has none$"):
+        FakeLoop().run("/role critic")
     assert FakeLoop().run("/role") == "no roles: add them to the configuration file; `tinychat config` shows its path"
 
 

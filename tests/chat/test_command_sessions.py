@@ -135,6 +135,7 @@ def test_rename_gives_the_first_name_too():
 def test_a_private_chat_writes_nothing():
     loop = loop_after(("hi", "Hello"))
     loop.workspace = Workspace(loop.chat, private=True)
+    assert "session         private, nothing is saved" in loop.run("/show").splitlines()
     loop.workspace.autosave()
     loop.chat.say("more")
     for line in ("/save", "/save x", "/fork", "/rename x", "/delete x"):

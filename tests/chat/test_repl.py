@@ -63,7 +63,13 @@ def test_a_model_without_template_says_so_once(interactive):
 
 def test_a_pipe_is_told_that_a_reply_was_cut():
     _, err, _ = converse(["hi"], "Hello!", interactive=False, context_size=8)
-    assert err == "the reply is cut, the context is full: raise --context\n"
+    assert err == "the reply is cut, the context is full: /set context N makes it larger\n"
+
+
+def test_a_cut_reply_is_continued_or_given_more_tokens_by_commands():
+    _, err, _ = converse(["/set max_tokens 2", "hi"], "Hello!", interactive=False)
+    said = "the reply is cut at the token limit: /continue continues it, /set max_tokens N raises the limit"
+    assert err.splitlines()[1:] == [said]
 
 
 def test_the_bar_tells_what_the_conversation_takes():
@@ -311,7 +317,7 @@ def test_stats_before_and_after_a_reply():
 @pytest.mark.parametrize(
     ("line", "advice"),
     [
-        ("/regenn", "unknown command /regenn: did you mean /regen?"),
+        ("/regenn", "unknown command /regenn: did you mean /regen? For a message, type //regenn"),
         ("/xyzzy", "unknown command /xyzzy: /help lists the commands; for a message, type //xyzzy"),
         ("/", "unknown command /: /help lists the commands"),
         ("/list", "unknown command /list: /sessions lists saved conversations, /file attachments, and"),

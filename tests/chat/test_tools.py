@@ -69,6 +69,16 @@ def weather(**options):
     return FakeTool("weather", lambda given, stop: f"{given['city']}: warm\nwind: none", city="string", **options)
 
 
+def test_a_message_that_tools_leave_no_room_for_names_them(group):
+    group(*(FakeTool(f"tool_{number:055}") for number in range(70)))
+    _, err, _ = converse(["hi", "/tools off fake", "x" * 5000], "Hello.")
+    advice = [line.partition("context holds 4096: ")[2] for line in err if "context holds" in line]
+    assert [text.partition(",")[0].partition(" (")[0] for text in advice] == [
+        "switch tools off with /tools off NAME",
+        "shorten your message",
+    ]
+
+
 def test_a_call_is_shown_asked_for_and_folded(group):
     group(tool := weather())
     out, err, loop = converse(["warm?", "y"], "Let me see. " + call("weather", city="Bern"), "It is warm.")
@@ -430,6 +440,8 @@ def test_an_unknown_server_is_named(servers):
     loop = Repl(chat, Script([], False), Renderer(io.StringIO(), io.StringIO(), {}))
     with pytest.raises(McpError, match="there is no MCP server 'got' in the configuration; there are git"):
         set_up_tools(loop, ToolSettings(mcp=("got",)), {"git": FakeServer("git")})
+    with pytest.raises(McpError, match=r"there is no MCP server 'got' in the configuration, which has none$"):
+        set_up_tools(loop, ToolSettings(mcp=("got",)), {})
 
 
 def test_a_resource_of_a_server_is_an_attachment():

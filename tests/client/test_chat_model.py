@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+from contextlib import contextmanager
 
 import pytest
 
@@ -173,27 +174,43 @@ def test_flags_and_servers_that_do_not_fit(run, server):
     assert (code, "does not answer" in err) == (1, True)
 
 
+@pytest.mark.parametrize("status", [200, 404, 500])
 @pytest.mark.parametrize(
     "props",
     [
+        b"<html>",
         b"[]",
         b"{}",
         b'{"build_info": "b1-0c1e570", "default_generation_settings": {"params": {"n_ctx": 9}}, "model_alias": "m"}',
         b'{"build_info": "tinychat 1", "default_generation_settings": {"params": {"n_ctx": "x"}}, "model_alias": "m"}',
     ],
 )
-def test_servers_of_others_are_refused(props):
+def test_servers_of_others_are_refused(props, status):
+    with other_server(props, status, b"others") as url, pytest.raises(ServerError, match="no server of tinychat"):
+        RemoteChatModel(Api(url))
+
+
+def test_what_ours_refuses_is_in_its_own_words():
+    problem = b'{"error": {"message": "there is no model m, only n"}}'
+    with other_server(problem, 404, b"tinychat") as url, pytest.raises(ServerError, match="no model m, only n"):
+        RemoteChatModel(Api(url), "m")
+
+
+@contextmanager
+def other_server(props, status, owner):
+    """Answer requests for properties so, and list a model of an owner; yields the address."""
+
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
-            self.send_response(200)
+            lists = self.path == "/v1/models"
+            self.send_response(200 if lists else status)
             self.end_headers()
-            self.wfile.write(props)
+            self.wfile.write(b'{"data": [{"id": "m", "owned_by": "%b"}]}' % owner if lists else props)
 
         def log_message(self, *arguments):
             pass
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as other:
         threading.Thread(target=other.serve_forever, args=(0.01,), daemon=True).start()
-        with pytest.raises(ServerError, match="no server of tinychat"):
-            RemoteChatModel(Api(f"http://127.0.0.1:{other.server_port}"))
+        yield f"http://127.0.0.1:{other.server_port}"
         other.shutdown()

@@ -199,8 +199,10 @@ def hostile():
         server.server_close()
 
 
-def test_a_server_of_others(run, hostile):
-    assert run("--server", hostile(MODELS, b": ping\n\nevent: x\n" + CHUNK + END), "-p", "Hello") == (0, "Hi\n", "")
+@pytest.mark.parametrize("flags", [(), ("--verbose",)])
+def test_a_server_of_others_that_counts_nothing(run, hostile, flags):
+    url = hostile(MODELS, b": ping\n\nevent: x\n" + CHUNK + END)
+    assert run("--server", url, "-p", "Hello", *flags) == (0, "Hi\n", "")
 
 
 @pytest.mark.parametrize(

@@ -219,13 +219,18 @@ def test_ctrl_c_while_converting(sound, tmp_path, capsys, monkeypatch):
         return pack_linear(*arguments)
 
     monkeypatch.setattr("tinychat.conversion.convert.pack_linear", interrupted_pack)
-    assert main(["convert", str(sound), str(tmp_path / "model")]) == 130
-    assert capsys.readouterr() == ("", "converting\n")
-    assert list(tmp_path.iterdir()) == []
+    command = ["convert", str(sound), str(tmp_path / "model"), "--method", "plain", "--no-check"]
+    assert main(command) == 130
+    said = "converting\nstopped: the same command continues from what is finished\n"
+    assert capsys.readouterr() == ("", said)
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith(".model.converting-")
+    assert main(command) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
-def test_a_conversion_that_is_ended_leaves_nothing(name, sound, tmp_path, capfd, monkeypatch):
+def test_a_conversion_that_is_ended_leaves_what_is_finished(name, sound, tmp_path, capfd, monkeypatch):
     if not hasattr(signal, name):
         pytest.skip(f"there is no {name} here")
     number, calls = getattr(signal, name), []
@@ -243,7 +248,7 @@ def test_a_conversion_that_is_ended_leaves_nothing(name, sound, tmp_path, capfd,
     finally:
         signal.signal(number, previous)
     assert capfd.readouterr() == ("", "converting\n")
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name.partition("-")[0] for path in tmp_path.iterdir()] == [".model.converting"]
 
 
 def test_ctrl_c_before_the_command_line_is_there():

@@ -2,12 +2,15 @@
 
 import json
 import re
+import sys
+from contextlib import contextmanager
 
 import engines
 import pytest
 from batches import STORY, TASKS, results_of
 from fake_model import fake_model
 
+from tinychat.commands import batch
 from tinychat.commands.loading import load_model
 from tinychat.errors import ModelFolderError
 
@@ -38,6 +41,28 @@ def test_every_line_gets_its_result_in_order(console, batch_files):
     last = results_of(target)[2]
     assert (last["prompt_tokens"], last["new_tokens"], last["token_ids"], last["seed"]) == (5, 3, list(b" up"), 5)
     assert [name for name, _ in console.loaded] == ["story"]
+
+
+@pytest.mark.parametrize(("flags", "rows"), [([], [0, 1, 2, 3]), (["--shard", "0/2"], [0, 1])])
+def test_a_bar_shows_the_rows_that_are_answered_of_all(console, batch_files, monkeypatch, flags, rows):
+    source, target = batch_files([*TASKS, ""])
+    shown = []
+
+    @contextmanager
+    def bar(_title, note):
+        yield lambda done, total: shown.append((done, total, note().partition(" rows")[0]))
+
+    monkeypatch.setattr(batch, "progress_bar", bar)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert console.run("batch", source, "-o", target, "--parallel", 1, *flags)[0] == 0
+    total = len(results_of(target))
+    assert [*dict.fromkeys(shown)] == [(done, total, f"{done} of {total}") for done in rows]
+    # Those of an earlier run count.
+    lines = target.read_bytes().splitlines(keepends=True)
+    target.write_bytes(b"".join(lines[:-1]))
+    shown.clear()
+    assert console.run("batch", source, "-o", target, *flags)[0] == 0
+    assert [*dict.fromkeys(done for done, *_ in shown)] == [total - 1, total]
 
 
 def test_stdin_and_stdout_are_written_as_a_dash(console, batch_files, tmp_path, monkeypatch):
@@ -116,15 +141,18 @@ def test_a_bad_line_has_its_error_in_its_place(console, batch_files, line, messa
     source, target = batch_files([TASKS[0], line, TASKS[1]])
     code, out, err = console.run("batch", source, "-o", target)
     assert (code, out) == (1, "")
-    assert err.splitlines()[-1] == f'error: 1 of 3 rows failed: see "error" in {target}'
+    assert err.splitlines()[-1] == (
+        f'error: 1 of 3 rows failed: see "error" in {target}; once they are mended, the same command answers them'
+    )
     first, bad, last = results_of(target)
     assert (first["text"], last["text"]) == (" upon a time", " a day")
     assert bad.keys() == {"id", "asked", "error"}
     assert bad["id"] == 2
     assert message in bad["error"]
-    # Started again, nothing is left to do, and the code still tells.
+    # Started again, nothing is left to do where the line itself is wrong, and the code still tells.
     assert console.run("batch", source, "-o", target)[0] == 1
-    assert len(console.loaded) == 1
+    assert len(console.loaded) == 1 + ("context holds" in message)
+    assert results_of(target) == [first, bad, last]
 
 
 def test_a_bad_line_keeps_its_id(console, batch_files):

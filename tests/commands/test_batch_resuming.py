@@ -118,10 +118,11 @@ def test_an_error_before_the_next_result_keeps_those_that_are_there(console, bat
         (lambda lines: lines[0].replace(b'"id": 1', b'"id": 2'), 1),
         (lambda lines: b'{"id": 1}\n', 1),
         (lambda lines: b'{"id": 1, "text": ""}\n', 1),
+        (lambda lines: b'{"id": 1, "error": "of another program"}\n', 1),
         (lambda lines: lines[0] + b"precious", 2),
         (lambda lines: b"".join([*lines, lines[0]]), 4),
     ],
-    ids=range(7),
+    ids=range(8),
 )
 def test_a_file_of_something_else_is_left_alone(console, batch_files, change, line):
     source, target = batch_files(TASKS)
@@ -153,6 +154,73 @@ def test_results_of_other_prompts_are_told_apart(console, batch_files):
     code, _, err = console.run("batch", source, "-o", target)
     assert code == 1
     assert "line 2 is not a result of this batch" in err
+
+
+BROKEN = [{"prompt": 3}, TASKS[0], "{", TASKS[1], {"prompt": "Twice", "temperature": "hot"}]
+MENDED = [TASKS[2], TASKS[0], {"id": "new", "prompt": "Twice"}, TASKS[1], {"prompt": "Twice", "temperature": 0.0}]
+
+
+def failing(count, target):
+    what = f'error: {count} of 5 rows failed: see "error" in {target}'
+    return f"{what}; once they are mended, the same command answers them\n"
+
+
+def test_mended_rows_are_answered_in_their_places(console, batch_files):
+    source, target = batch_files(BROKEN)
+    flags = "--seed", "5", "--parallel", 1
+    assert console.run("batch", source, "-o", target, *flags)[0] == 1
+    before = results_of(target)
+    target.chmod(0o640)
+    # Nothing to compute, and nothing is: the model has been loaded once.
+    assert console.run("batch", source, "-o", target, *flags)[2] == nothing_left(target) + failing(3, target)
+    assert len(console.loaded) == 1
+    for mended, left in ((3, 1), (5, 0)):
+        batch_files(MENDED[:mended] + BROKEN[mended:])
+        # In the middle of the file, and past its end.
+        for kept in (4, 5):
+            cut = target.with_name(f"{kept}.jsonl")
+            cut.write_bytes(b"".join(target.read_bytes().splitlines(keepends=True)[:kept]))
+            code, _, err = console.run("batch", source, "-o", cut, *flags)
+            assert (code, err.endswith(failing(left, cut))) == (int(left > 0), left > 0)
+            assert [line.get("error", "") == "" for line in results_of(cut)] == [True] * 4 + [left == 0]
+    results = results_of(cut)
+    assert [result["id"] for result in results] == [1, 2, "new", "b", 5]
+    assert [results[1], results[3]] == [before[1], before[3]]
+    console.run("batch", source, "-o", target, *flags)
+    assert target.read_bytes() == cut.read_bytes()
+    assert target.stat().st_mode & 0o777 == 0o640
+    # As if they had never been broken.
+    target.unlink()
+    console.run("batch", source, "-o", target, *flags)
+    assert target.read_bytes() == cut.read_bytes()
+
+
+def test_ctrl_c_keeps_the_rows_that_were_mended(console, batch_files):
+    def interrupt(count):
+        if count == 8:
+            signal.raise_signal(signal.SIGINT)
+
+    source, target = batch_files(BROKEN)
+    console.run("batch", source, "-o", target, "--seed", "5")
+    whole = target.read_bytes()
+    batch_files(MENDED)
+    console.model = fake_model(STORY, has_template=False, before_step=interrupt)
+    code, _, err = console.run("batch", source, "-o", target, "--seed", "5", "--parallel", 1)
+    assert (code, err.splitlines()[-1].partition(":")[0]) == (130, "stopped after 3 rows")
+    lines, found = whole.splitlines(), target.read_bytes().splitlines()
+    assert [line == old for line, old in zip(found, lines, strict=True)] == [False, True, True, True, True]
+    console.model = fake_model(STORY, has_template=False)
+    assert console.run("batch", source, "-o", target, "--seed", "5")[0] == 0
+
+
+def test_rows_that_failed_take_no_results_of_other_settings(console, batch_files):
+    source, target = batch_files(BROKEN)
+    console.run("batch", source, "-o", target)
+    before = target.read_bytes()
+    batch_files(MENDED)
+    code, _, err = console.run("batch", source, "-o", target, "--temperature", "0.5")
+    assert (code, target.read_bytes()) == (1, before)
+    assert "line 2 is not a result of this batch with these settings" in err
 
 
 @pytest.mark.parametrize("end", ["", "\n"])

@@ -1,5 +1,8 @@
 """What words mean where no command is named, and what they mean to complete."""
 
+import os
+from pathlib import Path
+
 import click
 import pytest
 from console import Console
@@ -169,6 +172,28 @@ def test_a_question_is_answered(console):
 
 def test_a_single_word_that_names_nothing_is_asked_with_a_hint(console):
     assert console.run("complete", "Hi") == (0, "Hello!\n", "no model is named 'Hi': using it as the prompt\n")
+
+
+@pytest.mark.parametrize("arguments", ["Hi!", "-c Hi", "-r plain Hi", "--file FILE Hi", "-m story Hi", "-c FILE"])
+def test_a_single_word_that_can_only_be_a_prompt_is_asked_without(console, arguments, tmp_path):
+    Path(os.environ["TINYCHAT_HOME"], "config.toml").write_text("[roles.plain]\ntemperature = 0\n")
+    file = tmp_path / "notes"
+    file.write_text("Notes.")
+    assert console.run("What is it?") == (0, "Hello!\n", "")
+    words = [str(file) if word == "FILE" else word for word in arguments.split()]
+    assert console.run(*words) == (0, "Fine.\n", "")
+
+
+@pytest.mark.parametrize("words", [["Hello there"], ["Hello there", "--temperature", "0"]])
+def test_a_chat_with_a_prompt_leads_to_a_question(console, words, tmp_path, monkeypatch):
+    code, out, err = console.run("chat", *words)
+    assert (code, out) == (2, "")
+    said = 'error: chat takes no prompt: type it in the chat, or ask one question by tinychat "Hello there" (see'
+    assert err.startswith(said)
+    # Folders may have such names.
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "Hello there").mkdir()
+    assert "takes no prompt" not in console.run("chat", *words)[2]
 
 
 def test_what_is_piped_in_comes_before_the_question(console):

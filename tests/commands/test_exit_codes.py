@@ -239,6 +239,8 @@ def test_a_cut_reply_fails_where_that_is_wanted(console):
         ("chat --top 1", ": did you mean --top-k or --top-p or --top-n-sigma? (see 'tinychat chat --help')"),
         ("--verison", ": did you mean tinychat --version? (see 'tinychat --help')"),
         ("chat --verison", ": did you mean tinychat --version? (see 'tinychat chat --help')"),
+        ("models --jsn", ": did you mean --json? (see 'tinychat models --help')"),
+        ("doctor --json", " (see 'tinychat doctor --help')"),
         ("convert --quan int8 a b", ": did you mean --quant? (see 'tinychat convert --help')"),
         ("--zzzzzz", " (see 'tinychat --help')"),
     ],

@@ -16,7 +16,7 @@ from tinychat.generate.precedence import LOOP_DEFAULTS, Preferences
 from tinychat.terminal.rendering import Renderer
 
 LOOP = "The sea is calm and the boat is slow. " * 40
-CUT = "the reply is cut, it repeats itself: --loop-stop off allows that\n"
+CUT = "the reply is cut, it repeats itself: "
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ ASKED = ("complete", "-p", "well?", "--temperature", "0", "--repeat-penalty", "1
 
 def test_a_line_tells_that_a_reply_was_ended(looping):
     code, out, err = looping.run(*ASKED)
-    assert (code, err) == (0, CUT)
+    assert (code, err) == (0, f"{CUT}--loop-stop off allows that\n")
     assert out.endswith("\n") and LOOP.startswith(out[:-1]) and len(out) < 300
 
 
@@ -106,7 +106,7 @@ def test_a_chat_tells_how_to_go_on():
 
 def test_a_pipe_is_told_in_one_line_below_the_reply():
     out, err, _ = converse(False, "hi")
-    assert (out[-1], err) == ("\n", CUT)
+    assert (out[-1], err) == ("\n", f"{CUT}/set loop_stop off allows that\n")
 
 
 def test_a_chat_may_let_it_repeat_itself():

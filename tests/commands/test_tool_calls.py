@@ -106,6 +106,10 @@ def test_flags_that_do_not_fit(console, file, flags, message):
         ("{", " is no JSON: "),
         ('[{"type": "function"}]', ": tools[0].function must be an object with a name"),
         ("5", ": tools must be a list of at most 512 tools"),
+        ("[]", ' has no tools: write a list of them, or an object with such a list as "tools"'),
+        (json.dumps(TOOLS[0]), " has no tools: "),
+        ('{"tools": []}', " has no tools: "),
+        ("null", " has no tools: "),
     ],
 )
 def test_a_file_that_has_no_tools_is_named(console, file, text, message):

@@ -13,6 +13,7 @@ from text.tiktoken_files import ranks_of, write_tiktoken
 from text.tokenizer_folders import write_tokenizer
 
 from tinychat.conversion.convert import add_quality_report, convert, write_model_folder
+from tinychat.conversion.pack import pack_linear
 from tinychat.errors import CheckpointError, ConversionError, SettingError
 from tinychat.models.architectures import linears, norms
 from tinychat.models.folder import open_model_folder
@@ -140,20 +141,50 @@ def test_progress_counts_to_the_end(method, tmp_path):
     assert seen[-1][0] == seen[-1][1] == sum(t.nbytes for t in open_model_folder(folder).tensors.values())
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, OSError("disk full")])
-@pytest.mark.parametrize("steps", [1, 5])
-def test_an_interrupted_conversion_leaves_nothing(error, steps, tmp_path):
+def raising(error, steps):
+    """Return a callback of progress that raises an error at the step of this number."""
+
     def interrupt(done, total):
         nonlocal steps
         steps -= 1
         if not steps:
             raise error
 
+    return interrupt
+
+
+@pytest.mark.parametrize("error", [MemoryError, OSError("disk full")])
+@pytest.mark.parametrize("steps", [1, 5])
+def test_a_conversion_that_fails_leaves_nothing(error, steps, tmp_path):
     checkpoint = checkpoint_of("qwen3", tmp_path)
     expected = ConversionError if isinstance(error, OSError) else error
     with pytest.raises(expected):
-        convert(checkpoint, tmp_path / "out" / "model", progress=interrupt)
+        convert(checkpoint, tmp_path / "out" / "model", progress=raising(error, steps))
     assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("steps", [1, 5])
+def test_a_stopped_conversion_goes_on_from_what_is_finished(error, steps, tmp_path, monkeypatch):
+    packed = []
+
+    def counted_pack(*given):
+        packed.append(given)
+        return pack_linear(*given)
+
+    monkeypatch.setattr("tinychat.conversion.convert.pack_linear", counted_pack)
+    checkpoint = checkpoint_of("qwen3", tmp_path)
+    whole = convert(checkpoint, tmp_path / "whole")
+    count = len(packed)
+    with pytest.raises(error):
+        convert(checkpoint, tmp_path / "out" / "model", progress=raising(error, steps))
+    (left,) = (tmp_path / "out").iterdir()
+    assert left.name.startswith(".model.converting-")
+    packed.clear()
+    folder = convert(checkpoint, tmp_path / "out" / "model")
+    assert len(packed) == count - steps
+    assert (folder / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    assert [*(tmp_path / "out").iterdir()] == [folder]
 
 
 def test_a_conversion_removes_what_a_killed_one_left_and_nothing_else(tmp_path):

@@ -171,8 +171,8 @@ def test_another_checkpoint_or_way_begins_anew(checkpoint, tmp_path):
 
 
 @pytest.mark.parametrize(("error", "stays"), [(KeyboardInterrupt, True), (SystemExit, True), (ValueError, False)])
-def test_a_resumable_folder_stays(error, stays, tmp_path):
-    with pytest.raises(error), work_for(tmp_path / "model", "key", resumable=True) as work:
+def test_a_folder_stays_where_the_program_was_stopped(error, stays, tmp_path):
+    with pytest.raises(error), work_for(tmp_path / "model", "key") as work:
         work.write("texts.json", {"a": [1, 2]})
         work.write_arrays("states", {"x": np.arange(3)})
         raise error

@@ -109,5 +109,11 @@ def test_the_readme_shows_installation_chat_and_tests_first():
     assert all(command in first_screen for command in ("scripts/chat", "scripts/test", "pip install"))
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_the_environment_of_the_clone_stays_editable(page):
+    # A copy would answer there, whatever is edited or pulled afterwards.
+    assert not re.search(r"\.venv/bin/\S+( -m pip)? install ['\"]?\.", PAGES[page])
+
+
 def test_the_readme_is_short():
     assert len(PAGES["README.md"].split()) < 3000

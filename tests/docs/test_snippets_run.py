@@ -20,12 +20,16 @@ def as_case(page):
 def test_snippets_run(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(make_workplace(tmp_path, monkeypatch))
     names = {"__name__": "__main__"}
+    written = ""
     for block in SNIPPETS[page]:
         try:
             exec(compile(block.text, str(block), "exec"), names)
         except Exception as error:
             raise AssertionError(f"{block} fails; {HOW_TO_MARK}") from error
-    assert capsys.readouterr().out.strip()
+        out = capsys.readouterr().out
+        assert out[-1:] in ("", "\n"), f"{block}: what is printed next would stand in the same line"
+        written += out
+    assert written.strip()
 
 
 def test_the_pages_for_programmers_have_snippets():

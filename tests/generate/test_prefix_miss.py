@@ -2,8 +2,11 @@
 
 import pytest
 from fake_model import ByteTokenizer, MarkerTemplate, Replies, fake_model
+from fake_tools import FakeTool
 
 import tinychat
+from tinychat.conversation.chat_tools import ChatTools, as_toolbox
+from tinychat.conversation.messages import Message
 from tinychat.generate.prefix_miss import explain_miss
 
 
@@ -72,3 +75,25 @@ def test_a_conversation_knows_and_its_changes_are_no_misses():
     for _ in chat.stream("what", replaced=1):
         pass
     assert chat.miss is None
+
+
+@pytest.mark.parametrize("change", ["clear", "undo", "system", "load", "tools", "nothing"])
+def test_what_somebody_has_changed_is_not_laid_to_the_template(change):
+    model = fake_model(Replies("Yes.", "<think>hm</think>No.", "Anew."))
+    model.template = Shortening()
+    chat = tinychat.Chat(model, "Be kind.", temperature=0.0)
+    chat.say("hi")
+    chat.say("why")
+    match change:
+        case "clear":
+            chat.clear()
+        case "undo":
+            chat.undo()
+        case "system":
+            chat.system = "Be brief."
+        case "load":
+            chat.replace_messages([Message("user", "hello"), Message("assistant", "<think>?</think>Hi.")])
+        case "tools":
+            chat.tools = ChatTools(as_toolbox([FakeTool("look")]))
+    chat.say("what")
+    assert (chat.miss is None) == (change != "nothing")

@@ -53,6 +53,8 @@ def test_without_servers_a_line_says_how_to_add_one(console):
         "",
         "no servers: `tinychat config --init` writes a file that shows how to add one\n",
     )
+    said = "error: there is no MCP server 'git': none is configured\n"
+    assert console.run("mcp", "test", "git") == (1, "", said)
 
 
 def test_a_server_is_tried(console, servers):

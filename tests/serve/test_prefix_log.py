@@ -41,11 +41,21 @@ def test_a_prompt_that_leaves_the_cache_is_told_of(client, lines):
     ask(client, "noon", "Another question with the same rules.")
     assert lines == []
     ask(client, "midnight", "Hello", stream=True)
-    form = r"request 3: (\d+) of (\d+) prompt tokens were cached: the prompt leaves the cache at token (\d+) of \d+: .*"
+    form = (
+        r"request 3: (\d+) of (\d+) prompt tokens were cached: it differs from an earlier prompt at token (\d+), "
+        "and the same text behind that was read again"
+    )
     cached, count, position = map(int, re.fullmatch(form, lines.pop()).groups())
     begins = len(client.model.render_ids([{"role": "system", "content": f"{RULES} It is"}], False))
     assert abs(position - begins) < 8
     assert position - 64 < cached <= position < count
+    assert lines == []
+
+
+def test_another_conversation_with_the_same_rules_is_not_told_of(client, lines):
+    cow, moon = ("Tell me about the cow that jumps. " * 20, "Why does the moon shine at night? " * 20)
+    for text in (cow, moon):
+        ask(client, "noon", text)
     assert lines == []
 
 

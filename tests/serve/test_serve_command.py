@@ -19,6 +19,7 @@ from tinychat.serve.server import ServerOptions
 
 APP = Path(__file__).parents[1] / "fake_app.py"
 SECONDS = 60
+SERVING = r"serving at http://127\.0\.0\.1:(\d+)/v1, and a page at http://127\.0\.0\.1:\1/\n"
 
 
 @contextmanager
@@ -28,7 +29,7 @@ def started(model, *flags):
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         line = process.stderr.readline()
-        yield process, int(re.fullmatch(r"serving at http://127\.0\.0\.1:(\d+)/v1\n", line)[1])
+        yield process, int(re.fullmatch(SERVING, line)[1])
     finally:
         process.kill()
         process.wait()
@@ -205,6 +206,17 @@ def test_a_file_without_keys_is_refused(options, tmp_path):
     (tmp_path / "keys").write_text("# none yet\n")
     code, error = options("--api-key-file", tmp_path / "keys")
     assert code != 0 and "has no key" in error
+
+
+@pytest.mark.parametrize("package", ["starlette", "uvicorn"])
+def test_without_the_extra_one_line_says_what_to_install(package, options, monkeypatch):
+    for name in [name for name in sys.modules if name.startswith(("tinychat.serve.", f"{package}."))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    code, error = options()
+    assert (code, error.count("\n")) == (1, 1)
+    assert error.startswith(f"error: a server needs {package}: ")
+    assert error.endswith(" install llguidance starlette uvicorn\n")
 
 
 def test_a_port_that_is_taken_is_named():

@@ -2,9 +2,14 @@
 
 import sys
 
+import pytest
+from prompt_toolkit.document import Document
 from terminal_app import ALT_ENTER, CTRL_G, CTRL_J, CTRL_R, ENTER, TAB, UP
 
+from tinychat.terminal.pasted_text import PastedTexts
+
 PASTE = "\x1b[200~{}\x1b[201~"
+BACKSPACE, LEFT, UNDO, CTRL_W = "\x7f", "\x1b[D", "\x1f", "\x17"
 
 
 def test_a_paste_of_200_lines_is_one_message(start):
@@ -169,6 +174,54 @@ def test_a_long_paste_stands_as_a_few_words_and_is_sent_whole(start, tmp_path):
     # The history has what was said, not what stood for it.
     assert "line 1498" in (tmp_path / "history").read_text()
     assert "[pasted" not in (tmp_path / "history").read_text()
+
+
+def test_keys_remove_a_long_paste_as_a_whole_or_leave_it(start):
+    terminal = start("chat", "counting")
+    text = "\n".join(f"line {number}" for number in range(61))
+    terminal.type("See: " + PASTE.format(text) + BACKSPACE)
+    terminal.sees("> See:")
+    terminal.send(UNDO + LEFT + LEFT + "x")
+    terminal.sees("> See: [pasted 61 lines]x")
+    terminal.send(PASTE.format(text) + CTRL_W)
+    terminal.sees("> See: [pasted 61 lines]x")
+    terminal.send(ENTER)
+    terminal.expect("61 lines, last: line 60x")
+    # A line of the history that only begins as the placeholder does.
+    terminal.say("[past")
+    terminal.expect("1 lines, last: \\[past")
+    terminal.type(PASTE.format(text) + "\x01" + UP + ENTER)
+    terminal.expect("1 lines, last: \\[past")
+    terminal.leave()
+
+
+@pytest.mark.parametrize(
+    ("before", "typed", "after"),
+    [
+        ("a{}b", "a[pasted 60 lines|b", "a|b"),
+        ("a{}b", "a|pasted 60 lines]b", "a|b"),
+        ("a{}b", "a[pasted 60 |b", "a|b"),
+        ("a{}b", "a[pas|", "a|"),
+        ("a{}b", "a[xy|pasted 60 lines]b", "a{}xy|b"),
+        ("a{}b", "a[pasteXY|s]b", "aXY|b"),
+        ("a{}{}b", "a[pasted 60 |pasted 60 lines]b", "a|b"),
+        ("a{}{}b", "a{}[pasted 60 lines|b", "a{}|b"),
+        # Beside a placeholder, or of a whole one.
+        ("{}", "[|{}", "[|{}"),
+        ("{}]", "{}|", "{}|"),
+        ("a{}b", "a|b", "a|b"),
+        ("a{}b", "a{}b{}|", "a{}b{}|"),
+        # Ctrl-G.
+        ("a{}b", "a[1,\n{long}\n2]b|", "a[1,\n{long}\n2]b|"),
+    ],
+)
+def test_edits_that_break_a_placeholder_are_repaired(before, typed, after):
+    long, place = "\n".join("x" * 58), "[pasted 60 lines]"
+    pasted = PastedTexts()
+    assert pasted.fold(f"[1,\n{long}\n2]") == place
+    before, typed, after = (text.replace("{}", place).replace("{long}", long) for text in (before, typed, after))
+    repaired = pasted.repair(before, Document(typed.replace("|", ""), typed.index("|")))
+    assert repaired == Document(after.replace("|", ""), after.index("|"))
 
 
 def test_turns_stand_apart(start):

@@ -111,7 +111,7 @@ def _examine_cache(findings: Findings, chosen: str) -> None:
 def _examine_store(findings: Findings) -> None:
     models = list_models()
     size = sum(model.bytes for model in models)
-    findings.add("store", f"{store_folder()} ({len(models)} models, {_size(size)})")
+    findings.add("store", f"{store_folder()} ({len(models)} model{'s' * (len(models) != 1)}, {_size(size)})")
 
 
 def _examine_checkpoint(findings: Findings, source: Path, context: int | None, kv: str | None) -> None:

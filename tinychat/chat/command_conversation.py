@@ -10,7 +10,15 @@ from textwrap import shorten
 from tinychat.chat.command import as_assignments, as_count
 from tinychat.chat.draft import Draft
 from tinychat.chat.loop import ChatLoop
-from tinychat.chat.settings import SETTABLE, change_setting, changed_sampling, known_name, settings_of
+from tinychat.chat.settings import (
+    SETTABLE,
+    change_setting,
+    changed_sampling,
+    known_name,
+    note_origin,
+    settings_of,
+    typed_value,
+)
 from tinychat.conversation.conversation import Chat
 from tinychat.conversation.messages import SUMMARY_REQUEST, exchanges
 from tinychat.conversation.request_state import SET_HERE, SYSTEM_HERE
@@ -125,12 +133,13 @@ def set_value(loop: ChatLoop, argument: str) -> None:
     before = _settings(loop)
     if name == "think" and value in _THINKING:
         loop.renderer.show_thinking = _THINKING[value]
-    elif name == "stats":
-        loop.renderer.show_stats = SETTINGS[name].read(value)
-        loop.chat.origins[name] = SET_HERE
-    elif name == "draft":
-        loop.workspace.change_draft(SETTINGS[name].read(value))
-        loop.chat.origins[name] = SET_HERE
+    elif name in ("stats", "draft"):
+        read, origin = typed_value(loop.chat, name, value, SET_HERE)
+        if name == "stats":
+            loop.renderer.show_stats = read
+        else:
+            loop.workspace.change_draft(read)
+        note_origin(loop.chat, name, origin)
     else:
         change_setting(loop.chat, name, value, on_progress=loop.renderer.progress(_COMPILING))
         loop.chat.on_change()
@@ -160,7 +169,8 @@ def show(loop: ChatLoop, _argument: str) -> None:
     lines["attached"] = ", ".join(attachment.name for attachment in chat.attachments) or "none"
     if loop.shelf.on:
         lines["tools"] = f"{', '.join(loop.shelf.on)} ({loop.shelf.tokens()} tokens)"
-    lines["session"] = loop.workspace.name or "not saved yet"
+    unsaved = "private, nothing is saved" if loop.workspace.private else "not saved yet"
+    lines["session"] = loop.workspace.name or unsaved
     width = max(map(len, lines))
     loop.notice("\n".join(f"{name:<{width}}  {value}" for name, value in lines.items()))
 

@@ -98,9 +98,10 @@ def _near(name: str) -> list[str]:
 
 
 def _unknown_problem(name: str) -> str:
-    nearest = _near(name)
-    advice = _ELSEWHERE.get(name.lower()) or (f"did you mean /{nearest[0]}?" if nearest else "/help lists the commands")
-    return f"unknown command /{name}: {advice}; for a message, type //{name}"
+    nearest, elsewhere = _near(name), _ELSEWHERE.get(name.lower())
+    if nearest and not elsewhere:
+        return f"unknown command /{name}: did you mean /{nearest[0]}? For a message, type //{name}"
+    return f"unknown command /{name}: {elsewhere or '/help lists the commands'}; for a message, type //{name}"
 
 
 def _help(loop: ChatLoop, _argument: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tinychat.chat.call_screen import CallScreen
@@ -14,7 +14,7 @@ from tinychat.conversation.conversation import Chat
 from tinychat.conversation.messages import exchanges
 from tinychat.conversation.overflow import way_out
 from tinychat.errors import SettingError
-from tinychat.generate.reply import Delta
+from tinychat.generate.reply import Delta, FinishReason
 from tinychat.settings import ToolSettings
 from tinychat.terminal.line_input import QUESTION, InputPrompt, PlainInput, as_message
 from tinychat.terminal.rendering import Renderer
@@ -22,6 +22,12 @@ from tinychat.terminal.rendering import Renderer
 if TYPE_CHECKING:
     from tinychat.mcp.server import McpServer
     from tinychat.terminal.line_editor import TerminalInput
+
+_CUTS: Mapping[FinishReason, str] = {
+    "length": "the reply is cut at the token limit: /continue continues it, /set max_tokens N raises the limit",
+    "context": "the reply is cut, the context is full: /set context N makes it larger",
+    "loop": "the reply is cut, it repeats itself: /set loop_stop off allows that",
+}
 
 
 class ChatLoop:
@@ -57,6 +63,7 @@ class ChatLoop:
         self.is_leaving = self.multiline = False
         self._lines = lines
         self.shelf = ToolShelf(chat)
+        renderer.cuts = _CUTS
         self.servers: dict[str, McpServer] = {}
         self.server_errors: dict[str, str] = {}
         self.tool_settings = ToolSettings()

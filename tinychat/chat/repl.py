@@ -121,6 +121,8 @@ class Repl(ChatLoop):
         if not isinstance(error, PromptTooLongError):
             return str(error)
         remedy = "shorten your message"
+        if (tools := self.shelf.tokens()) > error.context_size - tools:
+            remedy = "switch tools off with /tools off NAME"
         if self.chat.overflow == "stop" and self.chat.messages:
             remedy += ", drop turns with /undo"
         advice = way_out(error.tokens, self.chat.model.trained_length, remedy)

@@ -20,6 +20,12 @@ SETTABLE = names(entry=SET)
 # Saved with the conversation: not those of the model and of the screen, nor stop and system, which have own fields.
 NAMES = tuple(name for name in SETTABLE if name not in ("kv", "threads", "share", "draft", "stop", "system", "stats"))
 
+# What the model is loaded with, where nobody gives a value.
+_OF_MODEL = ("context", "kv", "threads")
+# Those of which "none" is a value.
+_MAY_BE_NONE = ("seed", "max_tokens", "stop", "system")
+_MAX_SUGGESTIONS = 3
+
 
 def settings_of(chat: Chat) -> dict[str, object]:
     """Return the settings of `chat` that are saved, by name."""
@@ -36,13 +42,12 @@ def change_setting(
 ) -> None:
     """Set a setting to a value, or to a typed text, and record its `origin`.
 
-    The text "none" restores the default, if it is no value itself. `on_progress` is called with (done, total) while
-    kernels compile.
+    The text "none" restores the earlier value, if it is no value itself. `on_progress` is called with (done, total)
+    while kernels compile.
     """
-    setting = SETTINGS[name]
-    if value == "none" and setting.default not in (None, ()):
-        value, origin = chat.standing.values.get(name, setting.default), chat.standing.origins.get(name)
-    value = setting.read(value)
+    if name in _OF_MODEL:
+        chat.earlier.setdefault(name, _of_model(chat, name))
+    value, origin = typed_value(chat, name, value, origin)
     if name == "overflow":
         chat.overflow = as_policy(str(value))
     elif name == "context":
@@ -62,9 +67,30 @@ def change_setting(
         chat.request = replace(chat.request, **{name: value})
         if name == "seed":
             chat.seed()
+    note_origin(chat, name, origin)
+
+
+def note_origin(chat: Chat, name: str, origin: str | None) -> None:
+    """Record the origin of a setting; None for a default."""
     chat.origins.pop(name, None)
     if origin is not None:
         chat.origins[name] = origin
+
+
+def typed_value(chat: Chat, name: str, value: Any, origin: str | None) -> tuple[Any, str | None]:
+    """Return the value of a setting that somebody typed, and its origin: those of before for "none"."""
+    setting = SETTINGS[name]
+    if value == "none" and name not in _MAY_BE_NONE:
+        origin = chat.standing.origins.get(name)
+        if name in _OF_MODEL:
+            return chat.earlier[name], origin
+        return chat.standing.values.get(name, setting.default), origin
+    return setting.read(value), origin
+
+
+def _of_model(chat: Chat, name: str) -> object:
+    sequence = chat.model.sequence
+    return {"context": sequence.context_size, "kv": sequence.kv, "threads": sequence.engine.threads}[name]
 
 
 def _resize(chat: Chat, size: int) -> None:
@@ -105,6 +131,8 @@ def known_name(name: str, offered: Sequence[str] = SETTABLE) -> str:
     known = name.lstrip("-").replace("-", "_").lower()
     if known in SETTABLE:
         return known
-    nearest = get_close_matches(known, offered, n=1, cutoff=0.5)
-    advice = f": did you mean {nearest[0]}?" if nearest else f"; expected one of {', '.join(offered)}"
-    raise SettingError(f"unknown setting {name!r}{advice}")
+    longer = [each for each in offered if known and each.startswith(known)]
+    nearest = longer or get_close_matches(known, offered, n=1, cutoff=0.5)
+    if nearest:
+        raise SettingError(f"unknown setting {name!r}: did you mean {' or '.join(nearest[:_MAX_SUGGESTIONS])}?")
+    raise SettingError(f"unknown setting {name!r}; expected one of {', '.join(offered)}")

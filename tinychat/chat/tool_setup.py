@@ -130,8 +130,8 @@ def _add_server(loop: ChatLoop, name: str, servers: Mapping[str, McpServer]) -> 
     from tinychat.mcp.tools import mcp_tools
 
     if name not in servers:
-        known = ", ".join(servers) or "none"
-        raise McpError(f"there is no MCP server {name!r} in the configuration; there are {known}")
+        others = f"; there are {', '.join(servers)}" if servers else ", which has none"
+        raise McpError(f"there is no MCP server {name!r} in the configuration{others}")
     server = servers[name]
     start = _ServerStart(server)
     answer = _consent(loop, lambda question: _ask_to_start(loop, question)).decide(start, start.arguments)

@@ -98,7 +98,7 @@ class ToolShelf:
             return None
         return (
             f"the tools take {tokens} of the {size} tokens of the context: /tools off NAME switches some off, "
-            "--tools-budget limits them, --context enlarges it"
+            "/set context N enlarges it"
         )
 
     def _named(self, word: str) -> list[str]:

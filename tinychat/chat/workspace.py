@@ -113,7 +113,7 @@ class Workspace:
         self.models = models or Models()
         self.name: str | None = None
         self.role = role
-        self._private = private
+        self.private = private
         self._model = lasting_name(model)
         self._clock = clock
         self._caches = caches or SavedCaches(self.store.folder, 0)
@@ -125,7 +125,7 @@ class Workspace:
 
     def autosave(self) -> None:
         """Save from now on at every change, during a reply every two seconds, unless the chat is private."""
-        if not self._private:
+        if not self.private:
             self.chat.on_change = self._changed
 
     def leave_file(self) -> str | None:
@@ -136,7 +136,7 @@ class Workspace:
 
     def save_cache(self) -> None:
         """Save the KV cache of this conversation, for when it is loaded again."""
-        if self.name is not None and self.chat.model.runs_here and not (self._failed or self._private):
+        if self.name is not None and self.chat.model.runs_here and not (self._failed or self.private):
             self._caches.save(self.name, self.chat.model.sequence)
 
     def save(self, name: str | None = None) -> str:
@@ -200,7 +200,7 @@ class Workspace:
         return True
 
     def _refuse_if_private(self) -> None:
-        if self._private:
+        if self.private:
             raise SessionError("this chat is private: nothing is saved; /export FILE writes it to a file")
 
     def load(self, name: str) -> tuple[list[str], Draft]:
@@ -230,6 +230,7 @@ class Workspace:
         """Load another model for the conversation; if that fails, the present one stays."""
         self.chat.model = self.models.open(name)
         self.chat.reply_ids, self.chat.summary = [], None
+        self.chat.earlier.clear()
         # Turns that the smaller context of the last model dropped may fit now.
         self.chat.see_all()
         self._model = lasting_name(name)
@@ -246,7 +247,8 @@ class Workspace:
         """Enter a role, or leave it with None; its settings override those of flags and of this conversation."""
         roles = self.models.roles()
         if name is not None and name not in roles:
-            raise SettingError(f"unknown role {name!r}; expected one of {', '.join(roles) or 'none'}")
+            known = f"; expected one of {', '.join(roles)}" if roles else ": the configuration file has none"
+            raise SettingError(f"unknown role {name!r}{known}")
         section = {} if name is None else roles[name]
         if "model" in section and lasting_name(section["model"]) != self._model:
             self.change_model(section["model"])

@@ -92,7 +92,13 @@ class RemoteChatModel:
         self._api = api
         # Of no model yet: the server takes its first one.
         self.name = name or ""
-        props = api.get("/props" + (f"?model={quote(name, safe='')}" if name else ""))
+        try:
+            props = api.get("/props" + (f"?model={quote(name, safe='')}" if name else ""))
+        except ServerError:
+            # Ours refuses keys and names that it does not know; others have no such address.
+            if _is_ours(api):
+                raise
+            props = None
         try:
             is_ours = str(props["build_info"]).startswith("tinychat")
             params = props["default_generation_settings"]["params"]
@@ -236,6 +242,14 @@ class RemoteChatModel:
 
     def _is_odd(self) -> ServerError:
         return ServerError(f"{self._api.url} answers in another form: is it an older tinychat?")
+
+
+def _is_ours(api: Api) -> bool:
+    """Return whether a server's models are served by tinychat."""
+    try:
+        return any(model["owned_by"] == "tinychat" for model in api.get("/models")["data"])
+    except (KeyError, TypeError):
+        return False
 
 
 def _default(setting: str) -> object:

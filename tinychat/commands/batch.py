@@ -36,9 +36,6 @@ from tinychat.settings import LINE, names
 if TYPE_CHECKING:
     from tinychat.generate.model import Model
 
-# Steps of the bar.
-_STEPS = 10_000
-
 
 @click.command()
 @click.argument("source", metavar="IN", type=options.LOCATION)
@@ -124,8 +121,8 @@ def batch(
     token_ids, finish_reason, counts and seed, or an error; the exit code is then 1. A table gets the columns of IN,
     reply, finish_reason, prompt_tokens, new_tokens and error, and the properties of --schema, typed. With a
     seed, or with temperature 0, the tokens are those of `tinychat complete` for the row alone. If the
-    command is started again after Ctrl-C, it continues where it stopped; it refuses a file with results
-    of other prompts, settings or weights.
+    command is started again after Ctrl-C, it continues where it stopped, and answers rows of OUT.jsonl anew
+    that had an error; it refuses a file with results of other prompts, settings or weights.
 
     Several machines share a file by --shard, and --merge joins their results:
 
@@ -172,12 +169,18 @@ def batch(
         nullcontext(Results(sys.stdout.buffer, common)) if to_stdout else BatchResults(output.journal, tasks, common)
     )
     with opened as results:
-        if (first := next(tasks, None)) is not None:
-            output.check(first)
+        first = next(tasks, None)
+        left = [*results.again, *([] if first is None else [first])]
+        if left:
+            output.check(left[0])
             loaded = loaded or load(model, loading)
             constraint = None if rules is None else loaded.constraint(rules)
             answers = BatchAnswers(RowPrompts(loaded, system, as_chat, thinking.wanted), constraint)
-            _run(answers, chain([first], tasks), results, parallel, rows, output)
+            # The bar shows it. Which rows are those of a shard, their ids say.
+            total = rows.count() if sys.stderr.isatty() else None
+            if total is not None and shard is not None:
+                total = sum(1 for _ in tasks_of(RowReader(source)))
+            _run(answers, chain(left, tasks), results, parallel, total, output)
         elif output.is_appended:
             print(f"nothing to do: {_name(target, 'stdout')} already has all {results.done} results", file=sys.stderr)
     failed = results.failed
@@ -185,11 +188,13 @@ def batch(
         journal = Location(str(output.journal))
         failed += output.write(in_order(tasks_of(RowReader(source)), RowReader(journal)))
         output.journal.unlink()
-    if first is not None:
+    if left:
         _print_summary(results, failed, _name(target, "stdout"))
     if failed:
         where = "the results" if to_stdout else target
-        raise TinychatError(f'{failed} of {results.done} rows failed: see "error" in {where}')
+        can_go_on = output.is_appended and not to_stdout
+        remedy = "; once they are mended, the same command answers them" if can_go_on else ""
+        raise TinychatError(f'{failed} of {results.done} rows failed: see "error" in {where}{remedy}')
     if fail_on_cut and results.cut:
         raise click.exceptions.Exit(EXIT_CUT)
 
@@ -252,10 +257,10 @@ def _run(
     tasks: Iterator[Task],
     results: Results,
     parallel: int | None,
-    rows: RowReader,
+    total: int | None,
     output: BatchOutput,
 ) -> None:
-    """Answer the tasks that have no result yet; after Ctrl-C, print how to continue."""
+    """Answer the tasks that have no result yet, of `total` if that is known; after Ctrl-C, print how to continue."""
     is_warned = False
 
     def check(task: Task) -> None:
@@ -268,11 +273,13 @@ def _run(
     results.begin()
     try:
         title = f"answering {_name(output.source, 'stdin') if output.source.is_stream else output.source.base_name}"
-        with progress_bar(title, lambda: f"{results.done} rows, {results.rates}") as progress:
+        of_all = "" if total is None else f" of {total}"
+        with progress_bar(title, lambda: f"{results.done}{of_all} rows, {results.rates}") as progress:
+            # Those of earlier runs tell nothing of this one's rate.
+            progress(results.done, total)
             at_once = TOGETHER if output.source.can_be_read_again else 1
             for _ in answers.write(tasks, results, parallel, check, at_once):
-                done = rows.fraction
-                progress(int(_STEPS * (done or 0.0)), None if done is None else _STEPS)
+                progress(results.done, total)
     except KeyboardInterrupt:
         remedy = ": the same command continues with the rest" if isinstance(results, BatchResults) else ""
         print(f"stopped after {results.done} rows{remedy}", file=sys.stderr)

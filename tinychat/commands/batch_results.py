@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -19,6 +20,7 @@ from tinychat.commands.batch_tasks import Task
 from tinychat.conversation.openai import call_fields, error_body, reply_body
 from tinychat.errors import SettingError, StoreError, TinychatError
 from tinychat.file_lock import is_file_at, try_lock
+from tinychat.files import replacing
 
 if TYPE_CHECKING:
     from tinychat.conversation.reply_calls import ReplyCalls
@@ -31,6 +33,7 @@ _sorted_json = json.JSONEncoder(sort_keys=True).encode
 _LINE_START = b'{"id": '
 # Longer than any result.
 MAX_LINE_BYTES = 256 << 20
+_COPIED_BYTES = 1 << 20
 # What depends on the moment and on other rows: the results of two runs have the same bytes.
 _UNSTABLE = (
     "reused_tokens",
@@ -68,6 +71,8 @@ class Results:
         Tasks with a result; those with an error; those with a reply that is cut.
     tokens, prompt_tokens, cached_tokens : int
         New tokens of this run; those of its prompts; those of them that were served from the cache.
+    again : list of Task
+        Tasks that ended in an error in an earlier run, and are the first to be added in this one.
     """
 
     def __init__(self, out: BinaryIO, common: Sequence[object] = ()) -> None:
@@ -76,6 +81,7 @@ class Results:
         self._request: Request | None = None
         self._settings = ""
         self.done = self.failed = self.cut = self.tokens = self.prompt_tokens = self.cached_tokens = 0
+        self.again: list[Task] = []
         self._begun = self._ended = monotonic()
 
     @staticmethod
@@ -155,23 +161,32 @@ class Results:
 class BatchResults(Results):
     """Writer that appends results to a file; those of an earlier run of the same `tasks` count as done.
 
-    If `tasks` is an iterator, the first of the others is its next. A new file is removed if an error precedes the first
-    result. An incomplete last line is removed.
+    If `tasks` is an iterator, the first of the others is its next. A task with an error is done `again`, unless it is
+    itself still wrong; its new line takes the place of the error once all such lines are there, or the run ends. A new
+    file is removed if an error precedes the first result. An incomplete last line is removed.
     """
 
     def __init__(self, path: Path, tasks: Iterable[Task], common: Sequence[object] = ()) -> None:
         self._path = path
         self._is_new = not path.exists()
-        self._file = open(path, "a+b")
+        self._file = self._open()
         super().__init__(self._file, common)
+        # Where the lines of the errors begin, and those for their places.
+        self._places: list[int] = []
+        self._repaired: list[bytes] = []
         try:
-            # If the open file no longer has this name, another process has removed it.
-            if not (try_lock(self._file.fileno()) and is_file_at(path, self._file.fileno())):
-                raise SettingError(f"another batch is writing to {path}: wait for it, or give another file with -o")
             self._read_done(tasks)
         except BaseException:
             self._file.close()
             raise
+
+    def _open(self) -> BinaryIO:
+        file = open(self._path, "a+b")
+        # If the open file no longer has this name, another process has removed it.
+        if not (try_lock(file.fileno()) and is_file_at(self._path, file.fileno())):
+            file.close()
+            raise SettingError(f"another batch is writing to {self._path}: wait for it, or give another file with -o")
+        return file
 
     def __enter__(self) -> Self:
         return self
@@ -179,11 +194,40 @@ class BatchResults(Results):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # While it is locked, so that no other process uses it. Windows cannot delete an open file.
-        if error is not None and self._is_new and self.done == 0:
-            with suppress(PermissionError):
-                self._path.unlink(missing_ok=True)
-        self._file.close()
+        try:
+            self._repair()
+            # While it is locked, so that no other process uses it. Windows cannot delete an open file.
+            if error is not None and self._is_new and self.done == 0:
+                with suppress(PermissionError):
+                    self._path.unlink(missing_ok=True)
+        finally:
+            self._file.close()
+
+    def add(self, outcomes: Sequence[Outcome]) -> None:
+        """Write the outcomes of the next tasks, those of `again` first."""
+        missing = len(self._places) - len(self._repaired)
+        for outcome in outcomes[:missing]:
+            self._repaired.append(outcome.line)
+            self._count(outcome)
+        if 0 < missing <= len(outcomes):
+            self._repair()
+        super().add(outcomes[missing:])
+
+    def _repair(self) -> None:
+        """Put the lines that were done again into the places of the errors."""
+        if not self._repaired:
+            return
+        self._file.seek(0)
+        with replacing(self._path.resolve(), is_private=False) as new:
+            for place, line in zip(self._places, self._repaired, strict=False):
+                _copy(self._file, new, place - self._file.tell())
+                self._file.readline()
+                new.write(line)
+            shutil.copyfileobj(self._file, new)
+            # Windows replaces no open file.
+            self._file.close()
+        self._places, self._repaired = [], []
+        self._file = self._out = self._open()
 
     def _read_done(self, tasks: Iterable[Task]) -> None:
         self._file.seek(0)
@@ -192,27 +236,42 @@ class BatchResults(Results):
         while (line := self._file.readline(MAX_LINE_BYTES)).endswith(b"\n"):
             if (task := next(rest, None)) is None:
                 raise self._not_ours()
-            self._count(Outcome(line, *_failed_and_cut(self._result(task, line))))
+            result = self._result(line)
+            failed, cut = _failed_and_cut(result)
+            name = result.get("id" if task.url is None else "custom_id")
+            is_same = (name, result["asked"]) == (task.id, self.digest(task))
+            if failed and not (is_same and task.error is not None):
+                self.again.append(task)
+                self._places.append(end)
+            elif is_same:
+                self._count(Outcome(line, failed, cut))
+            else:
+                raise self._not_ours()
             end = self._file.tell()
         is_cut_off = line.startswith(_LINE_START) or _LINE_START.startswith(line)
         if not is_cut_off or len(line) == MAX_LINE_BYTES:
             raise self._not_ours()
         self._file.truncate(end)
 
-    def _result(self, task: Task, line: bytes) -> dict[str, object]:
+    def _result(self, line: bytes) -> dict[str, object]:
         try:
             result = json.loads(line)
         except (ValueError, RecursionError):
             raise self._not_ours() from None
-        whole = isinstance(result, dict) and result.keys() & {"text", "error"}
-        key = "id" if task.url is None else "custom_id"
-        if not whole or (result.get(key), result.get("asked")) != (task.id, self.digest(task)):
+        if not isinstance(result, dict) or "asked" not in result or not result.keys() & {"text", "error"}:
             raise self._not_ours()
-        return dict(result)
+        return result
 
     def _not_ours(self) -> SettingError:
-        where = f"{self._path} line {self.done + 1}"
+        where = f"{self._path} line {self.done + len(self.again) + 1}"
         return SettingError(f"{where} is not a result of this batch with these settings: give another file with -o")
+
+
+def _copy(source: BinaryIO, target: BinaryIO, size: int) -> None:
+    while size > 0:
+        part = source.read(min(size, _COPIED_BYTES))
+        target.write(part)
+        size -= len(part)
 
 
 def _stable(fields: dict[str, object]) -> dict[str, object]:

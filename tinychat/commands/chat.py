@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -78,6 +79,9 @@ def chat(
     """
     if continues and resume is not None:
         raise click.UsageError("--continue and --resume exclude each other: leave out one")
+    if model is not None and any(map(str.isspace, model)) and not os.path.exists(model):
+        shown = shorten(model, 60, placeholder="...")
+        raise click.UsageError(f'chat takes no prompt: type it in the chat, or ask one question by tinychat "{shown}"')
     if model is not None and named_model is not None:
         raise click.UsageError(f"MODEL is given twice, as {model!r} and as -m {named_model!r}: leave out one")
     named = model or named_model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,6 +27,9 @@ from tinychat.store.default_model import default_model
 
 if TYPE_CHECKING:
     from tinychat.client.remote_model import RemoteModel
+
+# A word that could be the name of a model.
+_NAME = re.compile(r"[A-Za-z0-9._:/-]*[A-Za-z0-9]")
 
 
 @click.command()
@@ -114,7 +118,11 @@ def complete(
         _check_tools(output, schema or grammar, as_chat, server)
     constraint = None if server is not None else read_grammar(schema, grammar)
     previous = last_one_shot() if continues else Previous()
-    named, text, preferences = _question(words, named_model, prompt, files, preferences)
+    named, text, preferences = _question(words, named_model, prompt, files, preferences, continues)
+    # Where nothing else tells that it is a prompt.
+    is_alone = named is None and words == (text,) and not (continues or server or preferences.role)
+    if is_alone and _NAME.fullmatch(text):
+        print(f"no model is named {text!r}: using it as the prompt", file=sys.stderr)
     preferences = previous.under(preferences)
     if server is not None:
         remote = remote_model(server, api_key, named, preferences)
@@ -166,7 +174,12 @@ def _ask(remote: RemoteModel, one_shot: OneShot, as_message: bool, fields: dict[
 
 
 def _question(
-    words: Sequence[str], named_model: str | None, prompt: str | None, files: Sequence[Path], preferences: Preferences
+    words: Sequence[str],
+    named_model: str | None,
+    prompt: str | None,
+    files: Sequence[Path],
+    preferences: Preferences,
+    continues: bool,
 ) -> tuple[str | None, str, Preferences]:
     """Return MODEL, the prompt with files and stdin, and the preferences with the template's system prompt."""
     values: dict[str, str] = {}
@@ -176,7 +189,7 @@ def _question(
     from_stdin = arguments[-1:] == ["-"]
     if from_stdin:
         arguments.pop()
-    model, prompt = _model_and_prompt(arguments, named_model, prompt, from_stdin)
+    model, prompt = _model_and_prompt(arguments, named_model, prompt, from_stdin, continues)
     text = prompt_text(prompt, files, from_stdin)
     if preferences.template is not None:
         section = preferences.configuration.template(preferences.template)
@@ -188,7 +201,7 @@ def _question(
 
 
 def _model_and_prompt(
-    words: Sequence[str], named_model: str | None, prompt: str | None, from_stdin: bool
+    words: Sequence[str], named_model: str | None, prompt: str | None, from_stdin: bool, continues: bool
 ) -> tuple[str | None, str | None]:
     """Return MODEL and the prompt: that of the words, else `prompt`, which is that of -p."""
     if named_model is not None:
@@ -196,9 +209,7 @@ def _model_and_prompt(
         if in_words and prompt is not None:
             raise click.UsageError("the prompt is given twice, as arguments and with -p: leave one out")
         return named_model, in_words or prompt
-    model, argument = model_and_prompt(words, has_prompt=prompt is not None or from_stdin)
-    if argument and len(words) == 1 and not any(map(str.isspace, argument)):
-        print(f"no model is named {argument!r}: using it as the prompt", file=sys.stderr)
+    model, argument = model_and_prompt(words, has_prompt=prompt is not None or from_stdin, continues=continues)
     return model, prompt if argument is None else argument
 
 

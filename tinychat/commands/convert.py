@@ -63,10 +63,14 @@ def convert(
         check_together(quant or "int4", method, given)
     except FieldError as error:
         raise click.UsageError(flag_problem(error, [context.command])) from None
-    with progress_bar(f"converting to {quant}" if quant else "converting") as progress:
-        folder = convert_checkpoint(
-            source, target, quant, progress=progress, method=method, check=not no_check, **flags
-        )
+    try:
+        with progress_bar(f"converting to {quant}" if quant else "converting") as progress:
+            folder = convert_checkpoint(
+                source, target, quant, progress=progress, method=method, check=not no_check, **flags
+            )
+    except KeyboardInterrupt:
+        print("stopped: the same command continues from what is finished", file=sys.stderr)
+        raise
     for line in [*code_lines(folder), *quality_lines(folder)]:
         print(line, file=sys.stderr)
     print(f"written: {folder}: {summary_line(folder)}", file=sys.stderr)

@@ -37,7 +37,7 @@ def implied_command(arguments: Sequence[str], commands: Mapping[str, click.Comma
     needs_complete = bool(flags - _flag_names(chat))
     needs_chat = bool(flags - _flag_names(complete))
     if len(words) == 1 and words[0] != "-" and not needs_complete and not needs_chat:
-        needs_chat = is_model(words[0])
+        needs_chat = is_model(words[0], or_path="continues" not in flags)
     return ["chat" if needs_chat or not (words or needs_complete) else "complete", *arguments]
 
 
@@ -84,11 +84,14 @@ def _flag_names(command: click.Command) -> set[str]:
     return {each.name for each in command.params if each.param_type_name == "option" and each.name is not None}
 
 
-def model_and_prompt(words: Sequence[str], *, has_prompt: bool) -> tuple[str | None, str | None]:
+def model_and_prompt(
+    words: Sequence[str], *, has_prompt: bool, continues: bool = False
+) -> tuple[str | None, str | None]:
     """Return the MODEL and the prompt in positional arguments, None for either that is missing.
 
     A single word is a model if it names one, else a prompt. Of several, the first is a model if it names one, or if a
-    quoted text follows. With `has_prompt`, the prompt comes from a flag or stdin, and a word can only be a model.
+    quoted text follows. With `has_prompt`, the prompt comes from a flag or stdin, and a word can only be a model. Where
+    it `continues` with the model of before, a path of no model is a prompt.
     """
     if not words:
         return None, None
@@ -100,7 +103,7 @@ def model_and_prompt(words: Sequence[str], *, has_prompt: bool) -> tuple[str | N
     if not rest:
         if _is_text(first):
             return None, first
-        if is_model(first):
+        if is_model(first, or_path=not continues):
             return first, None
     elif is_model(first) or (not _is_text(first) and _is_text(rest[0])):
         return first, " ".join(rest)
@@ -109,7 +112,7 @@ def model_and_prompt(words: Sequence[str], *, has_prompt: bool) -> tuple[str | N
     return None, " ".join(words)
 
 
-def is_model(word: str) -> bool:
+def is_model(word: str, or_path: bool = True) -> bool:
     """Return whether `word` is the name of a model, or looks like a path."""
     from tinychat.store.names import find
 
@@ -120,7 +123,8 @@ def is_model(word: str) -> bool:
     try:
         find(word)
     except StoreError:
-        return word.startswith(("./", "../", "/", "~")) or word.endswith(".gguf") or os.path.exists(word)
+        is_path = word.startswith(("./", "../", "/", "~")) or word.endswith(".gguf") or os.path.exists(word)
+        return or_path and is_path
     return True
 
 

@@ -54,7 +54,7 @@ def test_server(name: str, mcp_file: Path | None) -> None:
     """
     servers = _servers(mcp_file)
     if name not in servers:
-        others = nearest(name, servers) or f"; there {'are ' + ', '.join(servers) if servers else 'is none'}"
+        others = nearest(name, servers) or (f"; there are {', '.join(servers)}" if servers else ": none is configured")
         raise ConfigurationError(f"there is no MCP server {name!r}{others}")
     # Imported here: it keeps `tinychat mcp list` fast.
     from tinychat.mcp.offers import tool_name

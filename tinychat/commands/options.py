@@ -215,7 +215,9 @@ def unknown_flag_problem(error: click.NoSuchOption, program: click.Command) -> s
     command = error.ctx.command if error.ctx is not None else program
     known = [flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)]
     longer = [flag for flag in known if flag.startswith(error.option_name) and len(error.option_name) > len("--")]
-    near = longer or get_close_matches(error.option_name, [*known, "--help", "--version"], n=1)
+    # Those that no command is about must be close.
+    general = get_close_matches(error.option_name, ["--help", "--version"], cutoff=0.8)
+    near = longer or get_close_matches(error.option_name, [*known, *general], n=1, cutoff=0.65)
     near = [f"tinychat {flag}" if flag == "--version" else flag for flag in near]
     advice = f": did you mean {' or '.join(near[:_MAX_SUGGESTIONS])}?" if near else ""
     return f"unknown flag '{error.option_name}'{advice}"

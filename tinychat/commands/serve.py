@@ -26,6 +26,7 @@ from tinychat.commands.options import (
 from tinychat.errors import SettingError
 from tinychat.files import read_text
 from tinychat.generate.precedence import Preferences
+from tinychat.installing import install_command
 
 if TYPE_CHECKING:
     from tinychat.generate.grammar import Grammar
@@ -41,6 +42,8 @@ _LLAMA_SPELLINGS = {
 }
 _ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/\s]+")
 _LOCAL = ("127.0.0.1", "localhost", "::1")
+# Those of the extra.
+_PACKAGES = ("llguidance", "starlette", "uvicorn")
 
 
 @click.command()
@@ -129,6 +132,8 @@ def serve(
     The endpoints are those of OpenAI, Anthropic, Ollama and llama-server. The same request gets the same
     answer, alone or beside others. A schema or grammar is for requests without one of their own or a
     forced call. Ctrl-C ends the server: replies that are being written may end first.
+
+    The packages of the extra "serve" must be installed: tinychat[serve].
     """
     if model is not None and folder is not None:
         raise click.UsageError("MODEL and --models both say what is served: give one of them")
@@ -144,9 +149,15 @@ def serve(
     if host not in _LOCAL and not all_keys:
         raise click.UsageError(f"at {host} other machines can reach the server: give a key with --api-key-file PATH")
     preferences, rules = take_preferences(flags), read_grammar(schema, grammar)
-    # Imported here: it keeps `tinychat --help` fast, and says how to install what is missing.
-    from tinychat.serve.running import run_server
-    from tinychat.serve.server import ServerOptions
+    # Imported here: it keeps `tinychat --help` fast.
+    try:
+        from tinychat.serve.running import run_server
+        from tinychat.serve.server import ServerOptions
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in _PACKAGES:
+            raise
+        raise SettingError(f"a server needs {missing}: {install_command(' '.join(_PACKAGES))}") from None
 
     paths = {} if folder is None else {path.name: path for path in _models_in(folder)}
     loads = {name: _loader(load, preferences, str(path), rules) for name, path in paths.items()}

@@ -53,6 +53,8 @@ def read_tools(path: Path | None, wanted: str | None, is_single: bool) -> ToolCh
         raise SettingError(f"{path} is no JSON: {error}") from None
     if isinstance(tools, dict):
         tools = tools.get("tools")
+    if tools is None or tools == []:
+        raise SettingError(f'{path} has no tools: write a list of them, or an object with such a list as "tools"')
     choice: object = wanted
     if wanted is not None and wanted not in _WORDS:
         choice = {"type": "function", "function": {"name": wanted}}

@@ -69,7 +69,7 @@ class Chat(ChatState):
     summary : Summary, optional
         Counts, times and end of the last reply that the present model began.
     miss : PrefixMiss or None
-        Why less was cached for the last reply than the conversation had, where nobody changed earlier messages.
+        Why less was cached for the last reply than the conversation had, where nobody changed what came before.
     """
 
     # A class that assigns to what it inherits names the types once more, as some type checkers ask for.
@@ -96,8 +96,9 @@ class Chat(ChatState):
         # Those of all replies of the last turn.
         self._turn: list[Summary] = []
         self.writing: bool = False
-        # Prompt and reply that the model read and wrote last.
+        # Prompt and reply that the model read and wrote last; the messages then, and all else that a prompt is made of.
         self._seen_ids: list[int] = []
+        self._seen: tuple[list[Message], object] = [], None
         self.miss: PrefixMiss | None = None
 
     def __repr__(self) -> str:
@@ -332,7 +333,8 @@ class Chat(ChatState):
             self._run, self.writing, self.summary = None, False, run.summary
             self._turn.append(run.summary)
             whole = [message.shortened for message in messages] == seen_before and self.dropped == dropped_before
-            goes_on = messages[: len(before)] == before and whole and not prompt.removed
+            seen, view = self._seen
+            goes_on = messages[: len(seen)] == seen and self._view() == view and whole and not prompt.removed
             self.miss = run.miss if goes_on else None
             stopped = run.summary.finish_reason == "interrupted"
             if stopped and reply.content == begun and not ending:
@@ -342,6 +344,7 @@ class Chat(ChatState):
                 self.reply_ids = [*begun_ids, *run.token_ids]
                 # Of what is seen now: the oldest turns may have gone while the reply was written.
                 self._seen_ids = [*self.prompt(messages[self.dropped :]).ids, *self.reply_ids]
+                self._seen = [*self.messages], self._view()
                 # Where the context ended the reply, its last token was chosen but has no position.
                 self._set_tokens_in_use(min(len(self._seen_ids), self.model.context_size))
             self.on_change()

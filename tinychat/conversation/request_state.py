@@ -19,7 +19,8 @@ class RequestState:
     """The request for each next reply, whose seed grows from one to the next.
 
     `origins` are those of the settings by name, in words, defaults left out; `standing` has the settings that hold
-    where nothing was set in this conversation.
+    where nothing was set in this conversation. `earlier` has the values by name that the model was loaded with, of
+    settings that were changed since.
     """
 
     def __init__(self, request: Request) -> None:
@@ -27,6 +28,7 @@ class RequestState:
         self.origins: dict[str, str] = {}
         self.thinking: Thinking = Thinking()
         self.standing: Resolved = Resolved({}, {})
+        self.earlier: dict[str, object] = {}
         self._written = self._seeded_since = 0
 
     def seed(self) -> None:

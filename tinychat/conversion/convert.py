@@ -46,7 +46,7 @@ def convert(
     progress: Progress | None = None,
     source: str | None = None,
 ) -> Path:
-    """Convert a checkpoint folder into a model folder, each weight by itself; a killed conversion is continued."""
+    """Convert a checkpoint folder into a model folder, each weight by itself; a stopped conversion is continued."""
     return write_model_folder(src, dst, Quantization(quant, group_size), progress, source)
 
 

@@ -136,25 +136,25 @@ def make(
     recipe: Recipe,
     progress: Progress | None,
     source: str | None,
-    resumable: bool = False,
+    for_store: bool = False,
 ) -> Path:
     """Convert a checkpoint folder into the model folder `target`.
 
-    With `resumable` the model is for the store: a later call continues after Ctrl-C or the end of the program, and what
-    runs the model is compiled beside a short conversion. `ConversionError` if a weight is not finite, or `target`
-    exists or cannot be written.
+    A later call continues after Ctrl-C or the end of the program. With `for_store` the model is used next: what runs it
+    is compiled beside a short conversion. `ConversionError` if a weight is not finite, or `target` exists or cannot be
+    written.
     """
     from tinychat.engine.precompile import begin as begin_ahead
 
     config = read_config(folder / "config.json")
     quantization = quantization_of(folder, recipe)
-    if resumable and not recipe.uses_texts and not recipe.check:
+    if for_store and not recipe.uses_texts and not recipe.check:
         # What is converted in seconds is wanted at once; what takes minutes computes on all cores.
         begin_ahead(config, quantization)
     # Read once, since it may be a pipe.
     text = None if recipe.calibration is None else read_text(recipe.calibration)
     key = key_of(folder, recipe, quantization, text)
-    with work_for(target, key, resumable) as work:
+    with work_for(target, key) as work:
         written = sum(_disk_bytes(file.stat()) for file in work.folder.rglob("*") if file.is_file())
         check_space([("the model", target, max(0, disk_needed(folder, recipe) - written))])
         check_memory(config, recipe)

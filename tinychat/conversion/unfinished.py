@@ -1,7 +1,7 @@
 """The work folder of a conversion: beside its target, and with a journal of finished shards.
 
-A conversion that fails removes it. One that was killed leaves it; the next one of the same checkpoint and settings
-finds it by its name, checks the weight file against the journal, and continues it.
+A conversion that fails removes it. One that was stopped or killed leaves it; the next one of the same checkpoint and
+settings finds it by its name, checks the weight file against the journal, and continues it.
 """
 
 import io
@@ -100,10 +100,10 @@ def _without_checksum(data: bytes) -> bytes | None:
 
 
 @contextmanager
-def work_for(dst: Path, key: str, resumable: bool = False) -> Iterator[WorkFolder]:
-    """Yield the folder of a conversion to `dst`: a new one, or that of a killed one with this key (`key_of`).
+def work_for(dst: Path, key: str) -> Iterator[WorkFolder]:
+    """Yield the folder of a conversion to `dst`: a new one, or that of a stopped one with this key (`key_of`).
 
-    If nothing fails, `WorkFolder.model` becomes `dst` at the end. The folder is removed then, but with `resumable` not
+    If nothing fails, `WorkFolder.model` becomes `dst` at the end. The folder is removed then, and after errors, but not
     by Ctrl-C and signals that end the program.
     """
     if dst.exists() or dst.is_symlink():
@@ -127,7 +127,7 @@ def work_for(dst: Path, key: str, resumable: bool = False) -> Iterator[WorkFolde
         what = f"cannot be written ({error.strerror or error}): free some space, or choose another target"
         raise ConversionError(f"{dst} {what}") from None
     except (KeyboardInterrupt, SystemExit):
-        remove = not resumable
+        remove = False
         raise
     finally:
         if remove and sys.platform != "win32":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import stat
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -117,16 +116,13 @@ class Location:
         """The folder of this file."""
         return Location(self.name.rstrip("/").rpartition("/")[0] if self.is_remote else str(self.path.parent))
 
-    def size(self) -> int | None:
-        """Return the size in bytes; None of a pipe or device."""
-        if self.is_stream:
-            return None
-        with _named(self):
-            if self.is_remote:
-                found: int | None = self._system.size(self._inside)
-                return found
-            status = self.path.stat()
-            return status.st_size if stat.S_ISREG(status.st_mode) else None
+    def require(self) -> None:
+        """Raise the error of opening it, if there is no such file."""
+        if self.is_remote:
+            with _named(self):
+                self._system.info(self._inside)
+        elif not self.is_stream:
+            self.path.stat()
 
     @contextmanager
     def open(self) -> Iterator[BinaryIO]:

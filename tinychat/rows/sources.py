@@ -70,95 +70,108 @@ class RowReader:
 
     def __init__(self, location: Location) -> None:
         self.files: list[Location] = location.files()
-        self._sizes = [file.size() for file in self.files]
-        self._total = None if None in self._sizes else sum(size or 0 for size in self._sizes)
-        self._done, self._position = 0, 0
-
-    @property
-    def fraction(self) -> float | None:
-        """The share of the bytes that has been read; None where the size is not known."""
-        return min(1.0, (self._done + self._position) / self._total) if self._total else None
+        for file in self.files:
+            file.require()
 
     def __iter__(self) -> Iterator[Row]:
         before = 0
-        for file, size in zip(self.files, self._sizes):
+        for file in self.files:
             number = 0
-            self._position = 0
-            for number, fields, line, error in _READERS[file.format.kind](self, file):
+            for number, fields, line, error in _READERS[file.format.kind](file):
                 yield Row(before + number, file, fields, line, error)
             before += number
-            self._done, self._position = self._done + (size or 0), 0
 
-    def _lines(self, file: Location) -> Iterator[tuple[int, bytes]]:
-        """Yield the numbers and lines of a file, decompressed."""
-        number = 0
-        with _readable(file), file.open() as raw, _decompressed(raw, file) as stream:
-            while line := stream.readline(MAX_ROW_BYTES + 1):
-                number += 1
-                if len(line) > MAX_ROW_BYTES:
-                    raise TextError(f"{file} line {number} has more than {MAX_ROW_BYTES >> 20} MiB: split it")
-                self._position = self._position + len(line) if stream is raw else raw.tell()
-                yield number, line.removeprefix(_BOM) if number == 1 else line
+    def count(self) -> int | None:
+        """Return the number of rows; None where that is slow to know: of streams, addresses and compressed files.
 
-    def _jsonl(self, file: Location) -> _Found:
-        for number, line in self._lines(file):
-            if line.isspace():
-                continue
-            try:
-                fields = json.loads(line.decode("utf-8"))
-            except (ValueError, RecursionError) as error:
-                yield number, {}, line, f"the line is not JSON in UTF-8: {error}"
-                continue
-            if isinstance(fields, dict):
-                yield number, fields, line, None
-            else:
-                problem = 'the line is not a JSON object: expected {"prompt": "..."} or {"messages": [...]}'
-                yield number, {}, line, problem
-
-    def _csv(self, file: Location) -> _Found:
-        csv.field_size_limit(MAX_ROW_BYTES)
-        reader = csv.reader(_decoded(self._lines(file), file), strict=True)
+        None also of a damaged file, which is an error once its rows are read.
+        """
+        if any(file.is_remote or file.format.compression or not file.can_be_read_again for file in self.files):
+            return None
         try:
-            header = next(reader, [])
-            _check_columns(file, header)
-            cells_of_rows = filter(None, reader)
-            for number, cells in enumerate(cells_of_rows, start=1):
-                if len(cells) == len(header):
-                    yield number, dict(zip(header, (cell or None for cell in cells))), b"", None
-                else:
-                    yield number, {}, b"", f"the row has {len(cells)} cells, but the header has {len(header)}"
-        except csv.Error as error:
-            raise TextError(f"{file} line {reader.line_num} is not CSV: {error}; correct the file") from None
+            return sum(map(_count, self.files))
+        except (OSError, TinychatError):
+            return None
 
-    def _parquet(self, file: Location) -> _Found:
-        number = 0
-        with parquet_file(file) as (table, size):
-            count = max(1, table.metadata.num_rows)
-            for batch in table.iter_batches(batch_size=_PARQUET_ROWS, use_threads=False):
-                for fields in batch.to_pylist():
-                    number += 1
-                    self._position = size * number // count
-                    yield number, fields, b"", None
+
+def _count(file: Location) -> int:
+    if file.format.kind == "parquet":
+        with parquet_file(file) as table:
+            return int(table.metadata.num_rows)
+    if file.format.kind == "csv":
+        return sum(1 for _ in _csv(file))
+    return sum(not line.isspace() for _, line in _lines(file))
+
+
+def _lines(file: Location) -> Iterator[tuple[int, bytes]]:
+    """Yield the numbers and lines of a file, decompressed."""
+    number = 0
+    with _readable(file), file.open() as raw, _decompressed(raw, file) as stream:
+        while line := stream.readline(MAX_ROW_BYTES + 1):
+            number += 1
+            if len(line) > MAX_ROW_BYTES:
+                raise TextError(f"{file} line {number} has more than {MAX_ROW_BYTES >> 20} MiB: split it")
+            yield number, line.removeprefix(_BOM) if number == 1 else line
+
+
+def _jsonl(file: Location) -> _Found:
+    for number, line in _lines(file):
+        if line.isspace():
+            continue
+        try:
+            fields = json.loads(line.decode("utf-8"))
+        except (ValueError, RecursionError) as error:
+            yield number, {}, line, f"the line is not JSON in UTF-8: {error}"
+            continue
+        if isinstance(fields, dict):
+            yield number, fields, line, None
+        else:
+            problem = 'the line is not a JSON object: expected {"prompt": "..."} or {"messages": [...]}'
+            yield number, {}, line, problem
+
+
+def _csv(file: Location) -> _Found:
+    csv.field_size_limit(MAX_ROW_BYTES)
+    reader = csv.reader(_decoded(_lines(file), file), strict=True)
+    try:
+        header = next(reader, [])
+        _check_columns(file, header)
+        cells_of_rows = filter(None, reader)
+        for number, cells in enumerate(cells_of_rows, start=1):
+            if len(cells) == len(header):
+                yield number, dict(zip(header, (cell or None for cell in cells))), b"", None
+            else:
+                yield number, {}, b"", f"the row has {len(cells)} cells, but the header has {len(header)}"
+    except csv.Error as error:
+        raise TextError(f"{file} line {reader.line_num} is not CSV: {error}; correct the file") from None
+
+
+def _parquet(file: Location) -> _Found:
+    number = 0
+    with parquet_file(file) as table:
+        for batch in table.iter_batches(batch_size=_PARQUET_ROWS, use_threads=False):
+            for fields in batch.to_pylist():
+                number += 1
+                yield number, fields, b"", None
 
 
 _Found = Iterator[tuple[int, Mapping[str, Any], bytes, str | None]]
-_READERS = {"jsonl": RowReader._jsonl, "csv": RowReader._csv, "parquet": RowReader._parquet}
+_READERS = {"jsonl": _jsonl, "csv": _csv, "parquet": _parquet}
 
 
 @contextmanager
-def parquet_file(file: Location) -> Iterator[tuple[ParquetFile, int]]:
-    """Open a file in Parquet; yields it, and its size in bytes. Errors are those of `RowReader`."""
+def parquet_file(file: Location) -> Iterator[ParquetFile]:
+    """Open a file in Parquet; errors are those of `RowReader`."""
     pyarrow = arrow()
     with _readable(file, pyarrow.ArrowException), file.open() as raw, pyarrow.parquet.ParquetFile(raw) as table:
         _check_columns(file, table.schema_arrow.names)
-        yield table, file.size() or 0
+        yield table
 
 
 def csv_header(file: Location) -> list[str]:
     """Return the columns of a file in CSV; errors are those of `RowReader`."""
-    lines = RowReader(file)._lines(file)
     try:
-        return next(csv.reader(_decoded(lines, file), strict=True), [])
+        return next(csv.reader(_decoded(_lines(file), file), strict=True), [])
     except csv.Error as error:
         raise TextError(f"{file} line 1 is not CSV: {error}; correct the file") from None
 

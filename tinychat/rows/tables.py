@@ -25,7 +25,7 @@ def source_columns(source: Location) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for file in source.files():
         if file.format.kind == "parquet":
-            with parquet_file(file) as (table, _):
+            with parquet_file(file) as table:
                 here = dict(zip(table.schema_arrow.names, table.schema_arrow.types))
         elif file.format.kind == "csv":
             here = dict.fromkeys(csv_header(file), str)

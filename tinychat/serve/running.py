@@ -106,7 +106,7 @@ async def _serve(
             await asyncio.wait({first, serving}, return_when=asyncio.FIRST_COMPLETED)
             if first.done():
                 first.result()
-        say(f"serving at {url}/v1")
+        say(f"serving at {url}/v1, and a page at {_page_of(url)}")
         if options.opens_page:
             # Beside the loop: a browser in a terminal returns when it is left.
             threading.Thread(target=_open_page, args=(url, say), daemon=True).start()
@@ -118,10 +118,14 @@ async def _serve(
 
 def _open_page(url: str, say: Callable[[str], None]) -> None:
     """Open the page in the browser of the user."""
-    # An address to listen at everywhere is none to go to.
-    page = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:") + "/"
+    page = _page_of(url)
     if not webbrowser.open(page):
         say(f"no browser can be opened: open {page}")
+
+
+def _page_of(url: str) -> str:
+    # An address to listen at everywhere is none to go to.
+    return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:") + "/"
 
 
 def _prepared(load: Load, options: ServerOptions, files: PrefixFiles, say: Callable[[str], None]) -> Load:

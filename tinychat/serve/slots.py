@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tinychat.engine.ids import common_length
-from tinychat.generate.prefix_miss import explain_miss
 
 if TYPE_CHECKING:
     from tinychat.generate.stream import Stream
@@ -66,7 +65,20 @@ def missed(previous: Sequence[int], stream: Stream) -> str | None:
     ids, cached = stream.reply.prompt.ids, stream.summary.reused_tokens
     if not stream.prefill_seconds or min(len(previous), len(ids)) - cached < _LOST:
         return None
-    if common_length(ids, previous) < _SHARED:
+    if (agreed := common_length(ids, previous)) < _SHARED:
         return None
-    miss = explain_miss(ids, previous, cached, stream.reply.decode)
-    return None if miss is None else f"{cached} of {len(ids)} prompt tokens were cached: {miss}"
+    # The last token of a reply was chosen but never run.
+    reason = "the rest of the memory was needed, or the cache has other settings now"
+    if agreed < min(len(ids), len(previous) - 1):
+        # Another conversation with the same beginning has lost nothing.
+        if not _have_run(previous[agreed:], ids[agreed:]):
+            return None
+        reason = f"it differs from an earlier prompt at token {agreed}, and the same text behind that was read again"
+    return f"{cached} of {len(ids)} prompt tokens were cached: {reason}"
+
+
+def _have_run(before: Sequence[int], now: Sequence[int]) -> bool:
+    """Return whether both have the same run of tokens: one of the pieces that `before` is divided into."""
+    size = _LOST // 2
+    pieces = {tuple(before[begin : begin + size]) for begin in range(0, len(before) - size + 1, size)}
+    return any(tuple(now[begin : begin + size]) in pieces for begin in range(len(now) - size + 1))

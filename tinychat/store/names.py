@@ -34,6 +34,7 @@ from tinychat.store.local import (
 _REPO_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 # Beside the package in a source tree, inside it when installed from a wheel.
 _PACKAGE = Path(__file__).parents[1]
+_PATHS = ("./", "../", "/", "~")
 _FILE_ENDINGS = (".gguf", ".safetensors", ".bin", ".json")
 _DEMO_FOLDERS = (_PACKAGE / "weights" / DEMO, _PACKAGE.parent / "weights" / DEMO)
 
@@ -129,6 +130,8 @@ def resolve(model: str) -> ModelReference:
         if reference.kind == "repository" and found is None:
             _refuse_paths(model)
         return reference
+    if model.startswith(_PATHS) or model.lower().endswith(_FILE_ENDINGS):
+        raise StoreError(f"there is no file or folder {one_line(model)}; check its path")
     advice = nearest(model, known_names()) or SEE_MODELS
     raise StoreError(f"{one_line(model)!r} is not a folder, a model in the store or a repo id{advice}")
 

@@ -84,6 +84,7 @@ class TerminalInput:
             enable_suspend=True,
             tempfile_suffix=".md",
         )
+        self._pasted.keep_whole(self._session)
         follow_size(self._session.app, environment)
 
     def __enter__(self) -> TerminalInput:

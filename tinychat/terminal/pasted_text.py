@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
+from typing import Any
 
+from prompt_toolkit import PromptSession
+from prompt_toolkit.document import Document
 from prompt_toolkit.history import History
 
 # More would push everything else off the screen.
@@ -38,6 +42,49 @@ class PastedTexts:
         for placeholder, text in self._texts.items():
             line = line.replace(placeholder, text)
         return line
+
+    def repair(self, before: str, after: Document) -> Document:
+        """Return the document behind an edit, in which placeholders of the text before are whole or removed.
+
+        What was typed inside of one stands behind it; where a part of one was removed, the rest is removed too.
+        """
+        text = after.text
+        if text == self.unfold(before):
+            return after
+        begin = _common_length(before, text)
+        behind = _common_length(before[begin:][::-1], text[begin:][::-1])
+        end, added = len(before) - behind, text[begin : len(text) - behind]
+        broken = [place for place in self._texts if text.count(place) < before.count(place)]
+        spans = [match.span() for place in broken for match in re.finditer(re.escape(place), before)]
+        touched = [(first, last) for first, last in spans if begin < last and end > first]
+        if not touched:
+            return after
+        last = max(end, *(last for _, last in touched))
+        first = last if begin == end else min(begin, *(first for first, _ in touched))
+        return Document(before[:first] + added + before[last:], first + len(added))
+
+    def keep_whole(self, session: PromptSession[str]) -> None:
+        """Repair placeholders behind each key of the prompt."""
+        buffer, processor = session.default_buffer, session.app.key_processor
+        before = (0, "")
+
+        def remember(_processor: Any) -> None:
+            nonlocal before
+            before = buffer.working_index, buffer.text
+
+        def repair(_processor: Any) -> None:
+            # Another line of the history is no edit.
+            if buffer.working_index == before[0] and buffer.text != before[1]:
+                buffer.document = self.repair(before[1], buffer.document)
+
+        processor.before_key_press += remember
+        processor.after_key_press += repair
+
+
+def _common_length(first: str, second: str) -> int:
+    """Return the number of characters with which both texts begin."""
+    pairs = zip(first, second, strict=False)
+    return next((index for index, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))
 
 
 class UnfoldedHistory(History):

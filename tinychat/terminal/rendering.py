@@ -39,7 +39,7 @@ class Renderer:
 
     Of `environment`, NO_COLOR, TERM and COLORTERM are read. `plain` shows replies as plain text on terminals too.
     `show_stats` shows counts and rates of each reply, None if stderr is a terminal. `starts_thinking` tells whether the
-    chat template has opened the think section of the next reply.
+    chat template has opened the think section of the next reply. `cuts` are the lines about replies that were cut.
     """
 
     def __init__(self, out: TextIO, err: TextIO, environment: Mapping[str, str], plain: bool = False) -> None:
@@ -47,6 +47,7 @@ class Renderer:
         self.show_thinking = True
         self.starts_thinking = False
         self.show_stats: bool | None = None
+        self.cuts = _CUTS
         self._out, self._err, self._environment = out, err, environment
         self._draws_markdown = out.isatty() and not dumb and not plain
         self._err_is_terminal = err.isatty()
@@ -103,12 +104,13 @@ class Renderer:
                 _wait_until_read(self._out)
 
     def summary(self, summary: Summary) -> None:
-        """Write a line of counts and rates; if that is off, only if the reply was cut."""
+        """Write a line of counts and rates; if that is off, or the counts are unknown, only if the reply was cut."""
         shown = self._err_is_terminal if self.show_stats is None else self.show_stats
-        if shown:
+        # Some servers tell no counts; every prompt has tokens.
+        if shown and summary.prompt_tokens:
             self.aside(summary_line(summary, terminal_size(self._err)[0]))
-        elif summary.finish_reason in _CUTS:
-            self._write_err(f"{_CUTS[summary.finish_reason]}\n")
+        elif summary.finish_reason in self.cuts:
+            self._write_err(f"{self.cuts[summary.finish_reason]}\n")
 
     def notice(self, text: str) -> None:
         """Write a line to stderr, during a reply between two of its blocks."""
