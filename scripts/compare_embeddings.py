@@ -1,7 +1,7 @@
 """Compare the vectors of an embedding model in few bits with those in float32.
 
-``scripts/compare_embeddings.py CHECKPOINT TEXTS``: for each format, over the lines of TEXTS, the cosine of both vectors,
-how often the nearest other text is the same one, and the tokens a second. Formats take turns.
+``scripts/compare_embeddings.py CHECKPOINT TEXTS`` embeds each line of TEXTS. For each format: the cosine of the vectors
+to those of float32, how often the nearest other text is the same one, tokens a second. Formats take turns.
 """
 
 import argparse
