@@ -42,6 +42,7 @@ from tinychat.kernels.scores import cap_rows
 from tinychat.kernels.setup import ISA
 from tinychat.kernels.variants import (
     BiasedRouter,
+    BothWays,
     Gelu,
     GeluTanh,
     HeadsNorm,
@@ -145,6 +146,8 @@ def cached(kv):
         yield from ((f"{name}, {place}", array) for name, array in cache.buffers._asdict().items())
         stored, _, _ = fill_cache(kv, *rng.standard_normal((2, start + T, G, d)).astype(np.float32))
         yield f"attention, {place}", test_attention.run(kv, queries, stored, start)
+        both_ways = BothWays(np.int64(20))
+        yield f"attention both ways, {place}", test_attention.run(kv, queries, stored, start, both_ways)
 
 
 def convolved():

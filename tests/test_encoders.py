@@ -8,7 +8,7 @@ import reference
 
 import tinychat
 from tinychat.engine.sequence import new_sequence
-from tinychat.errors import SettingError, UnsupportedModelError
+from tinychat.errors import CheckpointError, SettingError, UnsupportedModelError
 from tinychat.models.architectures import parse_config
 
 TOLERANCE = 1e-3  # of the states' standard deviation
@@ -92,6 +92,23 @@ def test_texts_longer_than_a_step_of_others(tmp_path):
 def test_what_is_not_supported_is_refused(name, changes, message):
     with pytest.raises(UnsupportedModelError, match=message):
         parse_config(encoders.BY_NAME[name].config | changes, "config.json")
+
+
+@pytest.mark.parametrize("positions", [0, 1])
+def test_positions_that_begin_behind_the_padding(positions):
+    with pytest.raises(CheckpointError, match="max_position_embeddings"):
+        parse_config(encoders.BY_NAME["xlm-roberta"].config | {"max_position_embeddings": positions}, "config.json")
+
+
+@pytest.mark.parametrize(("name", "gate"), [("swiglu", "silu"), ("geglu", "gelu"), (None, "silu")])
+def test_names_of_gates(name, gate):
+    raw = {**encoders.NOMIC_PUBLISHED, "activation_function": name}
+    assert parse_config(raw, "").hidden_act == parse_config(encoders.NOMIC_BERT | {"hidden_act": gate}, "").hidden_act
+
+
+def test_activations_without_gates_are_refused():
+    with pytest.raises(UnsupportedModelError, match="gelu without gates"):
+        parse_config({**encoders.NOMIC_PUBLISHED, "activation_function": "gelu"}, "")
 
 
 def test_keys_of_published_files_mean_the_same():

@@ -6,7 +6,9 @@ import sys
 from collections import Counter
 from statistics import harmonic_mean
 
+import embedders
 import engines
+import families
 import numpy as np
 import pytest
 
@@ -22,6 +24,7 @@ from tinychat.bench.report import bench
 from tinychat.bench.row_sample import ReplyLength, RowSample, reply_length
 from tinychat.bench.work import work_of
 from tinychat.cli import main
+from tinychat.commands.bench import hold
 from tinychat.engine.sequence import new_sequence
 from tinychat.errors import SettingError, TinychatError
 from tinychat.generate.request import as_request
@@ -203,7 +206,7 @@ def test_processes_of_their_own(folder, tmp_path):
     assert 20 < first.peak_mib < 4000
     assert 0 < load_once(folder, threads=1, kv=None)
     assert 20 < peak_mib()
-    with pytest.raises(TinychatError, match="is not a folder, a model in the store"):
+    with pytest.raises(TinychatError, match="there is no file or folder"):
         complete_once(tmp_path / "nothing")
 
 
@@ -212,6 +215,20 @@ def test_the_command_tells_of_what_it_cannot_do(folder, capsys):
     assert "MODEL and --random exclude each other" in capsys.readouterr().err
     assert main(["bench", "--random", "gpt-5"]) == 2
     assert main(["bench", "no-such-model"]) == 1
+
+
+def test_a_model_that_gives_embeddings_has_no_replies_to_measure(tmp_path, capsys):
+    embedders.write_embedder(tmp_path / "checkpoint")
+    folder = tinychat.convert(tmp_path / "checkpoint", tmp_path / "model")
+    assert main(["bench", str(folder)]) == 1
+    assert "gives embeddings, not text" in capsys.readouterr().err
+
+
+def test_a_model_with_few_positions_is_measured_within_them(tmp_path):
+    families.write_checkpoint(families.BY_NAME["gpt2"], tmp_path / "checkpoint")
+    model = tinychat.load(tinychat.convert(tmp_path / "checkpoint", tmp_path / "model"))
+    hold(model, 1 << 19)
+    assert model.context_size == model.engine.config.max_position_embeddings
 
 
 def test_the_command_prints_a_table_and_one_json_line(folder):

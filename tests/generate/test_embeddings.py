@@ -8,10 +8,11 @@ import families
 import numpy as np
 import pytest
 from fake_model import BOS, VOCAB_SIZE, Continuation, fake_model
+from safetensors.numpy import save_file
 
 import tinychat
 from tinychat.engine.sequence import new_sequence
-from tinychat.errors import CacheFullError, ContextError, FieldError, ModelFolderError, SettingError
+from tinychat.errors import CacheFullError, ContextError, ConversionError, FieldError, ModelFolderError, SettingError
 from tinychat.generate.driver import Driver
 from tinychat.generate.embeddings import VectorForm, embed_ids, shortest_floats
 from tinychat.models.dense import DenseLayer
@@ -82,6 +83,21 @@ def test_linear_layers_behind_the_pooling(tmp_path, rng, pooling, bias):
         np.testing.assert_allclose(vector, found / np.linalg.norm(found), atol=1e-4 * np.std(found))
     with pytest.raises(FieldError, match="dimensions must be 1 to 40, not 41"):
         model.embed(TEXTS, dimensions=41)
+
+
+def test_numbers_beyond_float32_are_refused(tmp_path, rng):
+    checkpoint = tmp_path / "checkpoint"
+    embedders.write_embedder(checkpoint, modules=embedders.WITH_DENSE)
+    ((matrix, _), _) = embedders.write_dense(checkpoint, rng, [(80, 96), (40, 80)])
+    file = checkpoint / "2_Dense/model.safetensors"
+    save_file({"linear.weight": np.full_like(matrix, 3e38)}, file)
+    model = tinychat.load(tinychat.convert(checkpoint, tmp_path / "model", quant="f32"), context=512)
+    with pytest.raises(ModelFolderError, match="hidden states are not finite"):
+        model.embed(TEXTS)
+    save_file({"linear.weight": np.full_like(matrix, np.nan)}, file)
+    with pytest.raises(ConversionError, match=r"2_Dense/model.safetensors: linear.weight"):
+        tinychat.convert(checkpoint, tmp_path / "other", quant="f32")
+    assert not (tmp_path / "other").exists()
 
 
 def test_fewer_numbers_of_a_vector(embedder):

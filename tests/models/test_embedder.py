@@ -76,6 +76,17 @@ def test_linear_layers_that_are_refused(tmp_path, rng, changes, message):
         read_embedder(tmp_path)
 
 
+def test_linear_layers_that_do_not_fit_are_refused_before_a_conversion(tmp_path, rng):
+    embedders.write_embedder(tmp_path / "checkpoint", modules=embedders.WITH_DENSE)
+    embedders.write_dense(tmp_path / "checkpoint", rng, [(80, 97), (40, 80)])
+    with pytest.raises(CheckpointError, match=r"2_Dense/config\.json: in_features is 97; the model gives 96 numbers"):
+        open_checkpoint(tmp_path / "checkpoint")
+    file = tmp_path / "checkpoint/2_Dense/config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"in_features": 96}))
+    with pytest.raises(CheckpointError, match=r"linear\.weight"):
+        open_checkpoint(tmp_path / "checkpoint")
+
+
 @pytest.mark.parametrize("text", ["{}", "[1]", "[", ""])
 def test_a_damaged_list_of_modules(tmp_path, text):
     (tmp_path / "modules.json").write_text(text)

@@ -114,6 +114,13 @@ def test_cut_histories_are_made_whole():
     assert len(as_messages(read_ollama_messages(cut))) == 5
 
 
+def test_numbers_of_other_servers_do_not_lose_results():
+    """Clients number calls that came without one, and say more between a call and its result."""
+    foreign, note = {"role": "tool", "content": "1", "tool_call_id": "x"}, {"role": "system", "content": "Short."}
+    asked, note, result = read_ollama_messages([{"role": "assistant", "tool_calls": [call("a")]}, note, foreign])
+    assert (result["tool_call_id"], result["content"]) == (asked["tool_calls"][0]["id"], "1")
+
+
 def test_thoughts_and_indices_are_translated():
     given = {"role": "assistant", "content": "Yes.", "thinking": "Hm.", "images": [], "tool_calls": None}
     assert read_ollama_messages([given]) == [{"role": "assistant", "content": "Yes.", "reasoning_content": "Hm."}]

@@ -259,6 +259,19 @@ def test_a_reply_goes_on_behind_its_beginning(server, chat):
 
 
 @pytest.mark.parametrize(
+    "fields",
+    [{"extra_body": {"continue_final_message": False}}, {"response_format": {"type": "json_object"}, "max_tokens": 40}],
+)
+def test_a_reply_begins_anew_where_that_is_asked_or_must_be(server, chat, fields):
+    messages = [*HELLO, {"role": "assistant", "content": "Once upon"}]
+    found = chat(messages, **{"max_tokens": 8} | fields)
+    model = server.state.pool.loaded[0].model
+    assert found.usage.prompt_tokens == len(model.render_ids(messages))
+    if "response_format" in fields:
+        assert found.choices[0].message.content.lstrip().startswith("{")
+
+
+@pytest.mark.parametrize(
     "field",
     [
         {"type": "string", "format": "path"},

@@ -322,6 +322,28 @@ def test_fields_that_change_nothing_here_are_taken(server, fields):
     assert said(found) == said(server.post("/v1/responses", body)[1])
 
 
+def test_calls_of_free_tools_stay_in_the_conversation(server):
+    """Where another model had called one: their texts are all that tells this one of the results."""
+    items = [
+        {"role": "user", "content": "Mend it."},
+        {"type": "custom_tool_call", "call_id": "c", "name": "apply_patch", "input": "*** Begin Patch"},
+        {"type": "custom_tool_call_output", "call_id": "c", "output": "Done!"},
+    ]
+    body = {"max_output_tokens": 1, "tools": [{"type": "custom", "name": "apply_patch"}]}
+    counts = [server.post("/v1/responses", {**body, "input": items[:n]})[1]["usage"]["input_tokens"] for n in (1, 3)]
+    assert counts[1] > counts[0] + len("Done!")
+    status, found = server.post("/v1/responses", {**body, "input": items[:1], "tools": [{"type": "unheard_of"}]})
+    assert status == 400 and found["error"]["param"].startswith("tools[0]")
+
+
+def test_a_tool_of_theirs_may_not_be_required_here(server):
+    """The choice is then the model's."""
+    fields = {"input": "Hello", "max_output_tokens": 4}
+    choice = {"tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}}
+    status, found = server.post("/v1/responses", fields | choice)
+    assert status == 200 and said(found) == said(server.post("/v1/responses", fields)[1])
+
+
 def test_only_allowed_tools_are_called(server):
     body = {"input": "Hello", "tools": [WEATHER, CLOCK], "max_output_tokens": 90, "temperature": 1.0}
     for seed in range(4):

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from fake_model import EOS, ByteTokenizer, FakeSequence, MarkedTools, MarkerTemplate, Replies
+from fake_model import EOS, ByteTokenizer, Continuation, FakeSequence, MarkedTools, MarkerTemplate, Replies
 from local_server import serving
 
 from tinychat.generate.model import Model
@@ -35,8 +35,8 @@ class OpeningTemplate(MarkerTemplate):
         return super().render_ids(messages, add_generation_prompt)
 
 
-def thinker(*replies, template=None):
-    sequence = FakeSequence(Replies(*replies), context_size=4096)
+def thinker(*replies, template=None, speaker=None):
+    sequence = FakeSequence(speaker or Replies(*replies), context_size=4096)
     model = Model(sequence, ByteTokenizer(), template or OpeningTemplate(), frozenset({EOS}), Path("fake"))
     model.tool_template = MarkedTools(model)
     return model
@@ -76,6 +76,18 @@ def test_a_call_behind_thoughts():
         arguments = message["arguments"] if stream else message["tool_calls"][0]["function"]["arguments"]
         assert json.loads(arguments) == {"city": "Bonn"}
         assert reason == "tool_calls"
+
+
+def test_a_beginning_is_no_thought():
+    """Where thoughts are asked for all the same, it is a message before them."""
+    messages = [*HELLO, {"role": "assistant", "content": "Yes"}]
+    model = thinker(speaker=Continuation({"HelloYes": "No."}))
+    assert ask(model, messages=messages)[0] == {"role": "assistant", "content": "No."}
+    assert model.template.seen == [{"enable_thinking": False}]
+    message, _ = ask(
+        thinker(speaker=Continuation({"HelloYes": "Hm.</think>No."})), messages=messages, reasoning_effort="high"
+    )
+    assert (message["reasoning_content"], message["content"]) == ("Hm.", "No.")
 
 
 def test_effort_none_ends_thinking():

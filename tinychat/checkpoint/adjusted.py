@@ -136,6 +136,10 @@ def stored_name(tensors: Tensors, name: str) -> str | None:
         name.replace("model.", "model.language_model.", 1),
         name.replace("lm_head.", "embed_out."),
     ]
+    if "LayerNorm." in name:
+        # As BERT's first files have them.
+        old = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+        names += [old, old.partition(".")[2]]
     names += [each.removesuffix(".weight") for each in names]
     return next((each for each in names if each in tensors.by_name), None)
 

@@ -8,12 +8,14 @@ from tinychat.checkpoint.gguf import is_gguf
 from tinychat.checkpoint.gguf_checkpoint import gguf_in
 from tinychat.checkpoint.gguf_tensors import open_gguf_tensors
 from tinychat.checkpoint.packed import unpack_weights
+from tinychat.checkpoint.safetensors_file import check_shapes
 from tinychat.checkpoint.stacked import unstacked
 from tinychat.checkpoint.tensors import WEIGHT_FILES, Tensors, open_tensors
 from tinychat.errors import CheckpointError
 from tinychat.models.architectures import read_config
 from tinychat.models.config import ModelConfig
-from tinychat.models.embedder import EMBEDDER_FILES, read_embedder
+from tinychat.models.dense import dense_shapes
+from tinychat.models.embedder import DENSE_WEIGHTS, EMBEDDER_FILES, check_embedder, read_embedder
 
 TEXT_FILES = (
     "config.json",
@@ -58,11 +60,19 @@ def open_checkpoint(folder: Path) -> Checkpoint:
         raise CheckpointError(f"{folder} is not a folder; expected one with config.json and the weights")
     _refuse_links_out(folder)
     config = read_config(folder / "config.json")
-    read_embedder(folder)  # refused now if it pools in a way that is not implemented
+    _check_embedder(folder, config)
     if any((folder / name).exists() for name in WEIGHT_FILES) or not is_gguf(folder):
         tensors = unpack_weights(open_tensors(folder))
         return Checkpoint(folder, config, adjusted(unstacked(tensors, config), config))
     return Checkpoint(folder, config, open_gguf_tensors(folder, gguf_in(folder), config))
+
+
+def _check_embedder(folder: Path, config: ModelConfig) -> None:
+    """Refuse what follows the pooling now, if it is not implemented, is not there or does not fit."""
+    if (embedder := read_embedder(folder)) is not None:
+        check_embedder(embedder, config.hidden_size, folder)
+        for step in embedder.dense:
+            check_shapes(folder / step.folder / DENSE_WEIGHTS, dense_shapes(step))
 
 
 def _refuse_links_out(folder: Path) -> None:

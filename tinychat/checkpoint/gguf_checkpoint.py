@@ -75,15 +75,18 @@ def text_files(files: Sequence[GgufFile]) -> dict[str, bytes]:
 
 
 def _embedder_files(files: Sequence[GgufFile]) -> dict[str, bytes]:
-    """Return the files of an embedding model; none for a file that names no pooling."""
+    """Return the files of an embedding model; none for a file that names no pooling, or 0, which is none."""
     metadata, source = files[0].metadata, str(files[0].path)
     kind = metadata.get(f"{metadata.get('general.architecture')}.pooling_type")
-    if type(kind) is not int or kind not in (*POOLINGS, _RANKS):
+    if kind is None or (type(kind) is int and kind <= 0):
         return {}
-    if kind == _RANKS:
+    if type(kind) is int and kind == _RANKS:
         raise unsupported(source, "a model that ranks pairs of texts")
+    if type(kind) is not int or kind not in POOLINGS:
+        raise unsupported(source, f"the pooling {one_line(str(kind), 40)}")
     tensors = {name: tensor for file in files for name, tensor in file.tensors.items()}
-    layers = [(folder, tensors[name]) for folder, name in zip(DENSE, DENSE_TENSORS) if name in tensors]
+    there = [name for name in DENSE_TENSORS if name in tensors]
+    layers = [(folder, tensors[name]) for folder, name in zip(DENSE, there)]
     if any(len(tensor.shape) != 2 for _, tensor in layers):
         raise CheckpointError(f"{source}: {' and '.join(DENSE_TENSORS)} are no matrices: download the file again")
     steps = [DenseStep(folder, tensor.shape[0], tensor.shape[1]) for folder, tensor in layers]

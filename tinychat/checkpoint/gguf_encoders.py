@@ -113,7 +113,8 @@ def finished(
     before, after = ([] if i is None else [tokens[i]] for i in around)
     if before or after:
         named = {tokens[i]: i for i in around if i is not None}
-        tokenizer.post_processor = processors.TemplateProcessing(
-            single=[*before, "$A", *after], pair=[*before, "$A", "$B", *after], special_tokens=[*named.items()]
-        )
+        with fitting(vocabulary, "tokens around a text"):
+            tokenizer.post_processor = processors.TemplateProcessing(
+                single=[*before, "$A", *after], pair=[*before, "$A", "$B", *after], special_tokens=[*named.items()]
+            )
     return tokenizer.to_str().encode()

@@ -169,7 +169,7 @@ FAMILIES: Mapping[str, GgufFamily] = {
     "eurobert": GgufFamily("EuroBertModel"),
     "modern-bert": GgufFamily(
         "ModernBertModel",
-        # What the family is itself, and counts windows by.
+        # The family is no causal one anyway, and the key would change how windows are counted.
         extra=lambda values: {"local_rope_theta": values.get("rope.freq_base_swa", 1e4), "is_causal": None},
         linears={"other_qkv_proj": ("attn_qkv",)},
     ),

@@ -75,12 +75,18 @@ class SafetensorsFile:
         return map_rows(self.path, INTEGERS[dtype], begin, shape, 0, shape[0] if shape else 1)
 
 
-def read_floats(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, NDArray[np.float32]]:
-    """Return the tensors of a small file, by their names and shapes, as float32; CheckpointError for others."""
+def check_shapes(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> SafetensorsFile:
+    """Open a file that must have the tensors of these names and shapes, and no others; CheckpointError if not."""
     file = SafetensorsFile(path)
     found = {name: file.shape(name) for name in file.names()}
     if found != dict(shapes):
         raise CheckpointError(f"{path} holds {one_line(str(found), 120)}; expected {dict(shapes)}")
+    return file
+
+
+def read_floats(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, NDArray[np.float32]]:
+    """Return the tensors of a small file, by their names and shapes, as float32; errors as of `check_shapes`."""
+    file = check_shapes(path, shapes)
     return {name: file.read(name, 0, shape[0]).astype(np.float32) for name, shape in shapes.items()}
 
 

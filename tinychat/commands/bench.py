@@ -101,13 +101,16 @@ def bench(
     from tinychat.bench.measure import Plan
 
     plan, options = Plan(rounds=rounds), given_settings(flags)
-    options = replace(options, context=options.context or plan.context_size)
     with ExitStack() as stack:
         if shape is not None:
             model = str(_random_folder(shape, stack))
         if actors is not None:
+            options = replace(options, context=options.context or plan.context_size)
             return _bench_actors(resolve_alias(model), actors, rounds, options)
         loaded = load(model, options)
+        loaded.check_writes()
+        if options.context is None:
+            hold(loaded, plan.context_size)
         from tinychat.bench.report import bench as measure
 
         progress = stack.enter_context(progress_bar("measuring"))
@@ -118,6 +121,12 @@ def bench(
             found["batches"] = _batches(loaded)
     _write_table(found)
     print(json.dumps(found))
+
+
+def hold(model: Model, positions: int) -> None:
+    """Give the context so many positions, or as many as the model has vectors for."""
+    config = model.engine.config
+    model.resize(min(positions, config.max_position_embeddings) if config.learned_positions else positions)
 
 
 def _random_folder(shape: str, stack: ExitStack) -> Path:

@@ -112,7 +112,10 @@ def _write_text_files(checkpoint: Checkpoint, folder: Path) -> None:
     if (embedder := read_embedder(checkpoint.path)) is not None:
         for step in embedder.dense:
             file, shapes = Path(step.folder, DENSE_WEIGHTS), dense_shapes(step)
-            (folder / file).write_bytes(dense_file(step, read_floats(checkpoint.path / file, shapes)))
+            tensors = read_floats(checkpoint.path / file, shapes)
+            for name, values in tensors.items():
+                check_finite(values, f"{file}: {name}")
+            (folder / file).write_bytes(dense_file(step, tensors))
 
 
 def add_quality_report(folder: Path, report: Mapping[str, object]) -> None:

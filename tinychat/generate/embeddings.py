@@ -73,14 +73,15 @@ class VectorForm(NamedTuple):
 
     def finish(self, total: States, tokens: int) -> Vector:
         """Return the vector of length 1 of what was pooled from so many tokens, float32."""
-        if not np.isfinite(total).all():
-            raise ModelFolderError("the model's hidden states are not finite: convert it again from a sound checkpoint")
         if self.dense:
             # Without biases, the number of tokens would change the length only.
             found = (total / tokens if self.pooling == "mean" else total).astype(np.float32)
-            for layer in self.dense:
-                found = layer.apply(found)
+            with np.errstate(over="ignore", invalid="ignore"):
+                for layer in self.dense:
+                    found = layer.apply(found)
             total = found.astype(np.float64)
+        if not np.isfinite(total).all():
+            raise ModelFolderError("the model's hidden states are not finite: convert it again from a sound checkpoint")
         return _normalized(total[: self.dimensions])
 
 

@@ -86,7 +86,7 @@ class Grammar:
         """Return the grammar of replies that are calls alone, whose grammar `lark` begins with ``start``, or JSON."""
         _check_length(lark, "tools")
         calls = re.sub(r"^start\b", "only_calls", lark, count=1, flags=re.MULTILINE)
-        either = f"start: only_calls | answer\nanswer: {_json_rule(schema, source, is_lenient=True)}"
+        either = f"start: only_calls | json_answer\njson_answer: {_json_rule(schema, source, is_lenient=True)}"
         return cls(f"{calls}\n{either}\n{_NO_FORCING}", "tools", names_control=True)
 
 

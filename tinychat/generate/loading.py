@@ -8,7 +8,7 @@ from pathlib import Path
 from tinychat.generate.generation_config import own_defaults
 from tinychat.generate.head_drafts import own_drafts
 from tinychat.generate.model import Model
-from tinychat.models.embedder import Embedder, read_embedder
+from tinychat.models.embedder import Embedder, check_embedder, read_embedder
 
 
 def load_folder(
@@ -38,6 +38,8 @@ def load_folder(
         template = load_template(folder, tokenizer)
         ends, advised = stop_ids(folder, tokenizer, template), own_defaults(folder)
         embedder = read_embedder(folder) or (None if engine.config.writes else Embedder())
+        if embedder is not None:
+            check_embedder(embedder, engine.config.hidden_size, folder)
         sequence = new_sequence(engine, context)
         drafts = own_drafts(sequence, progress) if draft else None
     return Model(sequence, tokenizer, template, ends, folder, drafts, advised, embedder)

@@ -6,7 +6,6 @@ from collections import abc
 from collections.abc import Callable, Generator, Mapping
 from functools import cached_property
 from itertools import chain
-from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -306,8 +305,8 @@ class Model:
         """Yield vectors of lists of ids, step after step: see `embeddings.embed_ids`; errors are those of `embed`."""
         if pooling is not None and pooling not in POOLINGS:
             raise FieldError("pooling", f"must be one of {', '.join(POOLINGS)}, not {pooling!r:.60}")
-        if dimensions is not None and not 1 <= index(dimensions) <= self.embedding_size:
-            raise FieldError("dimensions", f"must be 1 to {self.embedding_size}, not {dimensions}")
+        if dimensions is not None and not (type(dimensions) is int and 1 <= dimensions <= self.embedding_size):
+            raise FieldError("dimensions", f"must be 1 to {self.embedding_size}, not {dimensions!r:.60}")
         for ids in texts:
             check_prompt(ids, self.engine, self.context_size)
         # Imported here: it needs the compiler, which models of a server do without.

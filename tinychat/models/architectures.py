@@ -87,9 +87,9 @@ def parse_config(raw: Mapping[str, object], source: str) -> ModelConfig:
 
 
 def _check_bidirectional(values: ConfigValues, config: ModelConfig) -> None:
-    """Refuse what has no meaning, or another one, where tokens attend to later ones."""
+    """Refuse layers that cannot attend to later tokens, and windows that transformers counts in another way."""
     past = config.state_layers or config.conv_layers or config.alibi_slopes
-    # transformers then counts a window's positions without the query's own.
+    # Without the query's own position.
     others = any(config.sliding_windows) and not values.flag("is_causal", True)
     if past or others:
         raise UnsupportedModelError(f"{values.source}: attention to later tokens is not supported for such layers")

@@ -22,8 +22,8 @@ _NO_TOOLS = ToolChoice()
 NAMES = {each: name for name in names(entry=LINE) for each in (name, *SETTINGS[name].openai)}
 IGNORED = frozenset(
     "model user metadata store service_tier safety_identifier prompt_cache_key prompt_cache_retention modalities "
-    "verbosity cache_prompt id_slot timings_per_token prediction provider usage reasoning_format skip_special_tokens "
-    "add_generation_prompt continue_final_message transforms route plugins".split()
+    "verbosity cache_prompt id_slot timings_per_token prediction provider usage reasoning_format transforms route "
+    "plugins".split()
 )
 """Fields that change nothing here: for accounts, for other models and servers, or what is always so."""
 
@@ -161,12 +161,14 @@ def take_grammar(
     text = fields.pop("grammar", None) or None
     given = [name for name, one in (("grammar", text), ("response_format", schema)) if one is not None]
     form, markers = model.tool_template.form, model.constraints.markers
-    is_either = choice.tools and schema is not None and not choice.required
+    marks = model.tokenizer.thought_marks
+    # Messages with headers: calls have one of their own.
+    has_headers = marks is not None and bool(marks.before_answer)
+    is_either = choice.tools and schema is not None and not choice.required and not has_headers
     calls = form.grammar(replace(choice, required=True) if is_either else choice, markers)
-    if len(given) > 1 or (given and calls is not None and schema is None):
+    is_one = schema is not None and (is_either or choice.required)
+    if len(given) > 1 or (given and calls is not None and not is_one):
         raise FieldError(given[0], "cannot be given beside another constraint: leave one out")
-    if is_either and (marks := model.tokenizer.thought_marks) is not None and marks.before_answer:
-        raise FieldError("response_format", "cannot be given beside tools to this model: leave one out")
     if is_either:
         assert calls is not None and schema is not None
         return Grammar.of_calls_or_schema(calls, schema, "response_format")

@@ -40,50 +40,58 @@ def read_chat(body: Payload, served: ServedModel) -> ChatBody:
         Naming the field that is wrong.
     """
     fields, model = dict(body), served.model
-    messages, said = _without_beginning(read_messages(fields.pop("messages", None)))
+    messages = read_messages(fields.pop("messages", None))
+    continues = body_fields.take_bool(fields, "continue_final_message", True)
     options = body_fields.take_stream_options(fields)
     choices = body_fields.take_choices(fields)
     tools = tool_choice(*(fields.pop(name, None) for name in ("tools", "tool_choice", "parallel_tool_calls")))
-    logprobs = body_fields.take_logprobs(fields)
     grammar = body_fields.take_grammar(fields, _take_schema(fields), model, tools)
     variables = body_fields.take_template_variables(fields)
     thinking = _take_effort(fields, variables)
+    request = body_fields.constrained(_take_request(fields, served, thinking, tools), grammar, model)
+    if tools.tools:
+        variables["tools"] = [tool.as_dict() for tool in tools.tools]
+    # A grammar holds from the beginning of a reply.
+    prompt = _prompt_of(messages, thinking, variables, model, continues and grammar is None)
+    if tools.tools:
+        prompt = replace(prompt, shown=model.call_markers)
+    return ChatBody(prompt, body_fields.choice_requests(request, choices), tools, options)
+
+
+def _take_request(fields: Payload, served: ServedModel, thinking: bool | None, tools: ToolChoice) -> Request:
+    """Return the request of all fields that are left, without a constraint."""
+    logprobs = body_fields.take_logprobs(fields)
     budget = body_fields.take_integer(fields, "think_budget", 0, _MOST_TOKENS)
     most, ignores_eos = llama_fields.take_most_tokens(fields), body_fields.take_bool(fields, "ignore_eos")
-    request = llama_fields.take_llama_request(fields, served.defaults, model)
+    request = llama_fields.take_llama_request(fields, served.defaults, served.model)
     request = replace(request, logprobs=logprobs, ignore_eos=ignores_eos)
     if most is not None:
         request = replace(request, max_tokens=None if most < 0 else most)
     if thinking is False or budget is not None:
-        request = replace(request, think_budget=budget if thinking is not False else 0)
-    if said and thinking is None:
-        # Thoughts come before what is said already.
-        thinking = False
-    if tools.tools:
-        variables["tools"] = [tool.as_dict() for tool in tools.tools]
-        end = model.tool_template.form.end
-        if end and not tools.is_parallel:
-            request = replace(request, stop=(*request.stop, end))
-    request = body_fields.constrained(request, grammar, model)
-    variables = {**model.template.thinking_variables(thinking), **variables}
-    begun = model.tokenizer.encode_reply(said) if said else []
-    prompt = Prompt(
-        [*model.render_ids(messages, **variables), *begun],
-        joins_reply=bool(said),
-        stop=model.template.stop_strings,
-        opens_thinking=model.template.opens_thinking_with(**variables),
-        shown=model.call_markers if tools.tools else frozenset(),
-        begun=begun,
-    )
-    return ChatBody(prompt, body_fields.choice_requests(request, choices), tools, options)
+        request = replace(request, think_budget=0 if thinking is False else budget)
+    end = served.model.tool_template.form.end
+    if tools.tools and end and not tools.is_parallel:
+        request = replace(request, stop=(*request.stop, end))
+    return request
 
 
-def _without_beginning(messages: list[Payload]) -> tuple[list[Payload], str]:
-    """Return the messages before a last one of the assistant's, and its text: the reply goes on behind that."""
+def _prompt_of(
+    messages: list[Payload], thinking: bool | None, variables: Payload, model: Model, continues: bool
+) -> Prompt:
+    """Return the prompt of messages; a last one of the assistant's is the beginning of the reply, if it `continues`."""
     *before, last = messages
-    if not before or last["role"] != "assistant" or last.get("tool_calls"):
-        return messages, ""
-    return before, str(last["content"])
+    said = ""
+    if continues and before and last["role"] == "assistant" and not last.keys() & {"tool_calls", "reasoning"}:
+        said = str(last["content"])
+    # Thoughts would come before what is said.
+    whole = {**model.template.thinking_variables(False if said and thinking is None else thinking), **variables}
+    opens_thinking = model.template.opens_thinking_with(**whole)
+    if not said or opens_thinking:
+        ids, begun = model.render_ids(messages, **whole), list[int]()
+    else:
+        begun = model.tokenizer.encode_reply(said)
+        ids = [*model.render_ids(before, **whole), *begun]
+    return Prompt(ids, bool(begun), model.template.stop_strings, opens_thinking, begun=begun)
 
 
 def _take_schema(fields: Payload) -> str | None:

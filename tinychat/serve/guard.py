@@ -71,7 +71,7 @@ class Door:
         must tell the user from it.
         """
         host = headers.get("host", "").lower()
-        is_meant = bool(self.keys) or _host_name(host) in self.hosts
+        is_meant = bool(self.keys) or _host_name(host) in self.hosts or _is_address(_host_name(host))
         return is_meant and origin.lower() in (f"http://{host}", f"https://{host}")
 
     def _has_key(self, headers: Headers) -> bool:
@@ -84,7 +84,7 @@ class Door:
 def _is_address(host: str) -> bool:
     """Return whether a host is an address: no name that a page of the web could let point here."""
     try:
-        return bool(ip_address(host))
+        return "%" not in host and bool(ip_address(host))
     except ValueError:
         return False
 

@@ -37,6 +37,8 @@ OFF: Mapping[str, tuple[object, ...]] = {
     "echo": (False,),
     "min_tokens": (0,),
     "stop_token_ids": ([],),
+    "skip_special_tokens": (True,),
+    "add_generation_prompt": (True,),
 }
 """Values that switch off what is not here; others are refused, unless the table of settings has the field."""
 WITHOUT_EFFECT = frozenset(

@@ -12,9 +12,9 @@ Message = dict[str, Any]
 def read_ollama_messages(value: object) -> list[object]:
     """Return messages in OpenAI's form; what is wrong in itself is left to `read_chat`.
 
-    A result without ``tool_call_id`` answers the first open call of its ``tool_name``, else the first open one. Clients
-    cut their histories anywhere: a result whose call is gone is left out, and a call without a result gets an empty
-    one. `FieldError` names a message with images.
+    A result without the ``tool_call_id`` of a call answers the first open call of its ``tool_name``, else the first
+    open one. Clients cut their histories anywhere: a result whose call is gone is left out, and a call without a result
+    gets an empty one. `FieldError` names a message with images.
     """
     if not isinstance(value, list):
         raise FieldError("messages", "must be a list of messages")
@@ -29,8 +29,9 @@ def read_ollama_messages(value: object) -> list[object]:
             if _answer(translated, open_calls):
                 found.append(translated)
             continue
-        found += [{"role": "tool", "tool_call_id": call["id"], "content": ""} for call in open_calls]
-        open_calls = []
+        if translated.get("role") in ("user", "assistant"):
+            found += [{"role": "tool", "tool_call_id": call["id"], "content": ""} for call in open_calls]
+            open_calls = []
         if isinstance(calls := translated.get("tool_calls"), list):
             translated["tool_calls"] = [_call(call, f"call_{index}_{number}") for number, call in enumerate(calls)]
             open_calls = [call for call in translated["tool_calls"] if isinstance(call, dict)]
@@ -74,7 +75,7 @@ def _answer(message: Message, open_calls: list[Message]) -> bool:
     """Give a result the id of its call, which is open no more; return whether there is such a call."""
     number = message.get("tool_call_id")
     named = [call for call in open_calls if _name(call) == message.get("name")] or open_calls
-    found = [call for call in open_calls if call["id"] == number] if number is not None else named[:1]
+    found = [call for call in open_calls if call["id"] == number] or named[:1]
     if found:
         message["tool_call_id"] = found[0]["id"]
         open_calls.remove(found[0])

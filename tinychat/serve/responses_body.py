@@ -24,8 +24,16 @@ _OF_CHATS = frozenset("logprobs messages n reasoning_effort response_format retu
 _OWN_NAMES = {"response_format": "text.format", "reasoning_effort": "reasoning.effort"}
 _MOST_TOKENS = 1 << 31
 _MOST_ITEMS = 100_000
-# Ends of types of items that tools of OpenAI's servers leave behind.
-_OTHERS = ("_call", "_call_output", "compaction", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response")
+# Items that tools of OpenAI's servers leave behind, and types of such tools: clients offer them unasked.
+_OTHERS = frozenset(
+    "apply_patch_call apply_patch_call_output code_interpreter_call compaction computer_call computer_call_output "
+    "file_search_call image_generation_call local_shell_call local_shell_call_output mcp_approval_request "
+    "mcp_approval_response mcp_call mcp_list_tools shell_call shell_call_output web_search_call".split()
+)
+_OTHER_TOOLS = frozenset(
+    "apply_patch code_interpreter computer computer_use_preview custom file_search image_generation local_shell mcp "
+    "namespace shell tool_search web_search web_search_preview".split()
+)
 _ROLES = ("user", "assistant", "system", "developer")
 _TEXT_PARTS = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}
 # Asks for what a client may do without: thoughts are sent as they are.
@@ -125,8 +133,10 @@ def _messages(items: Iterable[Payload], first: int) -> list[Payload]:
                     continue
             case "reasoning":
                 message = {"role": "assistant", "content": "", "reasoning_content": _thoughts(item, path)}
-            case "function_call":
-                function = {"name": text_of(item, "name", path), "arguments": text_of(item, "arguments", path)}
+            case "function_call" | "custom_tool_call" as kind:
+                own = kind == "function_call"
+                arguments = text_of(item, "arguments", path) if own else {"input": text_of(item, "input", path)}
+                function = {"name": text_of(item, "name", path), "arguments": arguments}
                 call_id = text_of(item, "call_id", path)
                 call = {"id": call_id, "type": "function", "function": function}
                 called.add(call_id)
@@ -134,12 +144,12 @@ def _messages(items: Iterable[Payload], first: int) -> list[Payload]:
                     reply.setdefault("tool_calls", []).append(call)
                     continue
                 message = {"role": "assistant", "content": "", "tool_calls": [call]}
-            case "function_call_output":
+            case "function_call_output" | "custom_tool_call_output":
                 output = _content(item.get("output"), f"{path}.output")
                 message = {"role": "tool", "tool_call_id": text_of(item, "call_id", path), "content": output}
                 if message["tool_call_id"] not in called:
                     raise FieldError(f"{path}.call_id", "must be that of a function_call before it")
-            case str() as kind if kind.endswith(_OTHERS):
+            case str() as kind if kind in _OTHERS:
                 continue
             case kind:
                 raise FieldError(f"{path}.type", f"is {str(kind)[:40]!r}, which is not supported")
@@ -186,7 +196,9 @@ def _tools(tools: Sequence[object], choice: Any) -> Payload:
         case {"type": "function", "name": str() as name}:
             choice = {"type": "function", "function": {"name": name}}
         case {"type": "allowed_tools", "mode": "auto" | "required" as choice, "tools": list() as allowed}:
-            functions = _allowed(functions, allowed)
+            functions = _allowed(functions, [one for one in allowed if not _runs_there(one)])
+        case {"type": str() as kind} if kind in _OTHER_TOOLS:
+            choice = "auto"
     return {"tools": functions, "tool_choice": choice}
 
 
@@ -200,8 +212,8 @@ def _allowed(functions: Sequence[Payload], allowed: Sequence[object]) -> list[Pa
 
 
 def _runs_there(tool: object) -> bool:
-    """Return whether a tool is one of OpenAI's servers, or of a form of its own: clients offer them unasked."""
-    return isinstance(tool, dict) and isinstance(kind := tool.get("type"), str) and kind != "function"
+    """Return whether OpenAI's servers run a tool, or it is no function."""
+    return isinstance(tool, dict) and isinstance(kind := tool.get("type"), str) and kind in _OTHER_TOOLS
 
 
 def _tool(tool: object, path: str) -> Payload:

@@ -17,6 +17,7 @@ from tinychat.models.config import ModelConfig
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import TensorNames
 from tinychat.models.family import Family, with_names
+from tinychat.models.rope_scaling import MAX_POSITIONS
 from tinychat.models.tensors import Table, with_first_row
 
 BERT, ROBERTA = "bert", "roberta"
@@ -42,6 +43,7 @@ NOMIC_NAMES = {
     "layer_norm_epsilon": "layer_norm_eps",
     "rotary_emb_base": "rope_theta",
 }
+_GATES = {"swiglu": "silu", "geglu": "gelu"}
 NOMIC_DEFAULTS = {
     "max_position_embeddings": 2048,
     "layer_norm_eps": 1e-12,
@@ -97,6 +99,7 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
 def read_roberta(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """Return the configuration of RoBERTa, whose positions begin behind those of padding."""
     values.integer("pad_token_id", PADDING, PADDING)
+    values.integer("max_position_embeddings", PADDING + 2, MAX_POSITIONS)
     return read(values, replace(config, max_position_embeddings=config.max_position_embeddings - PADDING - 1))
 
 
@@ -111,9 +114,10 @@ def read_nomic(values: ConfigValues, config: ModelConfig) -> ModelConfig:
 
 
 def prepare_nomic(raw: Mapping[str, object]) -> Mapping[str, object]:
-    """Bring the keys of published files to those of transformers; their activations have the name of all gates."""
-    found = {"rotary_emb_fraction": 1.0, **with_names(NOMIC_NAMES)(raw)}
-    return {**found, "hidden_act": "silu"} if found.get("activation_function", "swiglu") == "swiglu" else found
+    """Bring the keys of published files to those of transformers, and names of gates to those of activations."""
+    found = {"hidden_act": "silu", "rotary_emb_fraction": 1.0, **with_names(NOMIC_NAMES)(raw)}
+    gates = found.get("activation_function")
+    return found if gates is None else {**found, "hidden_act": _GATES.get(str(gates), f"{gates} without gates")}
 
 
 def _tables(model: str, first: int = 0) -> Callable[[ModelConfig], list[Table]]:
@@ -172,5 +176,5 @@ NOMIC_BERT_MODEL = Family(
     NOMIC_TENSORS,
     names=NAMES,
     prepared=prepare_nomic,
-    also_written=_written("NomicBert"),
+    also_written=("NomicBertForMaskedLM",),
 )

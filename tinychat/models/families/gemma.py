@@ -55,7 +55,7 @@ def read_gemma3(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     theta = read_sliding_theta(values, values.number("rope_local_base_freq", 1.001, 1e30))
     windows = read_windows(values, config.num_hidden_layers, lambda layer: (layer + 1) % interval != 0)
     if config.bidirectional:
-        # Of both sides together, without the query itself.
+        # The file counts both sides together, without the query itself.
         windows = tuple(window and window // 2 + 1 for window in windows)
     return replace(config, qk_norm="head", sliding_windows=windows, sliding_rope_theta=theta)
 

@@ -21,7 +21,7 @@ def read_llama(values: ConfigValues, config: ModelConfig) -> ModelConfig:
 
 
 def read_eurobert(values: ConfigValues, config: ModelConfig) -> ModelConfig:
-    """As Llama, both ways."""
+    """Return the configuration of Llama, whose tokens attend to later ones, too."""
     return replace(read_llama(values, config), bidirectional=True)
 
 

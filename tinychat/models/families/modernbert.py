@@ -41,7 +41,7 @@ NAMES = {"rms_norm_eps": "norm_eps", "hidden_act": "hidden_activation", "rope_th
 
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
-    """All but every third layer have the window, the first one not, unless the file names them."""
+    """Return the configuration; all but every third layer have the window, from the second on, unless the file says."""
     values.require(norm_bias=False)
     interval = values.integer("global_attn_every_n_layers", 1, 4096)
     windows = read_windows(values, config.num_hidden_layers, lambda layer: layer % interval != 0)
@@ -51,7 +51,7 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
         config,
         layer_norm=True,
         bidirectional=True,
-        # Of both sides together, without the query itself.
+        # The file counts both sides together, without the query itself.
         sliding_windows=tuple(window and window // 2 + 1 for window in windows),
         sliding_rope_theta=read_sliding_theta(values, values.number("local_rope_theta", 1.001, 1e30)),
         other_heads=config.num_attention_heads,

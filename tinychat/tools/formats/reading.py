@@ -19,7 +19,7 @@ Steps = Generator[CallEvent | None, None, Result]
 LONGEST_NAME = 256
 _TEXT = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _NO_NAME = re.compile(r"[\n<>{}]")
-# What the end of a reply leaves of the marks behind a call.
+# The beginning of an end mark, where a reply was cut behind a call.
 _CUT_MARK = re.compile(r"[\s`]*(?:<[^\s>]*)?")
 
 
