@@ -89,8 +89,9 @@ def test_a_batch_onto_a_full_disk_goes_on_later(tmp_path):
         for job in tasks:
             results.add([results.outcome(job, results.digest(job), "model", TinychatError("y" * 200))])
     with BatchResults(target, tasks) as results:
-        assert 1 <= results.done < len(tasks)
-        assert target.read_bytes().count(b"\n") == results.done
+        assert (results.done, results.again) == (0, tasks[: len(results.again)])
+        assert target.read_bytes().count(b"\n") == len(results.again)
+        assert 1 <= len(results.again) < len(tasks)
 
 
 def test_a_conversation_is_the_old_or_the_new_one_after_a_kill(tmp_path):

@@ -204,7 +204,7 @@ def test_ctrl_c_in_a_program_stops_the_tool_and_is_raised():
 
 
 def test_a_caller_that_stops_reading_leaves_no_call_open():
-    chat, _ = chat_with([weather()], call("weather", city="Bern") + "<", "Never.")
+    chat, _ = chat_with([weather()], call("weather", city="Bern") + "!<", "Never.")
     for delta in (stream := chat.stream("warm?")):
         if chat.messages[-1].tool_calls:
             assert delta.text == "<"
