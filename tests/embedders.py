@@ -81,7 +81,7 @@ def write_dense(folder, rng, shapes, bias=False, dtype=np.float32):
 
 
 def pooled(weights, ids, pooling):
-    """Return what is pooled of token ids by the reference: float64 [hidden_size]."""
+    """Return the pooled hidden states of token ids, by the reference: float64 [hidden_size]."""
     states = reference.decoder_states(parse_config(VARIANT.config, "embedder"), weights, ids)
     return states[-1] if pooling == "last" else states.mean(axis=0)
 

@@ -1,6 +1,7 @@
 """A model without weights: every byte is a token, and a script says what comes next."""
 
 import re
+import signal
 from copy import copy
 from pathlib import Path
 from types import SimpleNamespace
@@ -300,6 +301,16 @@ class Continuation:
             if text.startswith(prompt.encode()) and whole.startswith(text):
                 return whole[len(text)] if len(text) < len(whole) else EOS
         return EOS
+
+
+def interrupt_at(step):
+    """Return a `before_step` that presses Ctrl-C before the step of this number."""
+
+    def interrupt(count):
+        if count == step:
+            signal.raise_signal(signal.SIGINT)
+
+    return interrupt
 
 
 class Replies:

@@ -2,12 +2,11 @@
 
 import json
 import os
-import signal
 from threading import Thread
 
 import pytest
 from batches import results_of
-from fake_model import Continuation, fake_model
+from fake_model import Continuation, fake_model, interrupt_at
 from row_files import FORMATS, pyarrow, rows_of, unpacked, write_rows
 
 ROWS = [{"id": f"r{i}", "text": ("Once", "Twice", "Thrice")[i % 3], "n": str(i)} for i in range(20)]
@@ -156,13 +155,9 @@ def test_an_address_is_written_at_the_end(console, tmp_path, monkeypatch):
 
 
 def test_a_table_that_was_stopped_goes_on_from_its_journal(console, tmp_path):
-    def interrupt(count):
-        if count == 30:
-            signal.raise_signal(signal.SIGINT)
-
     source, target, journal = write_rows(tmp_path / "in.csv", ROWS), tmp_path / "out.csv", tmp_path / "out.csv.journal"
     run(console, source, "-o", tmp_path / "whole.csv", *ASK)
-    console.model = fake_model(SAYS, has_template=False, before_step=interrupt)
+    console.model = fake_model(SAYS, has_template=False, before_step=interrupt_at(30))
     err = run(console, source, "-o", target, *ASK, "--parallel", 1, code=130)
     done = len(results_of(journal))
     assert 0 < done < 20

@@ -1,7 +1,6 @@
 """A batch that is stopped goes on where it was, and takes no results of another one for its own."""
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -10,7 +9,7 @@ import engines
 import families
 import pytest
 from batches import STORY, TASKS, results_of
-from fake_model import BOS, fake_model
+from fake_model import BOS, fake_model, interrupt_at
 
 from tinychat.commands import batch_results
 from tinychat.commands.batch_results import BatchResults
@@ -28,15 +27,11 @@ def nothing_left(target):
 
 
 def test_ctrl_c_keeps_whole_results_and_the_next_run_goes_on(console, batch_files):
-    def interrupt(count):
-        if count == 15:
-            signal.raise_signal(signal.SIGINT)
-
     source, target = batch_files(TASKS)
     console.run("batch", source, "-o", target, "--seed", "5")
     whole = [r["token_ids"] for r in results_of(target)]
     target.unlink()
-    console.model = fake_model(STORY, has_template=False, before_step=interrupt)
+    console.model = fake_model(STORY, has_template=False, before_step=interrupt_at(15))
     code, _, err = console.run("batch", source, "-o", target, "--seed", "5", "--parallel", 1)
     assert (code, err.splitlines()[-1]) == (
         130,
@@ -196,15 +191,11 @@ def test_mended_rows_are_answered_in_their_places(console, batch_files):
 
 
 def test_ctrl_c_keeps_the_rows_that_were_mended(console, batch_files):
-    def interrupt(count):
-        if count == 8:
-            signal.raise_signal(signal.SIGINT)
-
     source, target = batch_files(BROKEN)
     console.run("batch", source, "-o", target, "--seed", "5")
     whole = target.read_bytes()
     batch_files(MENDED)
-    console.model = fake_model(STORY, has_template=False, before_step=interrupt)
+    console.model = fake_model(STORY, has_template=False, before_step=interrupt_at(8))
     code, _, err = console.run("batch", source, "-o", target, "--seed", "5", "--parallel", 1)
     assert (code, err.splitlines()[-1].partition(":")[0]) == (130, "stopped after 3 rows")
     lines, found = whole.splitlines(), target.read_bytes().splitlines()

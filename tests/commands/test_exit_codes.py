@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from batches import STORY
-from fake_model import fake_model
+from fake_model import fake_model, interrupt_at
 
 from tinychat.errors import ModelFolderError
 
@@ -139,11 +139,7 @@ def test_a_bug_is_one_line_too_unless_a_traceback_is_wanted(console, monkeypatch
 
 
 def test_ctrl_c_is_130_and_keeps_the_text_before_it(console):
-    def interrupt(count):
-        if count == 3:
-            signal.raise_signal(signal.SIGINT)
-
-    console.model = fake_model(STORY, has_template=False, before_step=interrupt)
+    console.model = fake_model(STORY, has_template=False, before_step=interrupt_at(3))
     assert console.run("complete", "-p", "Once") == (130, " up\n", "")
 
 

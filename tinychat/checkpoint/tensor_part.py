@@ -173,19 +173,26 @@ class JoinedTensor(Tensor):
             first += part.shape[0]
 
 
-class ProductTensor(Derived):
-    """A matrix times another one, float32; `name` is for errors."""
+class _PairTensor(Derived):
+    """A tensor that is computed from two others; `name` is for errors."""
 
-    def __init__(self, name: str, tensor: Tensor, factor: Tensor) -> None:
-        super().__init__(tensor, factor)
-        self._name, self._factor = name, factor
+    def __init__(self, name: str, tensor: Tensor, other: Tensor) -> None:
+        super().__init__(tensor, other)
+        self._name, self._other = name, other
+
+    def _misfit(self) -> CheckpointError:
+        return CheckpointError(f"{self.path}: the parts of {self._name} do not fit together: download it again")
+
+
+class ProductTensor(_PairTensor):
+    """A matrix times another one, float32."""
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the product."""
-        shape, factor = self._tensor.shape, self._factor.shape
+        shape, factor = self._tensor.shape, self._other.shape
         if len(shape) != 2 or len(factor) != 2 or shape[1] != factor[0]:
-            raise CheckpointError(f"{self.path}: the parts of {self._name} do not fit together: download it again")
+            raise self._misfit()
         return shape[0], factor[1]
 
     def read(self, start: int, stop: int) -> NDArray[np.float32]:
@@ -194,21 +201,17 @@ class ProductTensor(Derived):
 
     @cached_property
     def _columns(self) -> NDArray[np.float64]:
-        return self._factor.read(0, self._factor.shape[0]).astype(np.float64)
+        return self._other.read(0, self._other.shape[0]).astype(np.float64)
 
 
-class ShiftedTensor(Derived):
-    """A matrix to each row of which the first row of another one is added, float32; `name` is for errors."""
-
-    def __init__(self, name: str, tensor: Tensor, other: Tensor) -> None:
-        super().__init__(tensor, other)
-        self._name, self._other = name, other
+class ShiftedTensor(_PairTensor):
+    """A matrix to each row of which the first row of another one is added, float32."""
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the matrix."""
         if self._other.shape[1:] != self._tensor.shape[1:]:
-            raise CheckpointError(f"{self.path}: the parts of {self._name} do not fit together: download it again")
+            raise self._misfit()
         return self._tensor.shape
 
     def read(self, start: int, stop: int) -> NDArray[np.float32]:

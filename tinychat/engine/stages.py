@@ -186,8 +186,8 @@ def attend(counter, batch, qkv, sizes, window, scoring, cache, scratch, out):
     """Attend to all positions of the cache that are in the window."""
     H, d = sizes.num_attention_heads, cache.head_dim
     out.need(H * d)
-    behind = np.minimum(batch.positions + 1, window.window if isinstance(window, BothWays) else window)
-    seen = int(behind.sum()) * (2 if isinstance(window, BothWays) else 1)
+    size, sides = (window.window, 2) if isinstance(window, BothWays) else (window, 1)
+    seen = int(np.minimum(batch.positions + 1, size).sum()) * sides
     values = d if counter.config.varied else counter.config.value_dim
     counter.note("attention", (int(batch.positions[-1]) + 1) * cache.bytes, seen * H * (d + values))
 

@@ -17,6 +17,7 @@ from tinychat.tools.definitions import ToolChoice
 MOST_CHOICES = 32
 MOST_STOPS = 64
 _MOST_TOP_LOGPROBS = 20
+_MOST_THOUGHT = 1 << 40
 _NO_TOOLS = ToolChoice()
 # Our names of settings by those in bodies.
 NAMES = {each: name for name in names(entry=LINE) for each in (name, *SETTINGS[name].openai)}
@@ -146,6 +147,11 @@ def take_request(fields: dict[str, Any], defaults: Request) -> Request:
     return replace(defaults, **values)
 
 
+def take_think_budget(fields: dict[str, Any]) -> int | None:
+    """Take out ``think_budget``, the most tokens of thoughts; None for any number."""
+    return take_integer(fields, "think_budget", 0, _MOST_THOUGHT)
+
+
 def take_grammar(
     fields: dict[str, Any], schema: str | None, model: Model, choice: ToolChoice = _NO_TOOLS
 ) -> Grammar | None:
@@ -159,19 +165,20 @@ def take_grammar(
         If it does not compile, or there is more than one.
     """
     text = fields.pop("grammar", None) or None
-    given = [name for name, one in (("grammar", text), ("response_format", schema)) if one is not None]
     form, markers = model.tool_template.form, model.constraints.markers
     marks = model.tokenizer.thought_marks
     # Messages with headers: calls have one of their own.
     has_headers = marks is not None and bool(marks.before_answer)
-    is_either = choice.tools and schema is not None and not choice.required and not has_headers
-    calls = form.grammar(replace(choice, required=True) if is_either else choice, markers)
-    is_one = schema is not None and (is_either or choice.required)
-    if len(given) > 1 or (given and calls is not None and not is_one):
-        raise FieldError(given[0], "cannot be given beside another constraint: leave one out")
-    if is_either:
-        assert calls is not None and schema is not None
+    if schema is not None and text is None and choice.tools and not choice.required and not has_headers:
+        calls = form.grammar(replace(choice, required=True), markers)
+        assert calls is not None
         return Grammar.of_calls_or_schema(calls, schema, "response_format")
+    calls = form.grammar(choice, markers)
+    given = [name for name, one in (("grammar", text), ("response_format", schema)) if one is not None]
+    # Required calls leave no answer that a schema could hold for.
+    is_idle = choice.required and text is None
+    if len(given) > 1 or (given and calls is not None and not is_idle):
+        raise FieldError(given[0], "cannot be given beside another constraint: leave one out")
     if calls is not None:
         return Grammar.of_calls(calls, leaves_text=not choice.required)
     if text is not None:

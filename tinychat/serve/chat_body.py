@@ -18,7 +18,6 @@ from tinychat.serve.model_pool import ServedModel
 from tinychat.serve.wire import Payload
 from tinychat.tools.definitions import ToolChoice, tool_choice
 
-_MOST_TOKENS = 1 << 40
 _EFFORTS = {"none": False, "minimal": False, "low": True, "medium": True, "high": True, "xhigh": True, "max": True}
 
 
@@ -61,7 +60,7 @@ def read_chat(body: Payload, served: ServedModel) -> ChatBody:
 def _take_request(fields: Payload, served: ServedModel, thinking: bool | None, tools: ToolChoice) -> Request:
     """Return the request of all fields that are left, without a constraint."""
     logprobs = body_fields.take_logprobs(fields)
-    budget = body_fields.take_integer(fields, "think_budget", 0, _MOST_TOKENS)
+    budget = body_fields.take_think_budget(fields)
     most, ignores_eos = llama_fields.take_most_tokens(fields), body_fields.take_bool(fields, "ignore_eos")
     request = llama_fields.take_llama_request(fields, served.defaults, served.model)
     request = replace(request, logprobs=logprobs, ignore_eos=ignores_eos)

@@ -51,8 +51,8 @@ class Door:
         ------
         ApiError
         """
-        host = _host_name(headers.get("host", ""))
-        if "*" not in self.hosts and host not in self.hosts and not _is_address(host):
+        host = headers.get("host", "")
+        if "*" not in self.hosts and not self._is_named(host):
             raise ApiError(403, "this Host is not served: allow it with --allow-host", code="host_refused")
         origin = headers.get("origin")
         if origin is not None and not (self.allows_origin(origin) or self._is_own(origin, headers)):
@@ -71,8 +71,13 @@ class Door:
         must tell the user from it.
         """
         host = headers.get("host", "").lower()
-        is_meant = bool(self.keys) or _host_name(host) in self.hosts or _is_address(_host_name(host))
+        is_meant = bool(self.keys) or self._is_named(host)
         return is_meant and origin.lower() in (f"http://{host}", f"https://{host}")
+
+    def _is_named(self, host: str) -> bool:
+        """Return whether a Host header has one of the names, or an address."""
+        name = _host_name(host)
+        return name in self.hosts or _is_address(name)
 
     def _has_key(self, headers: Headers) -> bool:
         scheme, _, token = headers.get("authorization", "").strip().partition(" ")

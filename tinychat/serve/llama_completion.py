@@ -21,7 +21,7 @@ from tinychat.serve.timings import progress_fields, timings
 from tinychat.serve.wire import LLAMA, Payload, Wire
 from tinychat.tools.definitions import tool_choice
 
-_MOST_THOUGHT = 1 << 40
+_MOST_BEGUN = 1 << 40
 _STOP_TYPES: dict[FinishReason | None, str] = {"stop": "eos", "stop_string": "word"}
 
 
@@ -57,8 +57,8 @@ def read_llama(body: Payload, served: ServedModel) -> LlamaBody:
         body_fields.take_bool(fields, name) for name in switches
     ]
     joins_prompt = body_fields.take_bool(fields, "joins_prompt", default=True)
-    think_budget = body_fields.take_integer(fields, "think_budget", 0, _MOST_THOUGHT)
-    begun = body_fields.take_integer(fields, "begun", 0, _MOST_THOUGHT) or 0
+    think_budget = body_fields.take_think_budget(fields)
+    begun = body_fields.take_integer(fields, "begun", 0, _MOST_BEGUN) or 0
     counts = [body_fields.take_integer(fields, name, 1, body_fields.MOST_CHOICES) for name in ("n_cmpl", "n")]
     choices = counts[0] or counts[1] or 1
     max_tokens = llama_fields.take_most_tokens(fields)

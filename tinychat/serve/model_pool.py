@@ -92,6 +92,13 @@ class ModelPool:
         if self._models.setdefault(name, load) is load:
             self.paths[name] = path
 
+    def find(self, name: object) -> str:
+        """Return the name under which a model is served that a client may name in another form, or ApiError."""
+        for form in (name, plain_name(name)) if isinstance(name, str) else ():
+            if form in self._models:
+                return form
+        raise unknown_model(name, self._models)
+
     @asynccontextmanager
     async def use(self, name: object) -> AsyncIterator[ServedModel]:
         """Hold a model, loading it first if need be; None names the first one.
@@ -117,10 +124,7 @@ class ModelPool:
     def _served_name(self, name: object) -> str:
         if name is None or len(self._models) == 1:
             return next(iter(self._models))
-        for form in (name, plain_name(name)) if isinstance(name, str) else ():
-            if form in self._models:
-                return form
-        raise unknown_model(name, self._models)
+        return self.find(name)
 
     async def _hold(self, name: str) -> ServedModel:
         async with self._change:

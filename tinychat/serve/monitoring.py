@@ -11,9 +11,8 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from tinychat.generate.model import Model
 from tinychat.generate.stream import Stream
-from tinychat.serve.api_error import ApiError, unknown_model
+from tinychat.serve.api_error import ApiError
 from tinychat.serve.llama_fields import setting_fields
-from tinychat.serve.model_pool import plain_name
 from tinychat.serve.server import Server
 from tinychat.serve.slots import Slot
 from tinychat.serve.wire import Payload
@@ -38,12 +37,10 @@ async def models(server: Server, _http: HttpRequest) -> Response:
 
 async def model(server: Server, http: HttpRequest) -> Response:
     """Describe one of the models as `models` does."""
-    asked = http.path_params["name"]
-    for name in server.pool.names:
-        if name in (asked, plain_name(asked)) or asked == server.options.alias:
-            loaded = {served.name: served.model for served in server.pool.loaded}
-            return JSONResponse(_model_fields(server, name, loaded.get(name)))
-    raise unknown_model(asked, server.pool.names)
+    asked, pool = http.path_params["name"], server.pool
+    name = pool.names[0] if asked == server.options.alias else pool.find(asked)
+    loaded = {served.name: served.model for served in pool.loaded}
+    return JSONResponse(_model_fields(server, name, loaded.get(name)))
 
 
 def _model_fields(server: Server, name: str, model: Model | None) -> Payload:
