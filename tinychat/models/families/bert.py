@@ -29,7 +29,6 @@ DEFAULTS = {
     "layer_norm_eps": 1e-12,
     "type_vocab_size": 2,
     "pad_token_id": 0,
-    "tie_word_embeddings": True,
 }
 NAMES = {"rms_norm_eps": "layer_norm_eps"}
 # Of RoBERTa's positions the first ones are those of padding, which has this id.
@@ -48,7 +47,6 @@ NOMIC_DEFAULTS = {
     "max_position_embeddings": 2048,
     "layer_norm_eps": 1e-12,
     "rope_theta": 1000.0,
-    "tie_word_embeddings": True,
 }
 
 
@@ -152,7 +150,7 @@ ROBERTA_MODEL = Family(
     "roberta",
     "RoBERTa",
     "the same",
-    DEFAULTS | {"pad_token_id": 1, "layer_norm_eps": 1e-5, "max_position_embeddings": 514},
+    DEFAULTS | {"pad_token_id": PADDING},
     read_roberta,
     _bert_tensors(ROBERTA),
     tables=_tables(ROBERTA, PADDING + 1),

@@ -35,7 +35,6 @@ DEFAULTS = {
     "local_rope_theta": 10000.0,
     "local_attention": 128,
     "global_attn_every_n_layers": 3,
-    "tie_word_embeddings": True,
 }
 NAMES = {"rms_norm_eps": "norm_eps", "hidden_act": "hidden_activation", "rope_theta": "global_rope_theta"}
 
