@@ -26,7 +26,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         folders = {quant: tinychat.convert(asked.checkpoint, Path(folder) / quant, quant=quant) for quant in QUANTS}
         models = {quant: tinychat.load(path) for quant, path in folders.items()}
-        ids = [models["f32"].embedding_ids(text) for text in texts]
+        ids = [models["f32"].embedding.text_ids(text) for text in texts]
         vectors, seconds = {}, {quant: [] for quant in QUANTS}
         for _ in range(asked.rounds):
             for quant, model in models.items():

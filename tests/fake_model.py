@@ -190,7 +190,7 @@ class FakeSequence:
         self.recalled.append(path.name)
         return len(self.ids) if path.exists() else 0
 
-    def chunk(self, ids, sequence_length, outputs=1):
+    def chunk(self, ids, sequence_length, outputs=1, second=None):
         return FakeChunk(self, ids, sequence_length, outputs)
 
     def reuse(self, ids):

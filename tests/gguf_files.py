@@ -244,11 +244,11 @@ def mixture(name):
     return next((kind for part, kind in kinds.items() if part in name), "F32")
 
 
-def write_variant(variant, path, kind_of=lambda name: "F32", pooling=None, **tensors):
+def write_variant(variant, path, kind_of=lambda name: "F32", pooling=None, rerank=None, **tensors):
     """Write a variant as a GGUF file with `tensors` beside its own.
 
     kind_of : the type of each tensor by its name in the checkpoint; float32 where its rows make no whole blocks.
-    pooling : of an embedding model, which also puts an end token behind texts.
+    pooling : of an embedding model, which also puts an end token behind texts; rerank : how a decoder writes pairs.
     """
     raw, config = variant.config, parse_config(variant.config, variant.name)
     architecture = ARCHITECTURES.get(raw["model_type"], raw["model_type"])
@@ -271,8 +271,11 @@ def write_variant(variant, path, kind_of=lambda name: "F32", pooling=None, **ten
     if pooling is not None:
         writer.add_pooling_type(gguf.PoolingType(pooling))
         writer.add_add_eos_token(True)
+    if rerank is not None:
+        writer.add_array(f"{architecture}.classifier.output_labels", ["yes", "no"][: len(tensors["cls.output"])])
+        writer.add_string("tokenizer.chat_template.rerank", rerank)
     for name, values in tensors.items():
-        writer.add_tensor(name if name.endswith(".scale") else f"{name}.weight", values)
+        writer.add_tensor(name if name.endswith((".scale", ".bias")) else f"{name}.weight", values)
     add_rope(writer, raw)
     weights = families.make_weights(variant)
     if config.selective:

@@ -494,14 +494,20 @@ def decoder_logits(config, weights, ids):
     )
 
 
-def decoder_states(config, weights, ids):
-    """Return the hidden states that `decoder_logits` gives to the output matrix, float64 [T, hidden_size]."""
+def decoder_states(config, weights, ids, second=None):
+    """Return the hidden states that `decoder_logits` gives to the output matrix, float64 [T, hidden_size].
+
+    second : the first of the tokens that get the vector of the second kind of text (BERT's segments); None: no token.
+    """
     parts = Weights(config, weights)
     embedding = parts.stacked(parts.linears["embed_tokens"], 0, "weight")
     x = config.embedding_multiplier * embedding[np.asarray(ids)]
     for table in tables(config):
         vectors = parts.tensor(table.source, "weight")
         x = x + vectors[table.first : table.first + len(ids)]
+    if second is not None:
+        first_kind, second_kind = parts.tensor("bert.embeddings.token_type_embeddings", "weight")
+        x[second:] += second_kind - first_kind
     if config.residual_scales:
         x = (x + parts.vector("embed_shift", 0)) * parts.vector("embed_scale", 0)
     return _layers(config, parts, parts.norm("embed_norm", 0, x), ids)

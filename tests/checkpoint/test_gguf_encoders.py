@@ -14,7 +14,7 @@ import tinychat
 from tinychat.checkpoint.gguf_checkpoint import unpacked
 from tinychat.checkpoint.gguf_vocabulary import Vocabulary
 from tinychat.engine.sequence import new_sequence
-from tinychat.errors import CheckpointError, TextError, UnsupportedModelError
+from tinychat.errors import CheckpointError, TextError
 from tinychat.models.architectures import parse_config
 from tinychat.models.embedder import read_embedder
 from tinychat.text.hard_texts import HARD_TEXTS
@@ -95,12 +95,6 @@ def test_linear_layers_that_are_no_matrices(tmp_path):
     layers = {"dense_2": np.ones(8, np.float32)}
     file = gguf_files.write_variant(encoders.BY_NAME["bert"], tmp_path / "model.gguf", pooling=1, **layers)
     with pytest.raises(CheckpointError, match="are no matrices"), unpacked(file):
-        pass
-
-
-def test_models_that_rank_are_refused(tmp_path):
-    file = gguf_files.write_variant(encoders.BY_NAME["bert"], tmp_path / "model.gguf", pooling=4)
-    with pytest.raises(UnsupportedModelError, match="a model that ranks pairs of texts"), unpacked(file):
         pass
 
 

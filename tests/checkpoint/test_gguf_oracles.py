@@ -12,12 +12,15 @@ import families
 import gguf_files
 import numpy as np
 import pytest
+import rankers
 
 import tinychat
 from tinychat.checkpoint.gguf_checkpoint import unpacked
 from tinychat.checkpoint.gguf_tokenizer import PRE_TOKENIZERS
 from tinychat.checkpoint.gguf_vocabulary import FILE_ENDS, TURN_ENDS
 from tinychat.engine.sequence import new_sequence
+from tinychat.generate.ranking import PairIds
+from tinychat.models.score_head import relevance
 from tinychat.text.hard_texts import HARD_TEXTS
 from tinychat.text.loading import load_tokenizer
 
@@ -133,6 +136,38 @@ def test_hidden_states_of_encoders_are_llama_cpps(variant, tmp_path):
         model = tinychat.load(tinychat.convert(folder, tmp_path / "model", quant="f32"), context=256, kv="f32")
     (states,) = model.engine.hidden_states([new_sequence(model.engine, 256).chunk(ids, len(ids), 0)])
     assert np.max(np.abs(states - expected)) < 0.03 * np.std(expected)
+
+
+SCORES = """
+import json, sys, llama_cpp
+ids = json.load(sys.stdin)
+options = {"n_ctx": 256, "n_batch": 256, "n_ubatch": 256, "n_threads": 1, "type_k": 0, "type_v": 0, "verbose": False}
+model = llama_cpp.Llama(sys.argv[1], embedding=True, pooling_type=llama_cpp.LLAMA_POOLING_TYPE_RANK, **options)
+model._batch.reset()
+model._batch.add_sequence(ids, 0, True)
+model._ctx.decode(model._batch)
+json.dump(llama_cpp.llama_get_embeddings_seq(model._ctx.ctx, 0)[0], sys.stdout)
+"""
+
+
+@needs_llama_cpp
+@pytest.mark.parametrize(("name", "labels"), [("bert", 1), ("modernbert-mean", 1), ("qwen3", 2)])
+def test_scores_are_llama_cpps(name, labels, tmp_path):
+    variant = rankers.BY_NAME[name]
+    tensors = rankers.head_tensors(variant, labels)
+    base = rankers.base_of(variant)
+    if labels == 2:
+        tensors.pop("cls.output.bias", None)
+    file = gguf_files.write_variant(base, tmp_path / "model.gguf", pooling=4, rerank="{query} {document}", **tensors)
+    ids = [3 if token in (0, 1) else token for token in families.make_ids(base)]
+    command = [LLAMA_PYTHON, "-c", SCORES, file]
+    result = subprocess.run(command, input=json.dumps(ids), capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stderr
+    with unpacked(file) as folder:
+        model = tinychat.load(tinychat.convert(folder, tmp_path / "model", quant="f32"), context=256, kv="f32")
+    # llama.cpp takes all tokens for the first kind of text, and gives the share of the first of two labels.
+    ((score,),) = next(model.ranking.score_ids([PairIds(ids, len(ids))]))
+    assert abs((relevance(score) if labels == 2 else score) - json.loads(result.stdout)) < 0.02
 
 
 ENDS = """

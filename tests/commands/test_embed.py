@@ -107,5 +107,5 @@ def test_an_embedding_model_chats_with_nobody(console):
 
 
 def test_work_that_takes_long_shows_that_it_goes_on(console, texts, monkeypatch):
-    monkeypatch.setattr("tinychat.commands.embed._SILENT_SECONDS", -1.0)
+    monkeypatch.setattr("tinychat.commands.text_lines._SILENT_SECONDS", -1.0)
     assert console.run("embed", texts(b"one"))[2].splitlines()[0] == "embedding"

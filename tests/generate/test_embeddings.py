@@ -43,14 +43,14 @@ def test_vectors_equal_the_reference(embedder, pooling):
     vectors = model.embed(TEXTS, pooling=pooling)
     assert (vectors.shape, vectors.dtype) == ((len(TEXTS), 96), np.float32)
     for text, vector in zip(TEXTS, vectors):
-        expected = embedders.expected_vector(weights, model.embedding_ids(text), pooling)
+        expected = embedders.expected_vector(weights, model.embedding.text_ids(text), pooling)
         np.testing.assert_allclose(vector, expected, atol=1e-4 * np.std(expected))
 
 
 def test_the_files_say_how_texts_become_vectors(embedder):
     model, _ = embedder
     assert (model.embedder.pooling, model.writes) == ("last", False)
-    ids = model.embedding_ids("What?", "query")
+    ids = model.embedding.text_ids("What?", "query")
     assert ids == [*model.encode(embedders.QUERY + "What?"), embedders.END]
     assert model.embed(["What?"], prompt="query").tobytes() == model.embed([ids], pooling="last").tobytes()
     assert model.embed(["What?"]).tobytes() == model.embed(["What?"], prompt="document").tobytes()
@@ -75,9 +75,9 @@ def test_linear_layers_behind_the_pooling(tmp_path, rng, pooling, bias):
     layers = embedders.write_dense(checkpoint, rng, [(80, 96), (40, 80)], bias)
     model = tinychat.load(tinychat.convert(checkpoint, tmp_path / "model", quant="f32"), context=512)
     vectors = model.embed(TEXTS)
-    assert vectors.shape == (len(TEXTS), 40) and model.embedding_size == 40
+    assert vectors.shape == (len(TEXTS), 40) and model.embedding.size == 40
     for text, vector in zip(TEXTS, vectors):
-        found = embedders.pooled(weights, model.embedding_ids(text), model.embedder.pooling)
+        found = embedders.pooled(weights, model.embedding.text_ids(text), model.embedder.pooling)
         for matrix, shift in layers:
             found = matrix.astype(np.float64) @ found + shift
         np.testing.assert_allclose(vector, found / np.linalg.norm(found), atol=1e-4 * np.std(found))
@@ -144,7 +144,7 @@ def test_vectors_equal_transformers(tmp_path, pooling):
     model = tinychat.load(tmp_path / "model", context=512)
     for text, vector in zip(TEXTS, model.embed(TEXTS, prompt="query")):
         ids = tokenizer(embedders.QUERY + text)["input_ids"]
-        assert model.embedding_ids(text, "query") == ids
+        assert model.embedding.text_ids(text, "query") == ids
         with torch.no_grad():
             states = theirs(torch.tensor([ids])).last_hidden_state[0]
         pooled = states[-1] if pooling == "lasttoken" else states.mean(dim=0)

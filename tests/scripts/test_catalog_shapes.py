@@ -19,8 +19,8 @@ def test_a_shape_has_the_weights_of_its_configuration(entry):
     config = parse_config(catalog_config(entry), entry.name)
     # Routers do not count.
     assert entry.shape.weights == pytest.approx(weight_count(config), rel=1e-3 if config.experts else 0)
-    if entry.architecture in DENSE or entry.embeds:
-        recipe = Recipe("int8", check=False) if entry.embeds else Recipe()
+    if entry.architecture in DENSE or not entry.writes:
+        recipe = Recipe("int8", check=False) if not entry.writes else Recipe()
         made = sum(spec.bytes for spec in tensor_specs(config, fitted(config, recipe)).values())
         assert made == pytest.approx(disk_bytes(entry), rel=0.06)
         cache = memory_bytes_needed(entry) - disk_bytes(entry) - PROGRAM_BYTES

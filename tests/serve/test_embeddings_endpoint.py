@@ -40,7 +40,7 @@ def test_openais_client(server, client, model, encoding):
     answer = client.embeddings.create(model="demo", input=TEXTS)
     assert [one.index for one in answer.data] == [0, 1, 2]
     assert np.array([one.embedding for one in answer.data], np.float32).tobytes() == expected.tobytes()
-    tokens = sum(len(model.embedding_ids(text)) for text in TEXTS)
+    tokens = sum(len(model.embedding.text_ids(text)) for text in TEXTS)
     assert (answer.model, answer.usage.prompt_tokens, answer.usage.total_tokens) == ("demo", tokens, tokens)
     answer = client.embeddings.create(model="demo", input=TEXTS, encoding_format=encoding)
     for one, vector in zip(answer.data, expected):
@@ -50,7 +50,7 @@ def test_openais_client(server, client, model, encoding):
 
 
 def test_each_form_of_input(server, model):
-    ids = model.embedding_ids(TEXTS[0])
+    ids = model.embedding.text_ids(TEXTS[0])
     for given, count in ((TEXTS[0], 1), ([TEXTS[0]], 1), (ids, 1), ([ids, ids], 2), ([TEXTS[0], ids], 2)):
         for path in ("/v1/embeddings", "/embeddings"):
             status, answer = server.post(path, {"input": given, "user": "me"})

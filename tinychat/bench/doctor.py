@@ -18,6 +18,7 @@ from tinychat.models.architectures import read_config
 from tinychat.models.config import ModelConfig
 from tinychat.models.embedder import Embedder, read_embedder
 from tinychat.models.layout import Quantization, looked_up_bytes, tensor_specs
+from tinychat.models.ranker import read_ranker
 from tinychat.store.estimates import PROGRAM_BYTES
 from tinychat.store.local import code_lines, list_models, quality_lines, store_folder
 from tinychat.store.names import ModelReference
@@ -149,9 +150,13 @@ def _examine_text(findings: Findings, folder: Path) -> None:
 
     tokenizer = load_tokenizer(folder)
     if not (config := read_config(folder / "config.json")).writes:
+        findings.add("vocabulary", f"{tokenizer.vocab_size} tokens")
+        if (ranker := read_ranker(folder)) is not None:
+            how = "its tokenizer joins" if ranker.reads_pairs else "its chat template writes"
+            findings.add("ranking", f"{how} query and document; pooling {ranker.pooling}")
+            return
         embedder = read_embedder(folder) or Embedder()
         size = embedder.dense[-1].rows if embedder.dense else config.hidden_size
-        findings.add("vocabulary", f"{tokenizer.vocab_size} tokens")
         findings.add("embeddings", f"{size} numbers; pooling {embedder.pooling}; {_names(embedder.prompts)}")
         return
     template = load_template(folder, tokenizer)

@@ -152,15 +152,15 @@ def _find(tensors: Tensors, name: str) -> Tensor | None:
     if "@" in stem:
         rows, factor = (_find(tensors, f"{source}.{ending}") for source in stem.split("@"))
         return ProductTensor(name, rows, factor) if rows and factor else None
-    if "^" in stem:
-        rows, other = (_find(tensors, f"{source}.{ending}") for source in stem.split("^"))
-        return ShiftedTensor(name, rows, other) if rows and other else None
     if stem.endswith(".T"):
         turned = _find(tensors, f"{stem.removesuffix('.T')}.{ending}")
         return AdjustedTensor(turned, transposed=True) if turned else None
     if "+" in stem:
         parts = [_find(tensors, f"{source}.{ending}") for source in stem.split("+")]
         return None if None in parts else JoinedTensor(name, [part for part in parts if part is not None])
+    if "^" in stem:
+        rows, other = (_find(tensors, f"{source}.{ending}") for source in stem.split("^"))
+        return ShiftedTensor(name, rows, other) if rows and other else None
     whole, part = whole_and_part(name)
     stored = stored_name(tensors, whole)
     if stored is None:

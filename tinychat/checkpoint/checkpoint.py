@@ -16,6 +16,7 @@ from tinychat.models.architectures import read_config
 from tinychat.models.config import ModelConfig
 from tinychat.models.dense import dense_shapes
 from tinychat.models.embedder import DENSE_WEIGHTS, EMBEDDER_FILES, check_embedder, read_embedder
+from tinychat.models.ranker import LOGIT_SCORE, check_ranker, read_ranker
 
 TEXT_FILES = (
     "config.json",
@@ -31,6 +32,7 @@ TEXT_FILES = (
     "vocab.json",
     "merges.txt",
     *EMBEDDER_FILES,
+    LOGIT_SCORE,
 )
 """Paths in the folder of a checkpoint, and in that of its conversion."""
 # The largest tokenizer.json of a published checkpoint has 33 MiB.
@@ -60,15 +62,17 @@ def open_checkpoint(folder: Path) -> Checkpoint:
         raise CheckpointError(f"{folder} is not a folder; expected one with config.json and the weights")
     _refuse_links_out(folder)
     config = read_config(folder / "config.json")
-    _check_embedder(folder, config)
+    _check_reader(folder, config)
     if any((folder / name).exists() for name in WEIGHT_FILES) or not is_gguf(folder):
         tensors = unpack_weights(open_tensors(folder))
         return Checkpoint(folder, config, adjusted(unstacked(tensors, config), config))
     return Checkpoint(folder, config, open_gguf_tensors(folder, gguf_in(folder), config))
 
 
-def _check_embedder(folder: Path, config: ModelConfig) -> None:
+def _check_reader(folder: Path, config: ModelConfig) -> None:
     """Refuse what follows the pooling now, if it is not implemented, is not there or does not fit."""
+    if (ranker := read_ranker(folder)) is not None:
+        check_ranker(ranker, config, folder)
     if (embedder := read_embedder(folder)) is not None:
         check_embedder(embedder, config.hidden_size, folder)
         for step in embedder.dense:

@@ -16,6 +16,7 @@ from tinychat.checkpoint.gguf import ENDING, first_parts
 from tinychat.checkpoint.gguf_families import FAMILIES
 from tinychat.checkpoint.gguf_file import GgufFile, open_gguf
 from tinychat.checkpoint.gguf_ollama import ARCHITECTURES
+from tinychat.checkpoint.gguf_ranker import is_ranker, ranker_config, ranker_files
 from tinychat.checkpoint.gguf_tokenizer import tokenizer_files
 from tinychat.checkpoint.gguf_values import GgufValues, positive, present
 from tinychat.errors import CheckpointError
@@ -26,7 +27,6 @@ from tinychat.models.embedder import DENSE, DENSE_WEIGHTS, DenseStep, embedder_f
 
 # GGUF's numbers of poolings (llama.cpp, include/llama.h, llama_pooling_type).
 POOLINGS: Mapping[int, str] = {1: "mean", 2: "cls", 3: "last"}
-_RANKS = 4
 # The linear layers behind the pooling.
 DENSE_TENSORS = ("dense_2.weight", "dense_3.weight")
 # Of channels that are rotated in a head.
@@ -70,7 +70,9 @@ def text_files(files: Sequence[GgufFile]) -> dict[str, bytes]:
     texts = {"config.json": config, "generation_config.json": generation}
     contents = {name: json.dumps(value, default=repr).encode() for name, value in texts.items()}
     # Checked here, where the file's name is known: values are still as the file has them.
-    parse_config(json.loads(contents["config.json"]), f"{files[0].path} (as config.json)")
+    parsed = parse_config(json.loads(contents["config.json"]), f"{files[0].path} (as config.json)")
+    if is_ranker(metadata):
+        return contents | tokenizer | ranker_files(files, parsed.architecture, parsed.hidden_size)
     return contents | tokenizer | _embedder_files(files)
 
 
@@ -80,8 +82,6 @@ def _embedder_files(files: Sequence[GgufFile]) -> dict[str, bytes]:
     kind = metadata.get(f"{metadata.get('general.architecture')}.pooling_type")
     if kind is None or (type(kind) is int and kind <= 0):
         return {}
-    if type(kind) is int and kind == _RANKS:
-        raise unsupported(source, "a model that ranks pairs of texts")
     if type(kind) is not int or kind not in POOLINGS:
         raise unsupported(source, f"the pooling {one_line(str(kind), 40)}")
     tensors = {name: tensor for file in files for name, tensor in file.tensors.items()}
@@ -113,7 +113,8 @@ def config_of(files: Sequence[GgufFile]) -> dict[str, Any]:
     values.config |= {key: values.get(theirs) for key, theirs in known.keys.items()}
     values.config |= known.extra(values)
     named = {family.names.get(key, key): value for key, value in values.config.items()}
-    return {"architectures": [architecture]} | named
+    ranks = ranker_config(architecture, shapes) if is_ranker(metadata) else {}
+    return {"architectures": [architecture]} | named | ranks
 
 
 # Begins the keys of Bonsai 2, whose linears read other activations than their weights' types tell.

@@ -42,7 +42,7 @@ def word_pieces(vocabulary: Vocabulary) -> bytes:
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(_INSIDE)
     special = [i for i in (first, last, unknown) if i is not None]
-    return finished(tokenizer, vocabulary, (first, last), spelled, special)
+    return finished(tokenizer, vocabulary, (first, last), spelled, special, between=1)
 
 
 def unigram(vocabulary: Vocabulary) -> bytes:
@@ -64,7 +64,7 @@ def unigram(vocabulary: Vocabulary) -> bytes:
     tokenizer.decoder = decoders.Metaspace(replacement=_BEGIN, prepend_scheme=scheme)
     first = vocabulary.named.get("bos_token") if vocabulary.flag("add_bos_token", False) else None
     last = vocabulary.named.get("eos_token") if vocabulary.flag("add_eos_token", True) else None
-    return finished(tokenizer, vocabulary, (first, last))
+    return finished(tokenizer, vocabulary, (first, last), between=2)
 
 
 def _spelled(token: str) -> str:
@@ -99,10 +99,12 @@ def finished(
     around: tuple[int | None, int | None],
     spelled: Sequence[str] = (),
     special: Collection[int] = (),
+    between: int = 0,
 ) -> bytes:
     """Return the file of a tokenizer with its added tokens, and those before and behind a text.
 
-    spelled : the tokens as the file spells them; special : ids that are special beside those that the vocabulary knows.
+    spelled : the tokens as the file spells them; special : ids that are special beside those that the vocabulary knows;
+    between : how many of the tokens behind a text stand between two.
     """
     from tokenizers import AddedToken, processors
 
@@ -115,6 +117,8 @@ def finished(
         named = {tokens[i]: i for i in around if i is not None}
         with fitting(vocabulary, "tokens around a text"):
             tokenizer.post_processor = processors.TemplateProcessing(
-                single=[*before, "$A", *after], pair=[*before, "$A", "$B", *after], special_tokens=[*named.items()]
+                single=[*before, "$A", *after],
+                pair=[*before, "$A", *after * between, "$B", *after],
+                special_tokens=[*named.items()],
             )
     return tokenizer.to_str().encode()

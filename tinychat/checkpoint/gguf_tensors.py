@@ -153,9 +153,9 @@ def tensor_names(config: ModelConfig, family: GgufFamily) -> dict[str, str]:
 
 def _with_kinds(source: str, names: dict[str, str]) -> str:
     """Return the name of the first part of a sum, and note that of the second: the vectors of kinds of text."""
-    name, _, kinds = source.partition("^")
+    name, _, kinds = source.partition("+")[0].partition("^")
     if kinds:
-        names[f"{kinds}.weight"] = "token_types.weight"
+        names[f"{whole_and_part(kinds)[0]}.weight"] = "token_types.weight"
     return name
 
 

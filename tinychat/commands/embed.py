@@ -7,35 +7,21 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from time import monotonic
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
 from tinychat.commands.loading import Loader, given_settings
 from tinychat.commands.options import PATH, load_flags, model_argument
-from tinychat.commands.progress import progress_bar
-from tinychat.errors import ContextError, PromptTooLongError, TextError
-from tinychat.files import MAX_TEXT_BYTES, read_stream, read_up_to, replacing
+from tinychat.commands.text_lines import STREAM, Text, check_ids, read_texts, run_steps
+from tinychat.files import replacing
 from tinychat.models.embedder import POOLINGS
 
 if TYPE_CHECKING:
     from tinychat.generate.embeddings import Vector
     from tinychat.generate.model import Model
 
-# Stdin as the input, stdout as the output.
-_STREAM = Path("-")
 _ARRAY = ".npy"
-# Work that is done sooner shows no progress.
-_SILENT_SECONDS = 1.0
-
-
-class Text(NamedTuple):
-    """A text of the input: `id` is the line's own, or its number from 1; `line` names it in errors."""
-
-    id: str | int
-    text: str
-    line: str
 
 
 @click.command()
@@ -46,7 +32,7 @@ class Text(NamedTuple):
     "--output",
     "target",
     type=PATH,
-    default=_STREAM,
+    default=STREAM,
     metavar="OUT",
     help="File of the vectors: a NumPy array if it ends in .npy, else JSON lines; default: -, stdout",
 )
@@ -93,77 +79,36 @@ def embed(
     FILE may be - for stdin; empty lines are skipped. The id is that of the JSON object, by default the
     line's number. A text that is longer than the context is an error; OUT is written when all are done.
     """  # noqa: D301
-    texts = [*_read_texts(source, field)]
+    texts = [*read_texts(source, field)]
     is_array = target.suffix == _ARRAY
     with _opened(target) as out:
         loaded = load(model, given_settings(flags))
         ids = [_ids_of(loaded, text, prompt) for text in texts]
-        vectors, size = _vectors(loaded, ids, pooling, dimensions), dimensions or loaded.embedding_size
+        vectors, size = _vectors(loaded, ids, pooling, dimensions), dimensions or loaded.embedding.size
         if is_array:
             _write_array(out, [*vectors], size)
         else:
             _write_lines(out, texts, ids, vectors)
     count = sum(map(len, ids))
-    where = "stdout" if target == _STREAM else target
+    where = "stdout" if target == STREAM else target
     plural = "" if len(texts) == 1 else "s"
     print(f"embedded {len(texts)} text{plural}, {count} tokens, as {size} numbers each: {where}", file=sys.stderr)
 
 
 def _opened(target: Path) -> AbstractContextManager[BinaryIO]:
-    return nullcontext(sys.stdout.buffer) if target == _STREAM else replacing(target, is_private=False)
-
-
-def _read_texts(source: Path, field: str | None) -> Iterator[Text]:
-    """Yield the texts of a file; TextError for a line without one."""
-    name = "stdin" if source == _STREAM else str(source)
-    if source == _STREAM:
-        data = read_up_to(sys.stdin.buffer, Path(name), MAX_TEXT_BYTES)
-    else:
-        data = read_stream(source, MAX_TEXT_BYTES)
-    for number, content in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
-        if content.strip():
-            yield _text(number, content.rstrip(b"\r"), field, f"{name} line {number}")
-
-
-def _text(number: int, content: bytes, field: str | None, line: str) -> Text:
-    """Return the text of a line, in UTF-8 or under a key of its JSON object."""
-    try:
-        if field is None:
-            return Text(number, content.decode("utf-8"), line)
-        found = json.loads(content.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        kind = "text" if field is None else "JSON"
-        raise TextError(f"{line} is not {kind} in UTF-8: {error}") from None
-    text = found.get(field) if isinstance(found, dict) else None
-    if not isinstance(text, str):
-        raise TextError(f"{line} is not a JSON object with a text under {field!r}: give another key with --field")
-    own = found.get("id")
-    return Text(own if isinstance(own, str) or type(own) is int else number, text, line)
+    return nullcontext(sys.stdout.buffer) if target == STREAM else replacing(target, is_private=False)
 
 
 def _ids_of(model: Model, text: Text, prompt: str | None) -> list[int]:
     """Return the token ids of a text that the model can embed; its line is named if there is none."""
-    from tinychat.generate.prompt import check_prompt
-
-    ids = model.embedding_ids(text.text, prompt)
-    try:
-        check_prompt(ids, model.engine, model.context_size)
-    except PromptTooLongError as error:
-        kind = ContextError if error.can_grow else TextError
-        raise kind(f"{text.line}: {error}") from None
+    ids = model.embedding.text_ids(text.text, prompt)
+    check_ids(model, ids, text)
     return ids
 
 
 def _vectors(model: Model, ids: Sequence[list[int]], pooling: str | None, dimensions: int | None) -> Iterator[Vector]:
-    """Yield the vectors, and show the progress of work that takes long."""
-    began, done, total = monotonic(), 0, sum(map(len, ids))
-    left = iter(ids)
-    with progress_bar("embedding") as progress:
-        for ended in model.embed_ids(ids, pooling, dimensions):
-            yield from ended
-            done += sum(len(next(left)) for _ in ended)
-            if monotonic() - began > _SILENT_SECONDS:
-                progress(done, total)
+    """Yield the vectors."""
+    return run_steps("embedding", model.embedding.steps(ids, pooling, dimensions), [*map(len, ids)])
 
 
 def _write_array(out: BinaryIO, vectors: Sequence[Vector], size: int) -> None:

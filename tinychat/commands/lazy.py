@@ -11,7 +11,7 @@ import click
 from tinychat.held_signals import held_signals
 
 _NAMES = tuple(
-    "chat complete log batch plan embed serve convert pull models rm bench perplexity doctor show config mcp "
+    "chat complete log batch plan embed rerank serve convert pull models rm bench perplexity doctor show config mcp "
     "completion".split()
 )
 _IN_STORE = ("pull", "models", "rm")

@@ -26,7 +26,9 @@ def show(model: str | None, as_json: bool) -> None:
     if holds(reference.path, MANIFEST):
         facts |= _facts_of_folder(reference.path)
         lines = [*code_lines(reference.path), *quality_lines(reference.path)]
-        if "pooling" in facts:
+        if "ranks" in facts:
+            lines.append("it ranks documents, and writes no text: no output matrix is stored")
+        elif "pooling" in facts:
             lines.append("it gives embeddings, not text: no output matrix is stored")
     else:
         lines = ["not converted yet: its first use, or `tinychat pull`, converts it"]
@@ -45,6 +47,7 @@ def _facts_of_folder(folder: Path) -> dict[str, object]:
     from tinychat.json_file import read_json_object, read_settings
     from tinychat.models.architectures import read_config, weight_count
     from tinychat.models.embedder import Embedder, read_embedder
+    from tinychat.models.ranker import read_ranker
     from tinychat.store.local import number_format
 
     manifest = read_json_object(folder / "tinychat.json")
@@ -55,7 +58,9 @@ def _facts_of_folder(folder: Path) -> dict[str, object]:
     architectures = read_json_object(folder / "config.json").get("architectures")
     embedder = read_embedder(folder) or Embedder()
     use: dict[str, object] = {"chat_template": has_template, "sampling": own_defaults(folder)}
-    if not config.writes:
+    if (ranker := read_ranker(folder)) is not None:
+        use = {"ranks": "pairs of texts" if ranker.reads_pairs else "by its chat template", "pooling": ranker.pooling}
+    elif not config.writes:
         use = {"pooling": embedder.pooling, "prompts": [*embedder.prompts]}
     return {
         "path": str(folder),

@@ -125,7 +125,7 @@ def _list_available() -> None:
         if free is not None and memory_bytes_needed(entry) > free:
             return "not enough free memory"
         is_stored = catalogued(entry.name).kind == "stored"
-        if entry.embeds:
+        if not entry.writes:
             return "stored" if is_stored else ""
         stored = ", stored" if is_stored else ""
         rounded = float(f"{tokens_per_second(entry, bandwidth):.2g}")

@@ -19,6 +19,7 @@ from tinychat.checkpoint.tensors import Tensors
 from tinychat.conversion.gptq import Calibrated, Finished, Packed
 from tinychat.conversion.pack import check_finite, pack_linear, relative_error
 from tinychat.conversion.passthrough import count_tensors, passthrough_layers
+from tinychat.conversion.score_head import head_of
 from tinychat.conversion.smoothing import smoothed
 from tinychat.conversion.unfinished import JournaledWriter, Progress, WorkFolder, key_of, work_for
 from tinychat.errors import ConversionError
@@ -31,6 +32,8 @@ from tinychat.models.folder import DESCRIPTION, WEIGHTS, description_of
 from tinychat.models.head_folder import HEAD, SHARED, head_layout, head_specs
 from tinychat.models.layout import Quantization, padded, stored_linears, tensor_specs
 from tinychat.models.passthrough import NATIVE
+from tinychat.models.ranker import read_ranker
+from tinychat.models.score_head import SCORE_WEIGHTS, head_file
 from tinychat.models.tensors import Linear, Norm, Table
 from tinychat.text.tiktoken_file import TIKTOKEN_FILE, tiktoken_in, tokenizer_json
 
@@ -116,6 +119,10 @@ def _write_text_files(checkpoint: Checkpoint, folder: Path) -> None:
             for name, values in tensors.items():
                 check_finite(values, f"{file}: {name}")
             (folder / file).write_bytes(dense_file(step, tensors))
+    if (ranker := read_ranker(checkpoint.path)) is not None:
+        (folder / SCORE_WEIGHTS).write_bytes(
+            head_file(ranker, checkpoint.config.hidden_size, head_of(checkpoint, ranker))
+        )
 
 
 def add_quality_report(folder: Path, report: Mapping[str, object]) -> None:

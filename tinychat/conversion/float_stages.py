@@ -65,8 +65,8 @@ class FloatStages(StateStages, StreamStages):
     def embed(self, T, weight, ids, sizes, hidden):
         hidden.value = self._source.embeddings(ids) * np.float32(self._config.embedding_multiplier)
 
-    def add_positions(self, T, vectors, positions, hidden):
-        hidden.value += self._source.table(vectors, 1 + positions.max())[positions]
+    def add_positions(self, T, vectors, rows, hidden):
+        hidden.value += self._source.table(vectors, 1 + rows.max())[rows]
 
     def norm_rows(self, T, norm, sizes, hidden):
         hidden.value = self._source.normed(norm, hidden.value)

@@ -424,6 +424,7 @@ class Batch(NamedTuple):
     counts: np.ndarray  # int64 [3]: T; for how many rows to give logits; how many sequences there are
     ids: np.ndarray  # int64 [C]
     positions: np.ndarray  # int64 [C]
+    vectors: np.ndarray  # int64 [C]: the row of the table of positions that each token gets
     sequences: np.ndarray  # int64 [C]: whose row it is
     firsts: np.ndarray  # int64 [C + 1]: the first row of each sequence, and where the rows of the last end
     tables: np.ndarray  # int32 [C, most blocks of a sequence]: which blocks of the cache are each sequence's

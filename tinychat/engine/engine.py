@@ -82,6 +82,7 @@ class Engine:
         counted = count_step(config, quantization, self.chunk_size)
         self._batch = allocate_batch(config, self.chunk_size, len(counted.costs))
         self._batch.query_factors[:] = self._query_scale
+        self._second_kind = config.max_position_embeddings if config.token_kinds > 1 else 0
         self._has_query_scales = has_query_scales(config)
         self._scratch = allocate_scratch(config, quantization, self.chunk_size, threads, counted.widths)
         self._lasting = (self.parameters, dims_of(config), self._scratch, self._batch)
@@ -209,10 +210,11 @@ class Engine:
 
     def _post(self, chunks: SequenceOf[ScheduledChunk], logits: Logits) -> tuple[Any, ...]:
         """Write the batch and the pointers of what changed; return the number of ids, and all memory in use."""
-        batch, firsts = self._batch, [0]
+        batch, firsts, kinds = self._batch, [0], self._second_kind
         ids: list[int] = []
         sequences: list[int] = []
         positions: list[int] = []
+        vectors: list[int] = []
         wanted: list[int] = []
         for i, chunk in enumerate(chunks):
             first, start, table = len(ids), chunk.cache.length, chunk.cache.table
@@ -220,6 +222,8 @@ class Engine:
             ids += chunk.ids
             sequences += [i] * len(chunk.ids)
             positions += range(start, stop)
+            kind = stop if chunk.second is None else min(max(chunk.second, start), stop)
+            vectors += [*range(start, kind), *range(kinds + kind, kinds + stop)]
             firsts.append(len(ids))
             wanted += range(len(ids) - chunk.outputs, len(ids))
             turns = self._cos_sin(start, stop, chunk.sequence_length)
@@ -231,6 +235,7 @@ class Engine:
             if chunk.hidden is not None:
                 self._scratch.last_hidden[first : len(ids), : self.config.hidden_size] = chunk.hidden
         T, outputs = len(ids), len(wanted)
+        batch.vectors[:T] = vectors
         batch.ids[:T], batch.sequences[:T], batch.positions[:T] = ids, sequences, positions
         batch.firsts[: len(firsts)], batch.wanted[:outputs] = firsts, wanted
         if self._has_query_scales:

@@ -67,7 +67,7 @@ def embed_ids(team, p, sizes, s, batch):
     """Begin the residual stream."""
     T = batch.counts[0]
     embed(team, T, p.embed_tokens, batch.ids, sizes, s.hidden)
-    embed_positions(team, T, p.embed_positions, batch.positions, s.hidden)
+    embed_positions(team, T, p.embed_positions, batch.vectors, s.hidden)
     norm_embedding(team, T, p.embed_norm, sizes, s)
     project_inputs(team, T, p.inputs, sizes, s)
     begin_streams(team, T, p.streams, sizes, s)
@@ -92,9 +92,9 @@ def predict(team, p, sizes, s, batch, logits):
 
 
 @unless(vectors=NoPositions)
-def embed_positions(team, T, vectors, positions, hidden):
+def embed_positions(team, T, vectors, rows, hidden):
     """Add the vectors of positions to the embeddings."""
-    add_positions(team, T, vectors, positions, hidden)
+    add_positions(team, T, vectors, rows, hidden)
 
 
 @unless(norm=NoNorm)

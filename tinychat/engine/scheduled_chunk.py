@@ -23,11 +23,12 @@ class ScheduledChunk(NamedTuple):
     outputs: int = 1  # after how many of the last ids to give logits
     # For a draft head, the larger model's hidden states before the ids, behind its last norm: float32 [ids, D].
     hidden: NDArray[np.float32] | None = None
+    second: int | None = None  # position from which on tokens are of the second kind: see `ModelConfig.token_kinds`
 
     def exact(self) -> ScheduledChunk:
         """Return the chunk with plain integers: see `exact_ids`."""
         ids, length, outputs = exact_ids(self.ids), index(self.sequence_length), index(self.outputs)
-        return ScheduledChunk(self.cache, ids, length, outputs, self.hidden)
+        return ScheduledChunk(self.cache, ids, length, outputs, self.hidden, self.second)
 
     def check(self) -> None:
         """Refuse ids that do not fit into the cache, with a ContextError, and outputs after more ids than there are."""

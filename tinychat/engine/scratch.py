@@ -123,6 +123,7 @@ def allocate_batch(config: ModelConfig, chunk_size: int, stages: int) -> Batch:
         counts=np.zeros(3, np.int64),
         ids=np.zeros(chunk_size, np.int64),
         positions=np.zeros(chunk_size, np.int64),
+        vectors=np.zeros(chunk_size, np.int64),
         sequences=np.zeros(chunk_size, np.int64),
         firsts=np.zeros(chunk_size + 1, np.int64),
         # One more: attention asks for the memory of the block after the last.

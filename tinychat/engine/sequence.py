@@ -197,9 +197,11 @@ class Sequence:
         """Return another sequence of the same ids and capacity, which shares the blocks."""
         return Sequence(self.engine, self.cache.fork())
 
-    def chunk(self, ids: SequenceOf[int], sequence_length: int, outputs: int = 1) -> ScheduledChunk:
+    def chunk(
+        self, ids: SequenceOf[int], sequence_length: int, outputs: int = 1, second: int | None = None
+    ) -> ScheduledChunk:
         """Return ids of this sequence for a batch: see `Engine.run`."""
-        return ScheduledChunk(self.cache, ids, sequence_length, outputs)
+        return ScheduledChunk(self.cache, ids, sequence_length, outputs, second=second)
 
     def step(
         self, ids: SequenceOf[int], sequence_length: int | None = None, *, outputs: int = 1, out: Logits | None = None

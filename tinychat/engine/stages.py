@@ -82,7 +82,7 @@ def embed(counter, T, weight, ids, sizes, hidden):
 
 
 @stage("embedding")
-def add_positions(counter, T, vectors, positions, hidden):
+def add_positions(counter, T, vectors, rows, hidden):
     """Add the vectors of positions to the embeddings."""
     counter.note("end of embedding", T * vectors.columns * 3 * FLOAT, T * vectors.columns)
 

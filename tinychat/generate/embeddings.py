@@ -8,22 +8,27 @@ any company, in steps of any size. Replies are written between the steps.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
 from time import sleep
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from tinychat.engine.context import CHUNK_SIZE
 from tinychat.engine.hidden_states import States, row_sums
-from tinychat.errors import CacheFullError, ModelFolderError
+from tinychat.errors import CacheFullError, FieldError, ModelFolderError
 from tinychat.generate.driver import PROMPT_BUDGET, Driver
+from tinychat.generate.prompt import check_prompt
 from tinychat.generate.sequence import Ids
-from tinychat.models.dense import DenseLayer
+from tinychat.models.dense import DenseLayer, read_dense
+from tinychat.models.embedder import POOLINGS, Embedder
 
 if TYPE_CHECKING:
     from tinychat.engine.scheduled_chunk import ScheduledChunk
     from tinychat.engine.sequence import Sequence as EngineSequence
+    from tinychat.text.tokenizer import Tokenizer
 
 Vector = npt.NDArray[np.float32]
 Steps = Generator[list[Vector], None, None]
@@ -61,6 +66,17 @@ def _take_first(total: States, rows: States, start: int) -> None:
 _POOL: dict[str, Callable[[States, States, int], None]] = {"mean": _add, "last": _replace, "cls": _take_first}
 
 
+class PooledForm(Protocol):
+    """The form of a text's numbers, computed of its pooled hidden states: `VectorForm`, or the head of a ranker."""
+
+    @property
+    def pooling(self) -> str:
+        """Which hidden states are pooled, by one of the names of `POOLINGS`."""
+
+    def finish(self, total: States, tokens: int) -> Vector:
+        """Return the numbers of a text of so many tokens, of which `total` was pooled."""
+
+
 class VectorForm(NamedTuple):
     """The form of vectors: which hidden states are pooled, as `POOLINGS` names it, and what follows.
 
@@ -85,7 +101,48 @@ class VectorForm(NamedTuple):
         return _normalized(total[: self.dimensions])
 
 
-def embed_ids(driver: Driver, texts: Sequence[Ids], form: VectorForm) -> Steps:
+class Embedding:
+    """The way that a model makes vectors: `embedder` says how, `path` is the model folder."""
+
+    def __init__(self, embedder: Embedder, driver: Driver, tokenizer: Tokenizer, path: Path) -> None:
+        self._embedder, self._driver, self._tokenizer, self._path = embedder, driver, tokenizer, path
+
+    @property
+    def size(self) -> int:
+        """How many numbers the vector of a text has."""
+        dense = self._embedder.dense
+        return dense[-1].rows if dense else self._driver.engine.config.hidden_size
+
+    def vectors(
+        self, texts: Iterable[str | Ids], pooling: str | None, prompt: str | None, dimensions: int | None
+    ) -> npt.NDArray[np.float32]:
+        """Return the vectors of texts: see `Model.embed`."""
+        if isinstance(texts, str):
+            raise FieldError("texts", "must be a list of texts or token ids, not one text")
+        found = [self.text_ids(text, prompt) if isinstance(text, str) else list(text) for text in texts]
+        vectors = [vector for ended in self.steps(found, pooling, dimensions) for vector in ended]
+        return np.asarray(vectors, np.float32).reshape(len(found), dimensions or self.size)
+
+    def text_ids(self, text: str, prompt: str | None = None) -> list[int]:
+        """Return the token ids of a text, behind a prompt of this name, else the default one."""
+        return [*self._tokenizer.encode(self._embedder.prompted(text, prompt)), *self._tokenizer.suffix_ids]
+
+    def steps(self, texts: Sequence[Ids], pooling: str | None = None, dimensions: int | None = None) -> Steps:
+        """Yield vectors of token ids, step after step: see `embed_ids`; errors are those of `Model.embed`."""
+        if pooling is not None and pooling not in POOLINGS:
+            raise FieldError("pooling", f"must be one of {', '.join(POOLINGS)}, not {pooling!r:.60}")
+        if dimensions is not None and not (type(dimensions) is int and 1 <= dimensions <= self.size):
+            raise FieldError("dimensions", f"must be 1 to {self.size}, not {dimensions!r:.60}")
+        for ids in texts:
+            check_prompt(ids, self._driver.engine, self._driver.context_size)
+        return embed_ids(self._driver, texts, VectorForm(pooling or self._embedder.pooling, self._dense, dimensions))
+
+    @cached_property
+    def _dense(self) -> tuple[DenseLayer, ...]:
+        return read_dense(self._path, self._embedder)
+
+
+def embed_ids(driver: Driver, texts: Sequence[Ids], form: PooledForm, seconds: Sequence[int] | None = None) -> Steps:
     """Yield, step after step, the vectors of the texts that end in it: float32 [dimensions], of length 1.
 
     The vectors come in the order of the texts; some steps have none.
@@ -95,7 +152,9 @@ def embed_ids(driver: Driver, texts: Sequence[Ids], form: VectorForm) -> Steps:
     driver : Driver
     texts : sequence of sequence of int
         Token ids, checked by `check_prompt`.
-    form : VectorForm
+    form : PooledForm
+    seconds : sequence of int, optional
+        Of each text, the first of the tokens that are of the second kind: a document's behind a query's.
 
     Raises
     ------
@@ -104,7 +163,7 @@ def embed_ids(driver: Driver, texts: Sequence[Ids], form: VectorForm) -> Steps:
     ModelFolderError
         If a hidden state is not finite.
     """
-    steps = _Steps(driver, texts, form)
+    steps = _Steps(driver, texts, form, seconds)
     try:
         while steps.are_left:
             yield steps.run_next()
@@ -123,8 +182,9 @@ class _TextRange(NamedTuple):
 class _Steps:
     """The steps that run some texts, each from its first token to its last; few are begun at a time."""
 
-    def __init__(self, driver: Driver, texts: Sequence[Ids], form: VectorForm) -> None:
+    def __init__(self, driver: Driver, texts: Sequence[Ids], form: PooledForm, seconds: Sequence[int] | None) -> None:
         self._driver, self._texts, self._form, self._pool = driver, texts, form, _POOL[form.pooling]
+        self._seconds = seconds
         self._number = self._start = 0  # the first id that has not run
         self._begun: dict[int, tuple[EngineSequence, States]] = {}
 
@@ -185,7 +245,8 @@ class _Steps:
             size = self._driver.engine.config.hidden_size
             self._begun[part.number] = self._driver.recent.another(), np.zeros(size, np.float64)
         ids, (sequence, _) = self._texts[part.number], self._begun[part.number]
-        return sequence.chunk(ids[part.start : part.stop], len(ids), 0)
+        second = self._seconds[part.number] if self._seconds else None
+        return sequence.chunk(ids[part.start : part.stop], len(ids), 0, second)
 
     def _take(self, part: _TextRange, rows: States) -> Iterator[Vector]:
         """Pool the hidden states of a part; yield the vector of a text that ends with it."""

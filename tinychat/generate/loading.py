@@ -9,6 +9,7 @@ from tinychat.generate.generation_config import own_defaults
 from tinychat.generate.head_drafts import own_drafts
 from tinychat.generate.model import Model
 from tinychat.models.embedder import Embedder, check_embedder, read_embedder
+from tinychat.models.ranker import check_ranker, read_ranker
 
 
 def load_folder(
@@ -40,6 +41,8 @@ def load_folder(
         embedder = read_embedder(folder) or (None if engine.config.writes else Embedder())
         if embedder is not None:
             check_embedder(embedder, engine.config.hidden_size, folder)
+        if (ranker := read_ranker(folder)) is not None:
+            check_ranker(ranker, engine.config, folder)
         sequence = new_sequence(engine, context)
         drafts = own_drafts(sequence, progress) if draft else None
-    return Model(sequence, tokenizer, template, ends, folder, drafts, advised, embedder)
+    return Model(sequence, tokenizer, template, ends, folder, drafts, advised, embedder, ranker)

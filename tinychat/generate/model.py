@@ -26,21 +26,22 @@ from tinychat.generate.request import Request, RequestFields, as_request
 from tinychat.generate.run import MakeRoom, Run
 from tinychat.generate.sequence import Ids, Logits, logits_after, logits_of_all
 from tinychat.generate.stream import PrefillProgress, Stream
-from tinychat.models.dense import DenseLayer, read_dense
-from tinychat.models.embedder import POOLINGS, Embedder
+from tinychat.models.embedder import Embedder
+from tinychat.models.ranker import Ranker
 from tinychat.text.guard import unguard
 from tinychat.tools.rendering import ToolTemplate
 
 if TYPE_CHECKING:
     from tinychat.engine.engine import Engine
     from tinychat.engine.sequence import Sequence
-    from tinychat.generate.embeddings import Steps
+    from tinychat.generate.embeddings import Embedding
+    from tinychat.generate.ranking import Ranking
     from tinychat.text.template import ChatTemplate
     from tinychat.text.tokenizer import Tokenizer
     from tinychat.tools.definitions import ToolChoice
 
 _FOR_PROGRAMS = (
-    "astream close context_size decode embed encode generate generate_many logits name path render resize stream "
+    "astream close context_size decode embed encode generate generate_many logits name path rank render resize stream "
     "trained_length vocab_size"
 ).split()
 
@@ -51,7 +52,8 @@ class Model:
     Any number of streams, chats and threads may use it at once; each gets the tokens that it would get alone. Every run
     passes all token ids, and computes only what follows the longest cached prefix. `tinychat.load` makes one; its
     attributes are the `path` of the model folder, `tokenizer`, `template`, `stop_ids` and `own_defaults`, the settings
-    that the model's makers advise. `embedder` says how it makes vectors; if it `writes` no text, that is all it does.
+    that the model's makers advise. `embedder` says how it makes vectors, `ranker` how it ranks, None if it does not; if
+    it `writes` no text, that is all it does.
     """
 
     runs_here = True
@@ -67,11 +69,13 @@ class Model:
         drafts: Drafts | None = None,
         own_defaults: Mapping[str, float] | None = None,
         embedder: Embedder | None = None,
+        ranker: Ranker | None = None,
     ) -> None:
         self.tokenizer, self.template, self.stop_ids, self.path = tokenizer, template, stop_ids, path
         self.own_defaults: Mapping[str, float] = own_defaults or {}
         self.embedder: Embedder = embedder or Embedder()
         self.writes: bool = embedder is None
+        self.ranker: Ranker | None = ranker
         self.draft: bool | str = drafts is not None
         self.driver: Driver = Driver(sequence, drafts)
 
@@ -285,42 +289,53 @@ class Model:
         SettingError
             If a text has no tokens, or an argument is out of range.
         """
-        if isinstance(texts, str):
-            raise FieldError("texts", "must be a list of texts or token ids, not one text")
-        found = [self.embedding_ids(text, prompt) if isinstance(text, str) else list(text) for text in texts]
-        vectors = [vector for ended in self.embed_ids(found, pooling, dimensions) for vector in ended]
-        return np.asarray(vectors, np.float32).reshape(len(found), dimensions or self.embedding_size)
-
-    @property
-    def embedding_size(self) -> int:
-        """How many numbers the vector of a text has."""
-        dense = self.embedder.dense
-        return dense[-1].rows if dense else self.engine.config.hidden_size
-
-    def embedding_ids(self, text: str, prompt: str | None = None) -> list[int]:
-        """Return the token ids of a text to embed, behind a prompt of this name, else the default one."""
-        return [*self.encode(self.embedder.prompted(text, prompt)), *self.tokenizer.suffix_ids]
-
-    def embed_ids(self, texts: abc.Sequence[Ids], pooling: str | None = None, dimensions: int | None = None) -> Steps:
-        """Yield vectors of lists of ids, step after step: see `embeddings.embed_ids`; errors are those of `embed`."""
-        if pooling is not None and pooling not in POOLINGS:
-            raise FieldError("pooling", f"must be one of {', '.join(POOLINGS)}, not {pooling!r:.60}")
-        if dimensions is not None and not (type(dimensions) is int and 1 <= dimensions <= self.embedding_size):
-            raise FieldError("dimensions", f"must be 1 to {self.embedding_size}, not {dimensions!r:.60}")
-        for ids in texts:
-            check_prompt(ids, self.engine, self.context_size)
-        # Imported here: it needs the compiler, which models of a server do without.
-        from tinychat.generate.embeddings import VectorForm, embed_ids
-
-        return embed_ids(self.driver, texts, VectorForm(pooling or self.embedder.pooling, self._dense, dimensions))
+        return self.embedding.vectors(texts, pooling, prompt, dimensions)
 
     @cached_property
-    def _dense(self) -> tuple[DenseLayer, ...]:
-        """The linear layers of pooled vectors."""
-        return read_dense(self.path, self.embedder)
+    def embedding(self) -> Embedding:
+        """The way that the model makes vectors."""
+        # Imported here: it needs the compiler, which models of a server do without.
+        from tinychat.generate.embeddings import Embedding
+
+        return Embedding(self.embedder, self.driver, self.tokenizer, self.path)
+
+    def rank(self, query: str, documents: abc.Iterable[str], instruction: str | None = None) -> npt.NDArray[np.float32]:
+        """Return how well each document answers a query, by a model that ranks (a reranker, or cross-encoder).
+
+        Parameters
+        ----------
+        query : str
+        documents : iterable of str
+        instruction : str, optional
+            What the query asks for, in words, for models whose template takes one (Qwen3-Reranker).
+
+        Returns
+        -------
+        float32 [documents]
+            From 0 to 1; each is the same alone and among others.
+
+        Raises
+        ------
+        ContextError
+            If query and document are longer together than the context.
+        SettingError
+            If the model does not rank, or takes no instruction.
+        """
+        return self.ranking.relevance(query, documents, instruction)
+
+    @cached_property
+    def ranking(self) -> Ranking:
+        """The way that the model ranks; SettingError where it does not."""
+        from tinychat.generate.ranking import Ranking
+
+        if self.ranker is None:
+            raise SettingError(f"{self.name} does not rank: choose a model that does, such as bge-reranker-v2-m3")
+        return Ranking(self.ranker, self.driver, self.tokenizer, self.template, self.path)
 
     def check_writes(self) -> None:
-        """Refuse to write with a model that gives embeddings: its logits mean nothing."""
+        """Refuse to write with a model that gives embeddings or ranks: its logits mean nothing."""
+        if self.ranker is not None:
+            raise SettingError(f"{self.name} ranks documents, and writes no text: use `tinychat rerank`")
         if not self.writes:
             raise SettingError(f"{self.name} gives embeddings, not text: use `tinychat embed`, or choose another model")
 

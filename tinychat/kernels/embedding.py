@@ -130,12 +130,12 @@ def pick_rows(team, T, rows, hidden, out):
 
 
 @stage
-def add_positions(team, T, vectors, positions, hidden):
+def add_positions(team, T, vectors, rows, hidden):
     """Add to ``hidden[t]`` the vector of its position.
 
-    vectors : float32 [P, >= D]; positions : int64 [>= T], below P; hidden : float32 [>= T, >= D].
+    vectors : float32 [P, >= D]; rows : int64 [>= T], below P; hidden : float32 [>= T, >= D].
     """
     first, last = share_of(team, T)
     for t in range(first, last):
         for k in range(vectors.shape[1]):
-            hidden[t, k] += vectors[positions[t], k]
+            hidden[t, k] += vectors[rows[t], k]

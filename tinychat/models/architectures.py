@@ -13,7 +13,7 @@ from tinychat.models import families
 from tinychat.models.config import ModelConfig, read_common
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.embedder import is_embedder
-from tinychat.models.family import DraftHead, Family
+from tinychat.models.family import CLASSIFIER, DraftHead, Family
 from tinychat.models.multimodal import text_part
 from tinychat.models.tensors import Linear, Norm, Table
 
@@ -159,8 +159,11 @@ def _named_by_type(name: str, model_type: str | None) -> str | None:
 
 
 def _whole_model(name: str) -> str | None:
-    """Return the architecture with an output matrix for one without: "Qwen3ForCausalLM" for "Qwen3Model"."""
-    if not name.endswith("Model") or find_family(name) is not None:
+    """Return the architecture with an output matrix for one without: "Qwen3ForCausalLM" for "Qwen3Model".
+
+    Of an encoder that sorts or ranks texts, "BertForSequenceClassification", it is "BertModel".
+    """
+    if not name.endswith(("Model", CLASSIFIER)) or find_family(name) is not None:
         return None
-    stem = name.removesuffix("Model").removesuffix("Text")
-    return next((whole for ending in _ENDINGS if find_family(whole := f"{stem}{ending}")), None)
+    stem = name.removesuffix("Model").removesuffix(CLASSIFIER).removesuffix("Text")
+    return next((whole for ending in (*_ENDINGS, "Model") if find_family(whole := f"{stem}{ending}")), None)

@@ -108,6 +108,7 @@ class ModelConfig:
     is_draft_head: bool = False  # it reads the hidden states of another model: `models.draft_head`
     varied: VariedLayers | None = None  # how layers differ in heads, keys, values and MLPs; None: they do not
     altup: AltUp | None = None  # residual streams beside the one that all models have (Gemma 3n)
+    token_kinds: int = 1  # the vectors of positions are there for each kind of text: a query's, a document's
     bidirectional: bool = False  # tokens attend to later ones, too, as far as to earlier ones: no text can be written
     writes: bool = True  # False for a model that gives embeddings: it has no output matrix, or one that means nothing
 

@@ -44,16 +44,23 @@ def read_dense(folder: Path, embedder: Embedder) -> tuple[DenseLayer, ...]:
 
 
 def _read_layer(file: Path, step: DenseStep) -> DenseLayer:
-    tensors = map_weights(file, _specs(step))
+    tensors = map_weights(file, specs_of(dense_shapes(step)))
     bias = tensors[BIAS] if step.bias else np.zeros(step.rows)
     return DenseLayer(np.ascontiguousarray(tensors[WEIGHT].T, np.float32), bias.astype(np.float32))
 
 
 def dense_file(step: DenseStep, tensors: Mapping[str, Floats]) -> bytes:
     """Return the content of a layer's file."""
-    header, _ = header_of(_specs(step))
-    return b"".join([header, *(tensors[name].astype("<f4").tobytes() for name in _specs(step))])
+    return file_of(dense_shapes(step), tensors)
 
 
-def _specs(step: DenseStep) -> dict[str, TensorSpec]:
-    return {name: TensorSpec("F32", shape) for name, shape in dense_shapes(step).items()}
+def file_of(shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Floats]) -> bytes:
+    """Return the content of a file of float32 tensors."""
+    specs = specs_of(shapes)
+    header, _ = header_of(specs)
+    return b"".join([header, *(tensors[name].astype("<f4").tobytes() for name in specs)])
+
+
+def specs_of(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, TensorSpec]:
+    """Return the layout of float32 tensors of these shapes."""
+    return {name: TensorSpec("F32", shape) for name, shape in shapes.items()}

@@ -28,6 +28,7 @@ POOLINGS = ("mean", "last", "cls")
 # Those of files by their names there; all the others are not supported.
 _NAMES = {"mean_tokens": "mean", "mean": "mean", "lasttoken": "last", "cls_token": "cls", "cls": "cls"}
 _STEPS = ("Transformer", "Pooling", "Dense", "Normalize")
+_OF_RANKERS = (["Transformer"], ["Transformer", "LogitScore"])
 _LINEAR = "torch.nn.modules.linear.Identity"
 _MOST_PROMPTS, _LONGEST_PROMPT = 256, 1 << 16
 
@@ -79,6 +80,8 @@ def read_embedder(folder: Path) -> Embedder | None:
     if not is_embedder(folder):
         return None
     dense = _read_steps(folder / MODULES)
+    if dense is None:
+        return None
     pooling = _read_pooling(folder / POOLING)
     steps = _read_dense([folder / name for name in DENSE[:dense]])
     return Embedder(pooling, *_read_prompts(folder / PROMPTS), dense=steps)
@@ -103,18 +106,29 @@ def embedder_files(pooling: str, dense: Sequence[DenseStep] = ()) -> dict[str, s
     return files
 
 
-def _read_steps(path: Path) -> int:
-    """Refuse steps that are not a transformer, pooling, linear layers and norming; return how many layers there are."""
+def read_modules(path: Path) -> list[tuple[str, object]]:
+    """Return the steps that ``modules.json`` lists: the type of each, without its package, and its folder."""
     modules = read_json(path)
     if not isinstance(modules, list) or not all(isinstance(one, dict) for one in modules):
         raise CheckpointError(f"{path}: expected a list of objects; download it again")
-    steps = [str(one.get("type")).rpartition(".")[2] for one in modules]
+    return [(str(one.get("type")).rpartition(".")[2], one.get("path")) for one in modules]
+
+
+def _read_steps(path: Path) -> int | None:
+    """Refuse steps that are not a transformer, pooling, linear layers and norming; return how many layers there are.
+
+    None for the steps of a model that ranks: see `models.ranker`.
+    """
+    modules = read_modules(path)
+    steps = [step for step, _ in modules]
+    if steps in _OF_RANKERS:
+        return None
     for step in steps:
         if step not in _STEPS:
             raise UnsupportedModelError(f"{path}: a module of type {one_line(step, 40)!r} is not supported")
     dense = steps.count("Dense")
     expected = [*_STEPS[:2], *("Dense" for _ in DENSE[:dense]), "Normalize"]
-    folders = [one.get("path") for one, step in zip(modules, steps) if step in ("Pooling", "Dense")]
+    folders = [folder for step, folder in modules if step in ("Pooling", "Dense")]
     if steps not in (expected, expected[:-1]) or folders != [POOLING.partition("/")[0], *DENSE[:dense]]:
         raise UnsupportedModelError(f"{path}: modules {one_line(', '.join(steps), 60)} in this order are not supported")
     return dense

@@ -21,6 +21,17 @@ class DraftHead:
     norms: Callable[[ModelConfig, TensorNames], list[Norm]]
 
 
+CLASSIFIER = "ForSequenceClassification"
+"""Ends the names of architectures of models that rank, or sort texts."""
+
+
+def classifier_stem(values: ConfigValues) -> str | None:
+    """Return the name of a model for sequence classification, "Bert" of "BertForSequenceClassification"; else None."""
+    names = values.get("architectures")
+    name = str(names[0]) if isinstance(names, list) and names else ""
+    return name.removesuffix(CLASSIFIER) if name.endswith(CLASSIFIER) else None
+
+
 def with_names(names: Mapping[str, str]) -> Callable[[Mapping[str, object]], Mapping[str, object]]:
     """Return a `Family.prepared` for files that have keys by `Family.names`, or by those that transformers writes."""
 

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 DECIMAL = Context(prec=40)
 # pi / 2 in three parts of 33 bits or less: products with whole numbers below 2**20 are exact.
 HALF_PI_PARTS = (1.57079632673412561417e00, 6.07710050630396597660e-11, 2.02226624879595063154e-21)
+# ln 2 likewise, in two: products with whole numbers below 2**11 are exact.
+LN2_PARTS = (6.93147180369123816490e-01, 1.90821492927058770002e-10)
 TERMS = 9  # of the Taylor series: for angles up to pi / 4 the next one is below 2**-56
 
 
@@ -42,6 +44,32 @@ def cos_sin(angles: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[n
     # A quarter turn takes (cos, sin) to (-sin, cos).
     turn = quarters % 4
     return np.where((turn == 1) | (turn == 2), -cos, cos), np.where(turn >= 2, -sin, sin)
+
+
+def exponential(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return ``e ** x`` within some 2**-51 of itself, for numbers of a size below 700."""
+    twos = np.rint(x * (1 / math.log(2)))
+    rest = x - twos * LN2_PARTS[0] - twos * LN2_PARTS[1]
+    total = np.ones_like(rest)
+    for n in reversed(range(1, 16)):
+        total = total * rest / n + 1
+    return np.ldexp(total, twos.astype(np.int64))
+
+
+def tanh(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the hyperbolic tangents, within some 2**-52 of 1."""
+    return 1 - 2 / (exponential(2 * np.clip(x, -20, 20)) + 1)
+
+
+def gelu(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return ``x * P(X <= x)`` of a normal X (Hendrycks and Gimpel, 2016, https://arxiv.org/abs/1606.08415)."""
+    z = np.clip(x * math.sqrt(0.5), -6, 6)
+    square = z * z
+    term = total = z
+    for n in range(1, 140):
+        term = term * square * (2 / (2 * n + 1))
+        total = total + term
+    return x * 0.5 * (1 + total * exponential(-square) * (2 / math.sqrt(math.pi)))
 
 
 def _series(square: NDArray[np.float64], offset: int) -> NDArray[np.float64]:

@@ -31,6 +31,7 @@ from tinychat.serve.ollama_embed import answer_embed, answer_embedding
 from tinychat.serve.ollama_pull import pull
 from tinychat.serve.openapi import openapi_document
 from tinychat.serve.page import page_routes
+from tinychat.serve.rerank import answer_rerank
 from tinychat.serve.response_endpoints import count_input_tokens, delete_response, get_response, list_input_items
 from tinychat.serve.response_store import ResponseStore
 from tinychat.serve.responses import ResponsesAnswer
@@ -48,6 +49,8 @@ def create_app(server: Server, door: Door) -> Starlette:
         *_both("/chat/completions", partial(_answered, server, ChatAnswer), "POST"),
         *_both("/completions", partial(_answered, server, CompletionAnswer), "POST"),
         *_both("/embeddings", partial(answer_embeddings, server), "POST"),
+        *_both("/rerank", partial(answer_rerank, server), "POST"),
+        *_both("/reranking", partial(answer_rerank, server), "POST"),
         *_both("/models", partial(monitoring.models, server), "GET"),
         *_both("/models/{name:path}", partial(monitoring.model, server), "GET"),
         *_both("/health", partial(monitoring.health, server), "GET"),

@@ -96,7 +96,7 @@ def text_of(fields: Mapping[str, object], name: str, path: str) -> str:
 
 def take_dimensions(fields: dict[str, Any], model: Model) -> int | None:
     """Take out ``dimensions``, how many numbers of each vector are wanted; None for all."""
-    return take_integer(fields, "dimensions", 1, model.embedding_size)
+    return take_integer(fields, "dimensions", 1, model.embedding.size)
 
 
 def refuse_others(fields: dict[str, Any]) -> None:

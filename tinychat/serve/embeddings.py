@@ -68,15 +68,21 @@ async def embed_texts(
         If a text cannot be embedded, the queue is full, the server is ending, or the client is gone.
     """
     ids = await asyncio.to_thread(lambda: [_ids_of(served.model, text, prompt, cuts) for text in texts])
-    steps = await asyncio.to_thread(served.model.embed_ids, ids, pooling, dimensions)
+    steps = await asyncio.to_thread(served.model.embedding.steps, ids, pooling, dimensions)
+    return await run_steps(server, http, served, steps, [len(each) for each in ids])
+
+
+async def run_steps(
+    server: Server, http: HttpRequest, served: ServedModel, steps: Steps, counts: list[int]
+) -> Embedded:
+    """Run the steps of texts of so many tokens in a turn of the client's; errors are those of `embed_texts`."""
     vectors = await unless_gone(http, _in_turn(server, client_of(http), served.name, steps))
-    counts = [len(each) for each in ids]
     server.metrics.prompt_tokens_total += sum(counts)
     return Embedded(vectors, counts)
 
 
 def _ids_of(model: Model, text: str | list[int], prompt: str | None, cuts: bool) -> list[int]:
-    ids = text if isinstance(text, list) else model.embedding_ids(text, prompt)
+    ids = text if isinstance(text, list) else model.embedding.text_ids(text, prompt)
     if cuts and len(ids) > model.context_size:
         end = [] if isinstance(text, list) else model.tokenizer.suffix_ids
         return [*ids[: model.context_size - len(end)], *end]

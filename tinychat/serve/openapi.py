@@ -126,12 +126,17 @@ def _bodies() -> dict[str, Schema]:
         "pooling": {"enum": [*POOLINGS]},
         "prompt": _TEXT,
     }
+    documents = {"type": "array", "items": {"anyOf": [_TEXT, _OBJECT]}}
+    ranking = {"query": _TEXT, "documents": documents, "texts": documents, "instruction": _TEXT}
+    ranking |= {"top_n": {"type": "integer", "minimum": 1}}
+    ranking |= dict.fromkeys(("return_documents", "return_text", "raw_scores", "truncate"), _SWITCH)
     return {
         "/v1/chat/completions": _body(chat, "messages"),
         "/v1/completions": _body(completion, "prompt"),
         "/completion": _body(llama, "prompt"),
         "/infill": _body(llama | hole | {"prompt": _TEXT}),
         "/v1/embeddings": _body(embeddings, "input"),
+        "/v1/rerank": _body(ranking, "query"),
         "/tokenize": _body(
             {"content": _TEXT, "add_special": _SWITCH, "parse_special": _SWITCH, "with_pieces": _SWITCH}, "content"
         ),

@@ -51,7 +51,7 @@ def best_entry(bandwidth: Callable[[int], float], free: int | None) -> CatalogEn
         entry
         for entry in CATALOG.values()
         if entry.licence in _OPEN_LICENCES
-        and not entry.embeds
+        and entry.writes
         # Their checkpoints also hold what reads pictures or listens, which would be downloaded in vain.
         and entry.shape.delta is None
         and not entry.shape.inputs

@@ -186,8 +186,8 @@ class Shape:
 class CatalogEntry:
     """A model that is worth trying: its short name and its repository on the hub, `context` in positions.
 
-    `abilities` are those that its chat template knows: "think" before it answers, call "tools"; or "embed", of a model
-    that does that alone. `mxfp4` : whether its experts are published in that, which is kept.
+    `abilities` are those that its chat template knows: "think" before it answers, call "tools"; or "embed" or "rank",
+    of a model that does that alone. `mxfp4` : whether its experts are published in that, which is kept.
     """
 
     name: str
@@ -200,16 +200,16 @@ class CatalogEntry:
     mxfp4: bool = False
 
     @property
-    def embeds(self) -> bool:
-        """Whether it gives embeddings alone."""
-        return self.abilities == _EMBED
+    def writes(self) -> bool:
+        """Whether it writes text."""
+        return self.abilities not in (_EMBED, _RANK)
 
 
 _LLAMA, _QWEN2, _QWEN3, _QWEN3_5 = (f"{name}ForCausalLM" for name in ("Llama", "Qwen2", "Qwen3", "Qwen3_5"))
 _GRANITE_H, _FALCON_H1 = (f"{name}ForCausalLM" for name in ("GraniteMoeHybrid", "FalconH1"))
 _APACHE = "Apache-2.0"
 _LATENT = Latent(512, 128, 64, 128)
-_THINK, _TOOLS, _BOTH, _EMBED = "think", "tools", "think, tools", "embed"
+_THINK, _TOOLS, _BOTH, _EMBED, _RANK = "think", "tools", "think, tools", "embed", "rank"
 # Rows of a table: two lines each.
 # fmt: off
 _ENTRIES = (
@@ -323,6 +323,12 @@ _ENTRIES = (
         Shape(24, 1024, 16, 16, 64, 4096, 250002, True, matrices=2), _EMBED),
     CatalogEntry("qwen3-embedding-0.6b", "Qwen/Qwen3-Embedding-0.6B", _APACHE, _QWEN3, 32768,
         Shape(28, 1024, 16, 8, 128, 3072, 151669, True), _EMBED),
+    CatalogEntry("ms-marco-minilm", "cross-encoder/ms-marco-MiniLM-L6-v2", _APACHE, "BertModel", 512,
+        Shape(6, 384, 12, 12, 32, 1536, 30522, True, matrices=2), _RANK),
+    CatalogEntry("gte-reranker-modernbert", "Alibaba-NLP/gte-reranker-modernbert-base", _APACHE, "ModernBertModel",
+        8192, Shape(22, 768, 12, 12, 64, 1152, 50368, True), _RANK),
+    CatalogEntry("bge-reranker-v2-m3", "BAAI/bge-reranker-v2-m3", _APACHE, "XLMRobertaModel", 8192,
+        Shape(24, 1024, 16, 16, 64, 4096, 250002, True, matrices=2), _RANK),
 )
 # fmt: on
 CATALOG: Mapping[str, CatalogEntry] = {entry.name: entry for entry in _ENTRIES}

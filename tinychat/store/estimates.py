@@ -48,7 +48,7 @@ def disk_bytes(entry: CatalogEntry) -> int:
 
 def _stored_bytes(entry: CatalogEntry, weights: int, experts: int) -> int:
     """Return the bytes of some weights of a model, those of so many experts of each layer among them."""
-    if entry.embeds:
+    if not entry.writes:
         return round(weights * _ROUNDED_BITS / 8)
     if not entry.mxfp4:
         return round(weights * default_bits(entry.shape.weights) / 8)

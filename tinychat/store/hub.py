@@ -22,6 +22,7 @@ from tinychat.errors import HubError, TinychatError
 from tinychat.json_file import one_line
 from tinychat.models.architectures import read_config
 from tinychat.models.embedder import read_embedder
+from tinychat.models.ranker import read_ranker
 
 # In order of preference; each pattern reaches the files that the index of that format lists.
 _WEIGHTS = (
@@ -100,6 +101,7 @@ def _begin(repo_id: str, before_weights: BeforeWeights | None = None) -> tuple[P
     # The folder is named by its commit: all parts come from the same one.
     _download(repo_id, folder.name, [name for name in TEXT_FILES if name in names])
     read_embedder(folder)
+    read_ranker(folder)
     missing = [
         name for name in weights if not isinstance(try_to_load_from_cache(repo_id, name, revision=folder.name), str)
     ]

@@ -13,6 +13,7 @@ from tinychat.json_file import one_line, read_json_object
 from tinychat.models.embedder import is_embedder
 from tinychat.models.multimodal import wrapper_of
 from tinychat.models.passthrough import STORED_NATIVE, dtype_named
+from tinychat.models.ranker import read_ranker
 from tinychat.user_folders import data_folder, make_folder
 
 MANIFEST = "tinychat.json"  # every converted model has one
@@ -166,6 +167,8 @@ def summary_line(folder: Path) -> str:
 
 def next_line(folder: Path, name: str) -> str:
     """Return the line that tells how to use a model folder that was just made, by this name."""
+    if read_ranker(folder) is not None:
+        return f"rank texts with it: tinychat rerank QUERY FILE {name}"
     use = "embed texts with it: tinychat embed FILE" if is_embedder(folder) else "chat with it: tinychat"
     return f"{use} {name}"
 

@@ -60,6 +60,7 @@ class HuggingFaceTokenizer(Tokenizer):
         self._spelling = TokenSpelling.from_decoder(state_of(backend.decoder), source)
         self._recent_bytes = lru_cache(_RECENT)(self._spelled_bytes)
         self.prefix_ids, self.suffix_ids = _ids_around(backend, source)
+        self.pair_ids = _ids_of_pairs(backend, source)
         self.vocab_size = backend.get_vocab_size(with_added_tokens=True)
         self.strips_first_space = self._spelling.strips_first_space
 
@@ -226,3 +227,15 @@ def _ids_around(backend: tokenizers.Tokenizer, source: str) -> tuple[list[int], 
         if whole[start : start + len(content)] == content:
             return list(whole[:start]), list(whole[start + len(content) :])
     return [], []
+
+
+def _ids_of_pairs(backend: tokenizers.Tokenizer, source: str) -> tuple[list[int], list[int], list[int]] | None:
+    """Ids that the post-processor puts before, between and after two texts; None where it only joins them."""
+    content = encode(backend, "a", source)
+    whole = encode(backend, ("a", "a"), source, special=True)
+    size = len(content)
+    found = [start for start in range(len(whole) - size + 1) if whole[start : start + size] == content]
+    if not content or len(whole) <= 2 * size + 1 or len(found) < 2 or found[-1] < found[0] + size:
+        return None
+    first, second = found[0], found[-1]
+    return list(whole[:first]), list(whole[first + size : second]), list(whole[second + size :])

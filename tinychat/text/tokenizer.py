@@ -23,6 +23,8 @@ class Tokenizer(ABC):
     vocab_size: int  # tokens the tokenizer knows; the model's vocabulary may be padded beyond it
     prefix_ids: list[int]  # put before a text, such as the begin token
     suffix_ids: list[int]  # put after a text that nothing continues, such as the end token of an embedding model
+    # Put before, between and after two texts as one; None where the tokenizer's makers join none.
+    pair_ids: tuple[list[int], list[int], list[int]] | None = None
     strips_first_space: bool  # one space at the very start of decoded text belongs to the format
 
     def __init__(self, tokens: Sequence[AddedToken], special_tokens: Mapping[str, str]) -> None:

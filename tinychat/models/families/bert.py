@@ -1,9 +1,10 @@
 """BERT, RoBERTa, XLM-RoBERTa and Nomic BERT: encoders, whose tokens attend to all of a text; they give embeddings.
 
 Layer norms stand behind attention and MLP, on the residual stream, and behind the embedding, which has a vector for the
-kind of text added: that of the first kind here. BERT and RoBERTa have learned positions, biases and an MLP without
-gates. RoBERTa's first position comes behind that of padding. Nomic BERT rotates queries and keys, and has gates and no
-biases (Devlin et al., 2018, https://arxiv.org/abs/1810.04805; Liu et al., 2019, https://arxiv.org/abs/1907.11692;
+kind of text added: that of the first kind here, but in models that rank, which read a query and a document. BERT and
+RoBERTa have learned positions, biases and an MLP without gates. RoBERTa's first position comes behind that of padding.
+Nomic BERT rotates queries and keys, and has gates and no biases (Devlin et al., 2018,
+https://arxiv.org/abs/1810.04805; Liu et al., 2019, https://arxiv.org/abs/1907.11692;
 Conneau et al., 2019, https://arxiv.org/abs/1911.02116; Nussbaum et al., 2024, https://arxiv.org/abs/2402.01613;
 github.com/huggingface/transformers, models/bert, roberta, xlm_roberta and nomic_bert).
 """
@@ -16,9 +17,9 @@ from tinychat.json_file import one_line
 from tinychat.models.config import ModelConfig
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import TensorNames
-from tinychat.models.family import Family, with_names
+from tinychat.models.family import Family, classifier_stem, with_names
 from tinychat.models.rope_scaling import MAX_POSITIONS
-from tinychat.models.tensors import Table, with_first_row
+from tinychat.models.tensors import Table, joined, rows_of, with_first_row
 
 BERT, ROBERTA = "bert", "roberta"
 EMBEDDINGS = "embeddings."
@@ -85,7 +86,12 @@ def _encoder(config: ModelConfig) -> ModelConfig:
 
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
-    """Return the configuration of BERT."""
+    """Return the configuration of BERT; where it ranks, queries and documents are two kinds of text."""
+    kinds = values.integer("type_vocab_size", 1, 1 << 16) if classifier_stem(values) else 1
+    return replace(_read(values, config), token_kinds=min(2, kinds))
+
+
+def _read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     values.require(is_decoder=False, add_cross_attention=False)
     kind = values.optional_text("position_embedding_type")
     if kind not in (None, "absolute"):
@@ -98,7 +104,7 @@ def read_roberta(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """Return the configuration of RoBERTa, whose positions begin behind those of padding."""
     values.integer("pad_token_id", PADDING, PADDING)
     values.integer("max_position_embeddings", PADDING + 2, MAX_POSITIONS)
-    return read(values, replace(config, max_position_embeddings=config.max_position_embeddings - PADDING - 1))
+    return _read(values, replace(config, max_position_embeddings=config.max_position_embeddings - PADDING - 1))
 
 
 def read_nomic(values: ConfigValues, config: ModelConfig) -> ModelConfig:
@@ -119,12 +125,14 @@ def prepare_nomic(raw: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def _tables(model: str, first: int = 0) -> Callable[[ModelConfig], list[Table]]:
-    source = with_first_row(f"{model}.{EMBEDDINGS}position_embeddings", f"{model}.{KINDS}")
+    positions, kinds = f"{model}.{EMBEDDINGS}position_embeddings", f"{model}.{KINDS}"
 
     def tables(config: ModelConfig) -> list[Table]:
-        """List the vectors of the positions, with that of the kind of text."""
-        rows, columns = config.max_position_embeddings, config.hidden_size
-        return [Table("embed_positions", source, rows, columns, first)]
+        """List the vectors of the positions, with that of the kind of text: those of the next kind stand below."""
+        rows, columns, count = config.max_position_embeddings, config.hidden_size, config.token_kinds
+        parts = rows_of(kinds, *[1] * count) if count > 1 else [kinds]
+        source = joined(*(with_first_row(positions, part) for part in parts))
+        return [Table("embed_positions", source, rows * count, columns, first)]
 
     return tables
 
