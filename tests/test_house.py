@@ -41,6 +41,7 @@ ARROWS = {
         "models.altup",
         "models.architectures",
         "models.config",
+        "models.config_values",
         "models.delta_net",
         "models.dense",
         "models.embedder",

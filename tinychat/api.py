@@ -65,6 +65,7 @@ def convert(
     bits: str = "auto",
     calibration: str | os.PathLike[str] | None = None,
     check: bool = True,
+    adapter: str | os.PathLike[str] | None = None,
 ) -> Path:
     """Convert a Hugging Face checkpoint or a GGUF file into a model folder, downloading it first if it is a repo id.
 
@@ -90,6 +91,8 @@ def convert(
         A text file to look at the model with; the model writes texts of its own when omitted.
     check : bool
         Compare the result with the checkpoint, and keep the result of that as its certificate.
+    adapter : path or str, optional
+        A LoRA adapter for this checkpoint, of PEFT or mlx-lm: its folder or repo id. It is merged with the weights.
 
     Returns
     -------
@@ -104,7 +107,8 @@ def convert(
         If there is no such checkpoint, or it is damaged or not supported.
     """
     source, target = os.fspath(src), _target(os.fspath(dst))
-    with folder_of(checkpoint_folder(source)) as folder:
+    change = None if adapter is None else adapter_folder(os.fspath(adapter))
+    with folder_of(checkpoint_folder(source), change) as folder:
         check_checkpoint(folder)
         # Imported here: a wrong `src` is reported before Numba is loaded.
         from tinychat.conversion.pipeline import Recipe, has_codes, make
@@ -117,6 +121,8 @@ def convert(
         recipe = Recipe(dtype_named(quant), *settings, check)
         # A path is left out: a checkpoint gives the same bytes wherever it lies.
         origin = None if os.path.exists(os.path.expanduser(source)) else source
+        if origin is not None and adapter is not None:
+            origin = f"{origin} + {os.path.basename(os.path.normpath(adapter))}"
         return make(folder, target, recipe, progress, origin)
 
 
@@ -138,6 +144,16 @@ def checkpoint_folder(source: str) -> Path:
     from tinychat.store.hub import fetch
 
     return fetch(reference.source)
+
+
+def adapter_folder(source: str) -> Path:
+    """Return the folder of an adapter: a path, or a repo id, from which it is downloaded."""
+    folder = Path(os.path.expanduser(source))
+    if os.path.isdir(folder) or source.count("/") != 1:
+        return folder
+    from tinychat.store.hub import fetch_adapter
+
+    return fetch_adapter(source)
 
 
 def check_checkpoint(folder: Path) -> None:

@@ -28,7 +28,7 @@ from tinychat.conversion.pipeline import Recipe
 from tinychat.conversion.unfinished import JournaledWriter
 from tinychat.errors import CheckpointError, ConversionError, HubError, UnsupportedModelError
 from tinychat.store import estimates
-from tinychat.store.hub import download_size, fetch
+from tinychat.store.hub import download_size, fetch, fetch_adapter
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
@@ -107,6 +107,17 @@ def test_the_files_of_an_embedding_model_come_before_its_weights(hub, tmp_path):
     hub.repositories["owner/model"]["modules.json"] = (tmp_path / "files/modules.json").read_bytes()
     shutil.rmtree(tmp_path / "cache")
     assert open_checkpoint(fetch("owner/model")).config.writes is False
+
+
+def test_adapters(hub):
+    adapter = {"adapter_config.json": b"{}", "adapter_model.safetensors": WEIGHTS, "README.md": b"words"}
+    hub.repositories["owner/adapter"] = adapter
+    folder = fetch_adapter("owner/adapter")
+    assert {path.name for path in folder.iterdir()} == {"adapter_config.json", "adapter_model.safetensors"}
+    with pytest.raises(HubError, match=r"owner/adapter is an adapter.*convert BASE DST --adapter owner/adapter"):
+        fetch("owner/adapter")
+    with pytest.raises(HubError, match="owner/model is not an adapter"):
+        fetch_adapter("owner/model")
 
 
 def test_the_size_of_a_download(hub, monkeypatch):

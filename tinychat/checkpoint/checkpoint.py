@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from tinychat.checkpoint.adapter import CONFIG as ADAPTER_CONFIG
+from tinychat.checkpoint.adapter import merged
 from tinychat.checkpoint.adjusted import adjusted
 from tinychat.checkpoint.gguf import is_gguf
 from tinychat.checkpoint.gguf_checkpoint import gguf_in
@@ -60,13 +62,16 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     """
     if not folder.is_dir():
         raise CheckpointError(f"{folder} is not a folder; expected one with config.json and the weights")
+    if not (folder / "config.json").exists() and (folder / ADAPTER_CONFIG).is_file():
+        use = f"tinychat convert BASE DST --adapter {folder}"
+        raise CheckpointError(f"{folder} is an adapter, which changes another model: convert that with it: {use}")
     _refuse_links_out(folder)
     config = read_config(folder / "config.json")
     _check_reader(folder, config)
     if any((folder / name).exists() for name in WEIGHT_FILES) or not is_gguf(folder):
-        tensors = unpack_weights(open_tensors(folder))
+        tensors = merged(unpack_weights(open_tensors(folder)))
         return Checkpoint(folder, config, adjusted(unstacked(tensors, config), config))
-    return Checkpoint(folder, config, open_gguf_tensors(folder, gguf_in(folder), config))
+    return Checkpoint(folder, config, merged(open_gguf_tensors(folder, gguf_in(folder), config)))
 
 
 def _check_reader(folder: Path, config: ModelConfig) -> None:

@@ -1,21 +1,45 @@
-"""The folder of a checkpoint, unpacked from a GGUF file where it is one."""
+"""The folder of a checkpoint: unpacked from a GGUF file where it is one, and with the files of an adapter."""
 
 import os
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tinychat.checkpoint.gguf import is_gguf
 
 
 @contextmanager
-def folder_of(checkpoint: Path) -> Iterator[Path]:
-    """Yield the folder of a checkpoint, temporary for a GGUF file or a folder of one; errors as `unpacked`."""
-    if os.path.isfile(checkpoint / "config.json") or not is_gguf(checkpoint):
-        yield checkpoint
-        return
-    # Imported here: reading takes NumPy, which is a while.
-    from tinychat.checkpoint.gguf_checkpoint import gguf_in, unpacked
+def folder_of(checkpoint: Path, adapter: Path | None = None) -> Iterator[Path]:
+    """Yield the folder of a checkpoint, temporary for a GGUF file or a folder of one; errors as `unpacked`.
 
-    with unpacked(checkpoint if checkpoint.is_file() else gguf_in(checkpoint)) as folder:
-        yield folder
+    adapter : the folder of an adapter that is merged when the weights are read; the checkpoint's is temporary then.
+    """
+    with ExitStack() as stack:
+        folder = checkpoint
+        if not os.path.isfile(checkpoint / "config.json") and is_gguf(checkpoint):
+            # Imported here: reading takes NumPy, which is a while.
+            from tinychat.checkpoint.gguf_checkpoint import gguf_in, unpacked
+
+            folder = stack.enter_context(unpacked(checkpoint if checkpoint.is_file() else gguf_in(checkpoint)))
+        yield folder if adapter is None else stack.enter_context(_beside(folder, adapter))
+
+
+@contextmanager
+def _beside(folder: Path, adapter: Path) -> Iterator[Path]:
+    """Yield a folder of copies of a checkpoint's text files, and of links to its weights and to an adapter's."""
+    from tinychat.checkpoint.adapter import adapter_files
+    from tinychat.checkpoint.checkpoint import TEXT_FILES
+
+    files = adapter_files(adapter)
+    with TemporaryDirectory(prefix="tinychat-merged-") as temporary:
+        target = Path(temporary) / f"{folder.name}-{adapter.resolve().name}"
+        texts = {name: folder / name for name in TEXT_FILES if (folder / name).is_file()}
+        for name, file in texts.items():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, target / name)
+        others = {file.name: file for file in folder.iterdir() if file.is_file() and file.name not in texts}
+        for name, file in (others | files).items():
+            (target / name).symlink_to(file.resolve())
+        yield target

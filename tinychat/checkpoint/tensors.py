@@ -173,7 +173,7 @@ class _ArrivingShard:
         """Return a tensor, waiting for the shard."""
         if self._tensors is None:
             self._wait(self.path)
-            found = _open_file(self.path)
+            found = open_weights(self.path)
             _check_promises(self.path, self.promised, found)
             for expected, shape in self._expected.items():
                 _check_shape(self.path.parent, expected, found[expected].shape, shape)
@@ -217,7 +217,7 @@ def open_tensors(folder: Path) -> Tensors:
     for name in WEIGHT_FILES:
         path = folder / name
         if path.exists():
-            return Tensors(folder, _open_shards(path) if name.endswith(".index.json") else _open_file(path))
+            return Tensors(folder, _open_shards(path) if name.endswith(".index.json") else open_weights(path))
     raise CheckpointError(f"{folder} holds no weights; expected one of {', '.join(WEIGHT_FILES)}")
 
 
@@ -234,7 +234,7 @@ def _open_shards(index: Path) -> dict[str, Tensor]:
             shard = _ArrivingShard(path, position, promised, wait)
             found |= {name: _ArrivingTensor(shard, name) for name in promised}
         else:
-            tensors = _open_file(path)
+            tensors = open_weights(path)
             _check_promises(path, promised, tensors)
             found |= {name: tensors[name] for name in promised}
     return found
@@ -249,7 +249,8 @@ def _shard_path(index: Path, shard: object) -> Path:
     return index.parent / shard
 
 
-def _open_file(path: Path) -> dict[str, Tensor]:
+def open_weights(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of a file, safetensors or .bin, by their names."""
     if not path.exists():
         raise CheckpointError(f"{path} is missing, though the index lists it; download it again")
     try:

@@ -46,6 +46,11 @@ from tinychat.store.local import code_lines, next_line, quality_lines, summary_l
 @click.option(
     "--calibration", type=PATH, metavar="FILE", help="Text for calibration; default: text that the model writes itself"
 )
+@click.option(
+    "--adapter",
+    metavar="FOLDER",
+    help="LoRA adapter to merge with the weights, of PEFT or mlx-lm: its folder or Hugging Face repo id",
+)
 @click.option("--no-check", is_flag=True, help="Skip the comparison of the result with the checkpoint")
 @click.pass_context
 def convert(
