@@ -11,7 +11,7 @@ from variants.common import Variant
 import tinychat
 from tinychat.checkpoint.checkpoint import open_checkpoint
 from tinychat.checkpoint.folder import folder_of
-from tinychat.errors import CheckpointError, UnsupportedModelError
+from tinychat.errors import CheckpointError, StoreError, UnsupportedModelError
 
 VARIANT = Variant("base", families.BY_NAME["qwen3"].config)
 Q, DOWN = "model.layers.1.self_attn.q_proj", "model.layers.0.mlp.down_proj"
@@ -144,6 +144,8 @@ def test_folders_that_hold_no_adapter(base, tmp_path):
     adapter = write(tmp_path / "adapter", {"base_model.model.model.norm.weight": np.ones(96)})
     with pytest.raises(CheckpointError, match=r"is an adapter.*tinychat convert BASE DST --adapter"):
         tinychat.convert(adapter, tmp_path / "model")
+    with pytest.raises(StoreError, match="adapter is an adapter, which changes another model"):
+        tinychat.load(adapter)
 
 
 @pytest.mark.live

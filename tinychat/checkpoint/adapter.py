@@ -13,15 +13,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from tinychat.checkpoint.adapter_files import MERGED_CONFIG, MERGED_WEIGHTS
 from tinychat.checkpoint.tensors import Derived, Tensor, Tensors, open_weights
 from tinychat.errors import CheckpointError, UnsupportedModelError
 from tinychat.json_file import one_line, read_json_object
 from tinychat.models.config_values import ConfigValues
 
-CONFIG = "adapter_config.json"
-ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin", "adapters.safetensors")
-# Their names in the folder of a checkpoint that is merged with one: no published folder has these.
-MERGED_CONFIG, _MERGED_WEIGHTS = "merged-adapter.json", "merged-adapter"
 _PREFIX = "base_model.model."
 # What PEFT names them, and mlx-lm; its matrices are transposed.
 _LINEAR, _EMBEDDING, _MLX = ("lora_A", "lora_B"), ("lora_embedding_A", "lora_embedding_B"), ("lora_a", "lora_b")
@@ -30,22 +27,13 @@ _PART = re.compile(rf"(.+)\.({'|'.join((*_LINEAR, *_EMBEDDING, *_MLX, *_LENGTHS)
 Floats = NDArray[np.float32]
 
 
-def adapter_files(folder: Path) -> dict[str, Path]:
-    """Return the files of an adapter by the names that `merged` looks for; CheckpointError where it has none."""
-    weights = next((path for name in ADAPTER_WEIGHTS if (path := folder / name).is_file()), None)
-    if weights is None or not (folder / CONFIG).is_file():
-        names = " or ".join(ADAPTER_WEIGHTS)
-        raise CheckpointError(f"{folder} is not an adapter: expected a folder with {CONFIG} and {names}")
-    return {MERGED_CONFIG: folder / CONFIG, f"{_MERGED_WEIGHTS}{weights.suffix}": weights}
-
-
 def merged(tensors: Tensors) -> Tensors:
     """Return a checkpoint's tensors, merged with the adapter whose files `checkpoint.folder` has put beside them.
 
     `UnsupportedModelError` for an adapter of another kind, `CheckpointError` for one that does not fit.
     """
     folder = tensors.folder
-    weights = next(folder.glob(f"{_MERGED_WEIGHTS}.*"), None)
+    weights = next(folder.glob(f"{MERGED_WEIGHTS}.*"), None)
     if weights is None:
         return tensors
     adapter, found = _Adapter(folder / MERGED_CONFIG), dict(tensors.by_name)

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from tinychat.checkpoint.adapter import CONFIG as ADAPTER_CONFIG
 from tinychat.checkpoint.adapter import merged
+from tinychat.checkpoint.adapter_files import ADAPTER_CONFIG, use_of
 from tinychat.checkpoint.adjusted import adjusted
 from tinychat.checkpoint.gguf import is_gguf
 from tinychat.checkpoint.gguf_checkpoint import gguf_in
@@ -63,8 +63,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     if not folder.is_dir():
         raise CheckpointError(f"{folder} is not a folder; expected one with config.json and the weights")
     if not (folder / "config.json").exists() and (folder / ADAPTER_CONFIG).is_file():
-        use = f"tinychat convert BASE DST --adapter {folder}"
-        raise CheckpointError(f"{folder} is an adapter, which changes another model: convert that with it: {use}")
+        raise CheckpointError(use_of(folder))
     _refuse_links_out(folder)
     config = read_config(folder / "config.json")
     _check_reader(folder, config)

@@ -29,7 +29,7 @@ def folder_of(checkpoint: Path, adapter: Path | None = None) -> Iterator[Path]:
 @contextmanager
 def _beside(folder: Path, adapter: Path) -> Iterator[Path]:
     """Yield a folder of copies of a checkpoint's text files, and of links to its weights and to an adapter's."""
-    from tinychat.checkpoint.adapter import adapter_files
+    from tinychat.checkpoint.adapter_files import adapter_files
     from tinychat.checkpoint.checkpoint import TEXT_FILES
 
     files = adapter_files(adapter)

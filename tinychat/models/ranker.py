@@ -62,9 +62,10 @@ def read_ranker(folder: Path) -> Ranker | None:
     values = ConfigValues(read_json_object(path), str(path))
     if (stem := classifier_stem(values)) is not None:
         return _read_head(stem, values)
-    if is_embedder(folder) and any(step == "LogitScore" for step, _ in read_modules(folder / MODULES)):
-        return _read_logit_score(folder / LOGIT_SCORE)
-    return None
+    steps = [step for step, _ in read_modules(folder / MODULES)] if is_embedder(folder) else []
+    if steps == ["Transformer"]:
+        raise UnsupportedModelError(f"{folder / MODULES}: modules Transformer in this order are not supported")
+    return _read_logit_score(folder / LOGIT_SCORE) if "LogitScore" in steps else None
 
 
 def check_ranker(ranker: Ranker, config: ModelConfig, source: Path) -> None:

@@ -16,8 +16,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from tinychat.checkpoint.adapter import ADAPTER_WEIGHTS
-from tinychat.checkpoint.adapter import CONFIG as ADAPTER_CONFIG
+from tinychat.checkpoint.adapter_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, EXPECTED, use_of
 from tinychat.checkpoint.checkpoint import TEXT_FILES
 from tinychat.checkpoint.tensors import WEIGHT_FILES
 from tinychat.errors import HubError, TinychatError
@@ -60,9 +59,7 @@ def fetch_adapter(repo_id: str) -> Path:
         names = _list_files(repo_id)
         weights = [name for name in ADAPTER_WEIGHTS if name in names]
         if ADAPTER_CONFIG not in names or not weights:
-            raise HubError(
-                f"{repo_id} is not an adapter: it has no {ADAPTER_CONFIG} with {' or '.join(ADAPTER_WEIGHTS)}"
-            )
+            raise HubError(f"{repo_id} is not an adapter: expected {EXPECTED}")
         return _download(repo_id, _BRANCH, [ADAPTER_CONFIG, weights[0]])
 
 
@@ -104,8 +101,7 @@ def _begin(repo_id: str, before_weights: BeforeWeights | None = None) -> tuple[P
 
     names = _list_files(repo_id)
     if "config.json" not in names and ADAPTER_CONFIG in names:
-        use = f"tinychat convert BASE DST --adapter {repo_id}"
-        raise HubError(f"{repo_id} is an adapter, which changes another model: convert that with it: {use}")
+        raise HubError(use_of(repo_id))
     if "config.json" not in names:
         advice = _advice(repo_id)
         raise HubError(f"{repo_id} has no config.json, so it is not a checkpoint in the Hugging Face layout; {advice}")

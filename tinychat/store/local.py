@@ -167,7 +167,7 @@ def summary_line(folder: Path) -> str:
 
 def next_line(folder: Path, name: str) -> str:
     """Return the line that tells how to use a model folder that was just made, by this name."""
-    if read_ranker(folder) is not None:
+    if holds(folder, "config.json") and read_ranker(folder) is not None:
         return f"rank texts with it: tinychat rerank QUERY FILE {name}"
     use = "embed texts with it: tinychat embed FILE" if is_embedder(folder) else "chat with it: tinychat"
     return f"{use} {name}"

@@ -13,6 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Literal
 
+from tinychat.checkpoint.adapter_files import ADAPTER_CONFIG, use_of
 from tinychat.checkpoint.gguf import is_gguf
 from tinychat.errors import StoreError
 from tinychat.json_file import one_line
@@ -118,6 +119,8 @@ def resolve(model: str) -> ModelReference:
     if is_gguf(folder):
         return converted_or("checkpoint", str(folder), _name_of(folder))
     if os.path.isdir(folder):
+        if holds(folder, ADAPTER_CONFIG):
+            raise StoreError(use_of(folder))
         raise StoreError(f"{folder} holds neither {MANIFEST} nor config.json; it is not a model folder")
     if os.path.exists(folder):
         raise StoreError(f"{one_line(model)} is not a GGUF file; expected one, a folder, a stored name or a repo id")
