@@ -67,7 +67,7 @@ class ThinkSections:
 
     def _think(self) -> Iterator[SectionDelta]:
         end = self._pending.find(_CLOSE)
-        sure = end if end >= 0 else len(self._pending) - _beginning_of(_CLOSE, self._pending)
+        sure = end if end >= 0 else len(self._pending) - beginning_of(_CLOSE, self._pending)
         if sure:
             yield SectionDelta(self._take(sure), thinking=True)
         if end >= 0:
@@ -88,7 +88,7 @@ class ThinkSections:
             self._pending = self._pending.removeprefix(_CLOSE)
             self._after_tag = before == "\n"
             self._skip_newlines()
-        unsure = max(_beginning_of(OPEN, self._pending), _beginning_of(_CLOSE, self._pending))
+        unsure = max(beginning_of(OPEN, self._pending), beginning_of(_CLOSE, self._pending))
         if sure := len(self._pending) - unsure * self._drops_ends:
             yield SectionDelta(self._take(sure), thinking=False)
 
@@ -129,6 +129,6 @@ def split_thoughts(text: str) -> tuple[str, str]:
     return thoughts.strip(), answer
 
 
-def _beginning_of(tag: str, text: str) -> int:
+def beginning_of(tag: str, text: str) -> int:
     """Return how many characters at the end of `text` may begin `tag`."""
     return next((n for n in range(len(tag) - 1, 0, -1) if text.endswith(tag[:n])), 0)

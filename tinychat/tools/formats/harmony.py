@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tinychat.text.think_sections import beginning_of
 from tinychat.tools.definitions import Tool, ToolCall, ToolChoice
 from tinychat.tools.events import CallText, CallThought
 from tinychat.tools.formats.call_format import CallFormat
-from tinychat.tools.formats.reading import CallReader, MalformedCall, Steps, beginning_of
+from tinychat.tools.formats.reading import CallReader, MalformedCall, Steps
 from tinychat.tools.grammars.arguments import json_object
 from tinychat.tools.grammars.markers import Markers, quoted
 from tinychat.tools.grammars.replies import any_tool

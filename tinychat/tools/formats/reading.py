@@ -8,6 +8,7 @@ from abc import abstractmethod
 from collections.abc import Generator, Iterator, Sequence
 from typing import TypeVar
 
+from tinychat.text.think_sections import beginning_of
 from tinychat.tools.events import CallArguments, CallBegin, CallEvent, CallText
 from tinychat.tools.formats.call_format import CallFormat, CallParser
 from tinychat.tools.json_object import JsonObject
@@ -298,8 +299,3 @@ def as_json(value: object) -> str:
     except (ValueError, TypeError, RecursionError):
         raise MalformedCall("it has a value that JSON does not know") from None
     return text.encode("utf-8", "backslashreplace").decode()
-
-
-def beginning_of(tag: str, text: str) -> int:
-    """Return how many characters at the end of `text` may begin `tag`."""
-    return next((n for n in range(len(tag) - 1, 0, -1) if text.endswith(tag[:n])), 0)
