@@ -28,7 +28,7 @@ class CallRules:
 
     def of_reply(self, opens_thinking: bool, salt: str) -> ReplyCalls:
         """Return the splitter of a new reply; parameters are those of `ReplyCalls`."""
-        return ReplyCalls(self._format, self._format.parser(self.tools), opens_thinking, salt)
+        return ReplyCalls(self._format, self.tools, opens_thinking, salt)
 
     def of_whole_reply(self, reply: Reply, salt: str) -> ReplyCalls:
         """Return text and calls of a reply that has ended."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tinychat.conversation.messages import MOST_CALLS
 from tinychat.text.think_sections import SectionDelta, ThinkSections
-from tinychat.tools.definitions import ToolCall
+from tinychat.tools.definitions import Tool, ToolCall
 from tinychat.tools.events import CallArguments, CallBegin, CallEvent, CallThought
-from tinychat.tools.formats.call_format import CallFormat, CallParser
+from tinychat.tools.formats.call_format import CallFormat
 
 # As chat templates write them.
 _OPEN, _CLOSE = "<think>\n", "</think>\n\n"
@@ -22,16 +22,16 @@ class ReplyCalls:
     Parameters
     ----------
     form : CallFormat
-    parser : CallParser
-        Of this reply.
+    tools : sequence of Tool
+        Those that the model is told of.
     opens_thinking : bool
         Whether the reply begins inside its think section.
     salt : str
         Tells the ids of its calls from those of other replies.
     """
 
-    def __init__(self, form: CallFormat, parser: CallParser, opens_thinking: bool, salt: str) -> None:
-        self._form, self._parser, self._salt = form, parser, salt
+    def __init__(self, form: CallFormat, tools: Sequence[Tool], opens_thinking: bool, salt: str) -> None:
+        self._form, self._parser, self._salt = form, form.parser(tools), salt
         self._sections = ThinkSections(opens_thinking)
         self._in_thought = opens_thinking
         self._text: list[str] = []

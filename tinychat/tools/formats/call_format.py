@@ -5,46 +5,20 @@ from __future__ import annotations
 import hashlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import ClassVar, Literal
 
 from tinychat.tools.definitions import Tool, ToolCall, ToolChoice
-from tinychat.tools.events import CallEvent
+from tinychat.tools.formats.reading import CallReader
 from tinychat.tools.grammars.markers import TEXT_ONLY, Markers
-from tinychat.tools.grammars.replies import ID, NUMBER, PLACEHOLDERS, Frame
+from tinychat.tools.grammars.replies import ID, NUMBER, Frame
 from tinychat.tools.grammars.rules import Rules
 
 IdRule = Literal["any", "nine", "named"]
 """Ids that a template accepts: any, nine letters and digits (Mistral), or ``functions.NAME:NUMBER`` (Kimi)."""
 
 _IDS: dict[IdRule, str] = {"any": r"(?s:.*)", "nine": r"[a-zA-Z0-9]{9}", "named": r"functions\.(?s:.*):\d+"}
-
-
-class CallParser(ABC):
-    """Finds the calls of a reply while it is written. Anything that is no call stays text.
-
-    Attributes
-    ----------
-    count : int
-        Calls that have begun.
-    ended : int
-        Calls whose arguments are whole.
-    faults : list of str
-        An account of each call that is malformed, in one line.
-    """
-
-    count: int
-    ended: int
-    faults: list[str]
-
-    @abstractmethod
-    def feed(self, text: str) -> Iterator[CallEvent]:
-        """Yield what is certain after the next text."""
-
-    @abstractmethod
-    def finish(self) -> Iterator[CallEvent]:
-        """Yield what was held back."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +41,7 @@ class CallFormat(Frame, ABC):
     id_rule: IdRule = "any"
 
     @abstractmethod
-    def parser(self, tools: Sequence[Tool]) -> CallParser:
+    def parser(self, tools: Sequence[Tool]) -> CallReader:
         """Return a parser of one reply; the schemas of the tools type arguments that are written as bare text."""
 
     def grammar(self, choice: ToolChoice, markers: Markers = TEXT_ONLY) -> str | None:
@@ -96,17 +70,6 @@ class CallFormat(Frame, ABC):
             for number, call in enumerate(calls)
         ]
         return f"{self.section_begin}{self.separator.join(spelled)}{self.section_end}"
-
-    @property
-    def opening(self) -> str:
-        """The text by which calls in a reply are found."""
-        begin = re.match(r"\s*([^\s]*)", self.section_begin or self.call_begin)
-        return begin[1].rstrip("[") if begin else ""
-
-    @property
-    def call_mark(self) -> str:
-        """The text that every call begins with: its beginning up to the first id or number."""
-        return PLACEHOLDERS.split(self.call_begin)[0]
 
     @property
     def end(self) -> str:

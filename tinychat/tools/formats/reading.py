@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Sequence
 from typing import TypeVar
 
 from tinychat.text.think_sections import beginning_of
 from tinychat.tools.events import CallArguments, CallBegin, CallEvent, CallText
-from tinychat.tools.formats.call_format import CallFormat, CallParser
+from tinychat.tools.grammars.replies import Frame
 from tinychat.tools.json_object import JsonObject
 
 Result = TypeVar("Result")
@@ -28,16 +28,25 @@ class MalformedCall(Exception):
     """The text read so far does not go on as a call does; the message tells why."""
 
 
-class CallReader(CallParser):
-    """A parser that reads a reply once.
+class CallReader(ABC):
+    """Finds the calls of a reply while it is written. Anything that is no call stays text.
 
     The events do not depend on where the text is split. What begins like a call and is none is text from its beginning.
     Arguments that turn out to be malformed end before that: such a call is not whole, and what follows is text.
 
     A subclass reads a call between its beginning and its end, or all that follows an opening.
+
+    Attributes
+    ----------
+    count : int
+        Calls that have begun.
+    ended : int
+        Calls whose arguments are whole.
+    faults : list of str
+        An account of each call that is malformed, in one line.
     """
 
-    def __init__(self, form: CallFormat) -> None:
+    def __init__(self, form: Frame) -> None:
         self.count = self.ended = 0
         self.faults: list[str] = []
         self._form = form

@@ -31,6 +31,17 @@ class Frame:
     call_end: str = ""
     separator: str = "\n"
 
+    @property
+    def opening(self) -> str:
+        """The text by which calls in a reply are found."""
+        words = (self.section_begin or self.call_begin).split()
+        return words[0].rstrip("[") if words else ""
+
+    @property
+    def call_mark(self) -> str:
+        """The text that every call begins with: its beginning up to the first id or number."""
+        return PLACEHOLDERS.split(self.call_begin)[0]
+
 
 def any_tool(rules: Rules, choice: ToolChoice) -> str:
     """Return the rule of a call of any of the tools, whose own are named ``tool_NUMBER``."""
