@@ -6,6 +6,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tools import call_texts
 
 from tinychat.tools.events import CallArguments, CallBegin, CallText
 from tinychat.tools.formats.known import HERMES
@@ -15,33 +16,14 @@ CLOCK = '<tool_call>{"name":"clock","arguments":{}}</tool_call>'
 
 
 def found(text, cuts=()):
-    """Return the events of a text that comes in parts, those of one kind in a row joined, and the finder."""
-    calls, ends = HERMES.parser(()), [*sorted(cuts), len(text)]
-    events = []
-    for start, end in zip([0, *ends], ends):
-        events += calls.feed(text[start:end])
-    events += calls.finish()
-    joined = []
-    for event in events:
-        last = joined[-1] if joined else None
-        if isinstance(event, CallText) and isinstance(last, CallText):
-            joined[-1] = CallText(last.text + event.text)
-        elif isinstance(event, CallArguments) and isinstance(last, CallArguments) and last.number == event.number:
-            joined[-1] = CallArguments(event.number, last.text + event.text)
-        else:
-            joined.append(event)
-    return joined, calls
+    """Return the events of a text that comes in parts, those of one kind in a row joined, and the parser."""
+    return call_texts.found(HERMES, (), text, cuts)
 
 
 def everywhere(text):
-    """Return the events of a text that comes at once, after the same of other splits."""
-    whole, calls = found(text)
-    by_character, others = found(text, range(1, len(text)))
-    assert by_character == whole
-    assert (others.count, others.ended) == (calls.count, calls.ended)
-    for cut in range(1, len(text)):
-        assert found(text, [cut])[0] == whole
-    return whole, calls.ended
+    """Return the events of a text, wherever it is split, and how many calls are whole."""
+    events, parser = call_texts.everywhere(HERMES, (), text)
+    return events, parser.ended
 
 
 def test_text_before_between_and_after_two_calls():
@@ -135,20 +117,6 @@ def test_a_call_behind_a_tag_that_begins_none():
     assert events[0] == CallText("The tag <tool_call> begins a call:")
     assert events[1:] == [CallBegin(0, "clock"), CallArguments(0, "{}")]
     assert ended == 1
-
-
-def test_a_call_that_is_cut_is_not_whole():
-    assert everywhere('<tool_call>{"name": "f", "arguments": {"a": [1, "x') == (
-        [CallBegin(0, "f"), CallArguments(0, '{"a": [1, "x')],
-        0,
-    )
-
-
-def test_a_call_without_its_end_tag_is_whole():
-    assert everywhere('<tool_call>{"name": "f", "arguments": {"a": 1}') == (
-        [CallBegin(0, "f"), CallArguments(0, '{"a": 1}')],
-        1,
-    )
 
 
 def test_arguments_that_are_no_json_end_before_it():
