@@ -2,11 +2,11 @@
 
 import os
 import sys
-from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
 from fake_loop import FakeLoop
+from processes import is_running
 
 from tinychat.chat.command_run import output_of
 from tinychat.errors import SettingError
@@ -22,16 +22,6 @@ def posix_shell(monkeypatch):
 
 def never():
     return False
-
-
-def is_running(pid):
-    """Return whether a process runs; one that has ended may wait for its parent."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    stat = Path(f"/proc/{pid}/stat")
-    return not stat.exists() or ") Z " not in stat.read_text()
 
 
 def wait_until(holds):

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from processes import is_running
 
 from tinychat.errors import McpError, McpRefusedError
 from tinychat.mcp import client
@@ -19,17 +20,11 @@ def called(server, name="echo", stop=None, **arguments):
 
 
 def ended(pid, seconds=5):
-    """Return whether a process has ended within some seconds; one that nobody waited for yet has."""
+    """Return whether a process has ended within some seconds."""
     until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            return True
-        if state == "Z":
-            return True
+    while is_running(int(pid)) and time.monotonic() < until:
         time.sleep(0.02)
-    return False
+    return not is_running(int(pid))
 
 
 @pytest.mark.parametrize(

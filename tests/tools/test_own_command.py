@@ -1,12 +1,11 @@
 """Tools that run programs: without a shell, without secrets, ended as a whole."""
 
-import os
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
+from processes import is_running
 
 from tinychat.tools.own.command import environment_of
 from tinychat.tools.own.groups import GROUPS
@@ -65,15 +64,6 @@ def test_time_and_output_have_limits(box):
     assert time.monotonic() - began < 5
     result = run(box, "yes")
     assert result.is_error and result.text.endswith("[cut at 256 KiB]") and len(result.text) < 21_000
-
-
-def is_running(pid):
-    stat = Path(f"/proc/{pid}/stat")
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return not stat.exists() or ") Z " not in stat.read_text()
 
 
 def test_stopping_ends_the_whole_group_at_once(box, tmp_path):
