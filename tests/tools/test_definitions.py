@@ -117,18 +117,6 @@ def test_a_required_call_is_all_of_the_reply():
     assert accepted(choice, call("f", n=5)[:-1]) == (call("f", n=5)[:-1], False)
 
 
-def test_one_call_where_they_are_not_parallel():
-    choice = ToolChoice((F,), required=True, is_parallel=False)
-    assert accepted(choice, call("f", n=5)) == (call("f", n=5), True)
-    assert accepted(choice, call("f", n=5) + "\n")[0] == call("f", n=5)
-
-
-def test_the_one_tool_that_is_named():
-    choice = ToolChoice((F, G), required=True, only=G.name)
-    assert accepted(choice, call(G.name))[1]
-    assert accepted(choice, call("f", n=5))[0].endswith('{"name": "')
-
-
 def test_a_strict_tool_leaves_text_free_and_binds_calls():
     choice = ToolChoice((Tool("f", "", SCHEMA, strict=True), G))
     for text in ("", "No <tool> is needed.\n", f"First:\n{call('f', n=5)}\n{call(G.name, a=1)} done"):

@@ -40,7 +40,8 @@ def test_a_wrong_call_is_one_line_for_the_model(name, arguments, problem):
 
 
 @pytest.mark.parametrize(
-    "name", ["", "a/b", "../a", "a b", "a.b", "read_f\u0456le", "a\x1b[2J", "a" * 65, "a\n", "<tool_call>"]
+    "name",
+    ["", "a/b", "../a", "a b", "a ", "a.b", "read_f\u0456le", "a\u200b", "a\x1b[2J", "a" * 65, "a\n", "<tool_call>"],
 )
 def test_names_of_other_characters_are_refused(name):
     with pytest.raises(ToolError, match=r"must have a name of 1 to 64 letters") as error:
@@ -48,7 +49,7 @@ def test_names_of_other_characters_are_refused(name):
     assert str(error.value).isprintable()
 
 
-@pytest.mark.parametrize("second", ["read_file", "Read_File"])
+@pytest.mark.parametrize("second", ["read_file", "Read_File", "READ_FILE"])
 def test_names_that_collide_are_refused(second):
     with pytest.raises(ToolError, match=f"^two tools are called '{second}': leave one of them out$"):
         Toolbox([PlainTool("read_file"), PlainTool(second)])
