@@ -6,13 +6,13 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar
 
 from tinychat.tools.definitions import Tool, ToolCall, ToolChoice
 from tinychat.tools.formats.call_format import CallFormat
 from tinychat.tools.formats.reading import CallReader, MalformedCall, Steps, as_json
-from tinychat.tools.grammars.literals import BracedLiterals, add_literal_calls
+from tinychat.tools.grammars.arguments import held_schema
+from tinychat.tools.grammars.literals import BracedLiterals
 from tinychat.tools.grammars.rules import Rules
 
 _WORDS = {"None": None, "True": True, "False": False}
@@ -31,9 +31,9 @@ class BracedFormat(CallFormat):
         """Return a parser of one reply."""
         return _BracedReader(self)
 
-    def add_rules(self, rules: Rules, choice: ToolChoice) -> None:
-        """Add the rules of a reply with calls."""
-        add_literal_calls(rules, choice, self, partial(BracedLiterals, quote=self.quote))
+    def tool_rule(self, rules: Rules, choice: ToolChoice, tool: Tool, number: int) -> str:
+        """Return a call of a tool, in Lark."""
+        return BracedLiterals(rules, held_schema(choice, tool), number, self.quote).call(tool.name)
 
     def spell_body(self, call: ToolCall, number: int) -> str:
         """Return name and arguments."""

@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 from tinychat.tools.definitions import Tool, ToolCall, ToolChoice
 from tinychat.tools.formats.reading import CallReader
 from tinychat.tools.grammars.markers import TEXT_ONLY, Markers
-from tinychat.tools.grammars.replies import ID, NUMBER, Frame
+from tinychat.tools.grammars.replies import ID, NUMBER, Frame, add_reply
 from tinychat.tools.grammars.rules import Rules
 
 IdRule = Literal["any", "nine", "named"]
@@ -52,12 +52,18 @@ class CallFormat(Frame, ABC):
         if not choice.is_constrained:
             return None
         rules = Rules(markers)
-        self.add_rules(rules, choice)
+        for number, tool in enumerate(choice.callable_tools):
+            rules.add(f"tool_{number}", self.tool_rule(rules, choice, tool, number))
+        self.add_reply(rules, choice)
         return rules.lark()
 
     @abstractmethod
-    def add_rules(self, rules: Rules, choice: ToolChoice) -> None:
-        """Add the rules of a reply with calls, which begins with ``start``."""
+    def tool_rule(self, rules: Rules, choice: ToolChoice, tool: Tool, number: int) -> str:
+        """Return a call of the tool of this number between its beginning and its end, in Lark."""
+
+    def add_reply(self, rules: Rules, choice: ToolChoice) -> None:
+        """Add the rule ``start`` of a reply with calls of any tool."""
+        add_reply(rules, choice, self)
 
     @abstractmethod
     def spell_body(self, call: ToolCall, number: int) -> str:

@@ -42,20 +42,22 @@ class HarmonyFormat(CallFormat):
         """Return a parser of one reply."""
         return _HarmonyReader(self)
 
-    def add_rules(self, rules: Rules, choice: ToolChoice) -> None:
-        """Add the rules of a reply behind ``<|start|>assistant``.
+    def tool_rule(self, rules: Rules, choice: ToolChoice, tool: Tool, number: int) -> str:
+        """Return a call of a tool, in Lark: it names its tool before or behind its channel."""
+        markers, name = rules.markers, quoted(f" to=functions.{tool.name}")
+        arguments = rules.add(f"arguments_{number}", json_object(choice, tool))
+        kind = rules.add("kind", f'" "? {markers.lark(f"{CONSTRAIN}json")} | " json"')
+        early = f"{name} {markers.lark(f'{CHANNEL}commentary')} {kind}"
+        late = f"{markers.lark(f'{CHANNEL}commentary')} {name} {kind}"
+        return f"({early} | {late}) {markers.lark(MESSAGE)} {arguments}"
+
+    def add_reply(self, rules: Rules, choice: ToolChoice) -> None:
+        """Add the rule of a reply behind ``<|start|>assistant``.
 
         Messages on the channels analysis and commentary come before the last one, which is the answer or a call. A call
-        names its tool before or behind its channel, and ends the reply.
+        ends the reply.
         """
         markers = rules.markers
-        for number, tool in enumerate(choice.callable_tools):
-            rules.add(f"arguments_{number}", json_object(choice, tool))
-            name = quoted(f" to=functions.{tool.name}")
-            rules.add("kind", f'" "? {markers.lark(f"{CONSTRAIN}json")} | " json"')
-            early = f"{name} {markers.lark(f'{CHANNEL}commentary')} kind"
-            late = f"{markers.lark(f'{CHANNEL}commentary')} {name} kind"
-            rules.add(f"tool_{number}", f"({early} | {late}) {markers.lark(MESSAGE)} arguments_{number}")
         ending = "" if markers.is_stop(CALL) else f"({markers.lark(CALL)})?"
         rules.add("call", f"{any_tool(rules, choice)} {ending}")
         said, following = rules.until("said", END), markers.lark(self.separator)

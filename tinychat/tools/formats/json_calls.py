@@ -18,7 +18,7 @@ from tinychat.tools.formats.call_format import CallFormat
 from tinychat.tools.formats.reading import CallReader, MalformedCall, Steps, as_json
 from tinychat.tools.grammars.arguments import json_object, json_text
 from tinychat.tools.grammars.markers import quoted
-from tinychat.tools.grammars.replies import add_reply, any_tool, repeated
+from tinychat.tools.grammars.replies import any_tool, repeated
 from tinychat.tools.grammars.rules import Rules
 
 _BARE_KEYS = {"type", "id"}
@@ -52,41 +52,37 @@ class JsonFormat(CallFormat):
         """Return a parser of one reply."""
         return _BareReader(self, tools) if self.is_bare else _JsonReader(self)
 
-    def add_rules(self, rules: Rules, choice: ToolChoice) -> None:
-        """Add the rules of a reply with calls."""
+    def tool_rule(self, rules: Rules, choice: ToolChoice, tool: Tool, number: int) -> str:
+        """Return a call of a tool, in Lark."""
+        begin, more = quoted(f'{{"{self.name_key}": ' if self.name_key else "{"), ""
         if self.is_bare:
-            self._add_bare_rules(rules, choice)
-            return
-        # An id may come last.
-        more = '(", \\"id\\": \\"" /[a-zA-Z0-9]{9}/ "\\"")?' if self.id_rule == "nine" else ""
-        self._add_tools(rules, choice, quoted(f'{{"{self.name_key}": ' if self.name_key else "{"), more)
-        add_reply(rules, choice, self)
+            # One terminal with the space before it: free text may begin with space, too.
+            begin = rules.add("BEGIN", f"/[ \\n]{{0,4}}/ {begin}")
+        elif self.id_rule == "nine":
+            # An id may come last.
+            more = '(", \\"id\\": \\"" /[a-zA-Z0-9]{9}/ "\\"")?'
+        key = quoted(f', "{self.arguments_key}": ' if self.name_key else ": ")
+        arguments = rules.add(f"arguments_{number}", json_object(choice, tool))
+        return f'{begin} {json_text(tool.name)} {key} {arguments} {more} "}}"'
 
-    def _add_bare_rules(self, rules: Rules, choice: ToolChoice) -> None:
-        """Add the rules of a reply that is a call if it begins with the key of its name.
+    def add_reply(self, rules: Rules, choice: ToolChoice) -> None:
+        """Add the rule of a reply with calls; a bare one is a call if it begins with the key of its name.
 
         The tag of Llama 3 may come before it, where the vocabulary has that.
         """
+        if not self.is_bare:
+            super().add_reply(rules, choice)
+            return
         markers = rules.markers
-        # One terminal with the space before it: free text may begin with space, too.
-        key = f'{{"{self.name_key}"'
-        rules.add("BEGIN", f"/[ \\n]{{0,4}}/ {quoted(f'{key}: ')}")
-        self._add_tools(rules, choice, "BEGIN")
         tag = f"{markers.lark(_PYTHON_TAG)}? " if markers.is_token(_PYTHON_TAG) else ""
         rules.add("calls", tag + repeated(choice, any_tool(rules, choice), self.separator.strip()))
         if choice.required:
             rules.add("start", "calls")
             return
-        rules.add("PLAIN", f"TEXT & ~(/[ \\n]*/ {quoted(key)} ANY)")
+        key = quoted(f'{{"{self.name_key}"')
+        rules.add("PLAIN", f"TEXT & ~(/[ \\n]*/ {key} ANY)")
         other = markers.others(_PYTHON_TAG)
         rules.add("start", f"calls | PLAIN? ({other} TEXT?)*" if other else "calls | PLAIN?")
-
-    def _add_tools(self, rules: Rules, choice: ToolChoice, begin: str, more: str = "") -> None:
-        """Add objects, one for each tool: `begin`, the name, the key of the arguments if they have one, and `more`."""
-        key = quoted(f', "{self.arguments_key}": ' if self.name_key else ": ")
-        for number, tool in enumerate(choice.callable_tools):
-            rules.add(f"arguments_{number}", json_object(choice, tool))
-            rules.add(f"tool_{number}", f'{begin} {json_text(tool.name)} {key} arguments_{number} {more} "}}"')
 
     def spell_body(self, call: ToolCall, number: int) -> str:
         """Return the object."""

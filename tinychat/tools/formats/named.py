@@ -12,7 +12,7 @@ from tinychat.tools.formats.call_format import CallFormat, filled
 from tinychat.tools.formats.reading import LONGEST_NAME, CallReader, MalformedCall, Steps
 from tinychat.tools.grammars.arguments import json_object
 from tinychat.tools.grammars.markers import quoted
-from tinychat.tools.grammars.replies import ID, NUMBER, PLACEHOLDERS, add_reply, wild
+from tinychat.tools.grammars.replies import ID, NUMBER, PLACEHOLDERS, wild
 from tinychat.tools.grammars.rules import Rules
 
 
@@ -28,12 +28,10 @@ class NamedFormat(CallFormat):
         """Return a parser of one reply."""
         return _NamedReader(self)
 
-    def add_rules(self, rules: Rules, choice: ToolChoice) -> None:
-        """Add the rules of a reply with calls."""
-        for number, tool in enumerate(choice.callable_tools):
-            rules.add(f"arguments_{number}", json_object(choice, tool))
-            rules.add(f"tool_{number}", f"{quoted(tool.name)} {wild(rules, self.name_end)} arguments_{number}")
-        add_reply(rules, choice, self)
+    def tool_rule(self, rules: Rules, choice: ToolChoice, tool: Tool, number: int) -> str:
+        """Return a call of a tool, in Lark."""
+        arguments = rules.add(f"arguments_{number}", json_object(choice, tool))
+        return f"{quoted(tool.name)} {wild(rules, self.name_end)} {arguments}"
 
     def spell_body(self, call: ToolCall, number: int) -> str:
         """Return name and arguments."""

@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 from tinychat.tools.definitions import Tool, ToolCall, ToolChoice
 from tinychat.tools.formats.call_format import CallFormat
 from tinychat.tools.formats.reading import CallReader, MalformedCall, Steps, as_json
-from tinychat.tools.grammars.literals import PythonLiterals, add_literal_calls
+from tinychat.tools.grammars.arguments import held_schema
+from tinychat.tools.grammars.literals import PythonLiterals
 from tinychat.tools.grammars.rules import Rules
 
 _WORDS = {"true": True, "false": False, "null": None}
@@ -27,9 +28,9 @@ class PythonicFormat(CallFormat):
         """Return a parser of one reply; arguments without a name are those of the schema, in its order."""
         return _PythonicReader(self, tools)
 
-    def add_rules(self, rules: Rules, choice: ToolChoice) -> None:
-        """Add the rules of a reply with calls."""
-        add_literal_calls(rules, choice, self, PythonLiterals)
+    def tool_rule(self, rules: Rules, choice: ToolChoice, tool: Tool, number: int) -> str:
+        """Return a call of a tool, in Lark."""
+        return PythonLiterals(rules, held_schema(choice, tool), number).call(tool.name)
 
     def spell_body(self, call: ToolCall, number: int) -> str:
         """Return the call in Python."""

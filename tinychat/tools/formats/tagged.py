@@ -18,7 +18,6 @@ from tinychat.tools.formats.reading import CallReader, MalformedCall, Steps, as_
 from tinychat.tools.formats.schema_types import property_types, type_of
 from tinychat.tools.grammars.arguments import held_schema, json_number, json_value
 from tinychat.tools.grammars.markers import quoted
-from tinychat.tools.grammars.replies import add_reply
 from tinychat.tools.grammars.rules import Rules
 from tinychat.tools.grammars.schemas import Schema, choices_of, parts_of, properties_of, resolved, types_of
 
@@ -52,12 +51,10 @@ class TaggedFormat(CallFormat):
         """Return a parser of one reply; the schemas of the tools type the values."""
         return _TaggedReader(self, tools)
 
-    def add_rules(self, rules: Rules, choice: ToolChoice) -> None:
-        """Add the rules of a reply with calls."""
-        for number, tool in enumerate(choice.callable_tools):
-            members = _TaggedValues(rules, held_schema(choice, tool), self).members(number)
-            rules.add(f"tool_{number}", f"{quoted(tool.name)} {rules.markers.lark(self.name_end)} {members}")
-        add_reply(rules, choice, self)
+    def tool_rule(self, rules: Rules, choice: ToolChoice, tool: Tool, number: int) -> str:
+        """Return a call of a tool, in Lark."""
+        members = _TaggedValues(rules, held_schema(choice, tool), self).members(number)
+        return f"{quoted(tool.name)} {rules.markers.lark(self.name_end)} {members}"
 
     def spell_body(self, call: ToolCall, number: int) -> str:
         """Return name and arguments."""

@@ -6,10 +6,8 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-from tinychat.tools.definitions import ToolChoice
-from tinychat.tools.grammars.arguments import held_schema, json_number, json_value
+from tinychat.tools.grammars.arguments import json_number, json_value
 from tinychat.tools.grammars.markers import quoted
-from tinychat.tools.grammars.replies import Frame, add_reply
 from tinychat.tools.grammars.rules import Rules
 from tinychat.tools.grammars.schemas import Schema, choices_of, parts_of, properties_of, resolved, types_of
 
@@ -20,7 +18,7 @@ Key = Callable[[str | None], str]
 
 
 class Literals(ABC):
-    """Adds the rules of values under the schema `root` to a grammar; `prefix` begins their names.
+    """Adds the rules of arguments under the schema `root` to a grammar, for the tool of this number.
 
     A subclass says how the language spells strings, keys and constants.
     """
@@ -30,8 +28,8 @@ class Literals(ABC):
     brackets: tuple[str, str]
     """Around the arguments of a call."""
 
-    def __init__(self, rules: Rules, root: Schema, prefix: str) -> None:
-        self._rules, self._root, self._prefix = rules, root, prefix
+    def __init__(self, rules: Rules, root: Schema, number: int) -> None:
+        self._rules, self._root, self._number = rules, root, number
         self._names: dict[str, str] = {}
 
     @abstractmethod
@@ -52,7 +50,7 @@ class Literals(ABC):
         spelled = json.dumps(found, sort_keys=True, default=str)
         if spelled not in self._names:
             # Known before it is built: a schema may contain itself.
-            self._names[spelled] = name = f"{self._prefix}_{len(self._names)}"
+            self._names[spelled] = name = f"value_{self._number}_{len(self._names)}"
             self._rules.add(name, self._body(found, name, depth))
         return self._names[spelled]
 
@@ -60,9 +58,11 @@ class Literals(ABC):
         """Return the name of an argument with all up to its value, in Lark; that of any for None."""
         return self.key(name)
 
-    def arguments(self, name: str) -> str:
-        """Add a rule of the arguments of a call, those of `root`; return its name."""
-        return self._members(name, resolved(self._root, self._root), self.argument, 0)
+    def call(self, tool: str) -> str:
+        """Return a call such as ``f(a="x", n=2)``, in Lark."""
+        begin, end = self.brackets
+        members = self._members(f"arguments_{self._number}", resolved(self._root, self._root), self.argument, 0)
+        return f"{quoted(f'{tool}{begin}')} {members} {quoted(end)}"
 
     def _body(self, schema: Schema, name: str, depth: int) -> str:
         if (values := choices_of(schema)) is not None:
@@ -154,8 +154,8 @@ class BracedLiterals(Literals):
     comma = '","'
     brackets = "{", "}"
 
-    def __init__(self, rules: Rules, root: Schema, prefix: str, quote: str) -> None:
-        super().__init__(rules, root, prefix)
+    def __init__(self, rules: Rules, root: Schema, number: int, quote: str) -> None:
+        super().__init__(rules, root, number)
         self._quote = quote
 
     def string(self, schema: Schema) -> str:
@@ -174,15 +174,3 @@ class BracedLiterals(Literals):
         if name is None:
             return f'{self._rules.add("KEY", "/[A-Za-z_][^:{},]*/")} ":"'
         return quoted(f"{name}:")
-
-
-def add_literal_calls(
-    rules: Rules, choice: ToolChoice, frame: Frame, literals_of: Callable[[Rules, Schema, str], Literals]
-) -> None:
-    """Add the rules of calls such as ``f(a="x", n=2)``; `literals_of` takes the arguments of `Literals`."""
-    for number, tool in enumerate(choice.callable_tools):
-        literals = literals_of(rules, held_schema(choice, tool), f"value_{number}")
-        begin, end = literals.brackets
-        members = literals.arguments(f"arguments_{number}")
-        rules.add(f"tool_{number}", f"{quoted(f'{tool.name}{begin}')} {members} {quoted(end)}")
-    add_reply(rules, choice, frame)
