@@ -211,15 +211,14 @@ class CallReader(ABC):
 
     def _value(self) -> Steps[str]:
         """Take a JSON value; a text may hold escapes that are none."""
-        around, value = JsonObject(), ""
-        around.feed('{"":')
-        if (yield from self._sees('"')):
-            yield from self._space()
+        yield from self._space()
+        if self._text.startswith('"', self._at):
             while (text := _TEXT.match(self._text, self._at)) is None:
                 yield from self._more()
             self._at = text.end()
             return text[0]
-        yield from self._space()
+        around, value = JsonObject(), ""
+        around.feed('{"":')
         while not around.ends_value:
             while self._at == len(self._text):
                 yield from self._more()
