@@ -44,8 +44,7 @@ class ChatState(Transcript, RequestState):
         self._counted: tuple[list[Message], object, int] | None = None
         self._run: Stream | None = None
         self._is_closed = False
-        self._rules: CallRules | None = None
-        self._ruled: object = None
+        self._ruled: tuple[object, CallRules] | None = None
         self._complained = ""
 
     def adopt(self, found: Resolved) -> None:
@@ -100,10 +99,10 @@ class ChatState(Transcript, RequestState):
         tools = self.tools.toolbox.definitions
         if not tools:
             return None
-        ruled = self.model, tools
-        if self._rules is None or self._ruled != ruled:
-            self._rules, self._ruled = CallRules(self.model, ToolChoice(tools, constrains=True)), ruled
-        return self._rules
+        key = self.model, tools
+        if self._ruled is None or self._ruled[0] != key:
+            self._ruled = key, CallRules(self.model, ToolChoice(tools, constrains=True))
+        return self._ruled[1]
 
     def next_request(self) -> Request:
         """Return the request of the next reply, whose calls are held to the schemas of the tools."""
