@@ -3,7 +3,7 @@
 import json
 
 from tinychat.tools.definitions import ToolCall
-from tinychat.tools.events import CallArguments, CallBegin, CallText
+from tinychat.tools.events import CallArguments, CallBegin, CallText, CallThought
 from tinychat.tools.formats import known
 from tinychat.tools.formats.json_calls import JsonFormat
 from tinychat.tools.formats.named import NamedFormat
@@ -83,8 +83,8 @@ def found(form, tools, text, cuts=()):
     joined = []
     for event in events:
         last = joined[-1] if joined else None
-        if isinstance(event, CallText) and isinstance(last, CallText):
-            joined[-1] = CallText(last.text + event.text)
+        if isinstance(event, CallText | CallThought) and type(event) is type(last):
+            joined[-1] = type(event)(last.text + event.text)
         elif isinstance(event, CallArguments) and isinstance(last, CallArguments) and last.number == event.number:
             joined[-1] = CallArguments(event.number, last.text + event.text)
         else:

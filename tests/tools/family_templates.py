@@ -17,21 +17,23 @@ _JSON = """{{- '{"' + name_key + '": ' + (f.name | tojson) + ', "' + key + '": '
 _TEXT = "(value if value is string else value | tojson)"
 
 
+def _each(one, between, around):
+    """Return a program that writes each call by `one`, with texts between two of them and around all."""
+    return (
+        f"{{{{- {around[0]!r} }}}}{_ALL}{one}"
+        f"{{%- if not loop.last %}}{{{{- {between!r} }}}}{{% endif %}}{{% endfor %}}{{{{- {around[1]!r} }}}}"
+    )
+
+
 def _objects(begin, end, between, name_key="name", key="arguments", around=("", ""), more=""):
     """Return a program that writes calls as JSON objects, in a section or each between two marks."""
     one = _JSON.replace("name_key", f"'{name_key}'").replace("key +", f"'{key}' +")
-    return (
-        f"{{{{- {around[0]!r} }}}}{_ALL}{{{{- {begin!r} }}}}{one}{more}{{{{- '}}' + {end!r} }}}}"
-        f"{{%- if not loop.last %}}{{{{- {between!r} }}}}{{% endif %}}{{% endfor %}}{{{{- {around[1]!r} }}}}"
-    )
+    return _each(f"{{{{- {begin!r} }}}}{one}{more}{{{{- '}}' + {end!r} }}}}", between, around)
 
 
 def _named(begin, middle, end, between="", around=("", "")):
     """Return a program that writes names, each before a JSON object."""
-    return (
-        f"{{{{- {around[0]!r} }}}}{_ALL}{{{{- {begin} + f.name + {middle} + (f.arguments | tojson) + {end!r} }}}}"
-        f"{{%- if not loop.last %}}{{{{- {between!r} }}}}{{% endif %}}{{% endfor %}}{{{{- {around[1]!r} }}}}"
-    )
+    return _each(f"{{{{- {begin} + f.name + {middle} + (f.arguments | tojson) + {end!r} }}}}", between, around)
 
 
 def _tagged(begin, keys, end, between="\n", around=("", "")):
@@ -43,19 +45,13 @@ def _tagged(begin, keys, end, between="\n", around=("", "")):
         "{%- for key, value in f.arguments.items() %}"
         f"{{{{- {key_begin!r} + key + {written} + {_TEXT} + {value_end!r} }}}}{{% endfor %}}"
     )
-    return (
-        f"{{{{- {around[0]!r} }}}}{_ALL}{{{{- {begin[0]!r} + f.name + {begin[1]!r} }}}}{members}{{{{- {end!r} }}}}"
-        f"{{%- if not loop.last %}}{{{{- {between!r} }}}}{{% endif %}}{{% endfor %}}{{{{- {around[1]!r} }}}}"
-    )
+    return _each(f"{{{{- {begin[0]!r} + f.name + {begin[1]!r} }}}}{members}{{{{- {end!r} }}}}", between, around)
 
 
 def _pythonic(around, between):
     members = "{%- for key, value in f.arguments.items() %}{{- ', ' if not loop.first }}{{- key + '=' }}"
     value = "{%- if value is string or value is mapping %}{{- value | tojson }}{% else %}{{- value }}{% endif %}"
-    return (
-        f"{{{{- {around[0]!r} }}}}{_ALL}{{{{- f.name + '(' }}}}{members}{value}{{% endfor %}}{{{{- ')' }}}}"
-        f"{{%- if not loop.last %}}{{{{- {between!r} }}}}{{% endif %}}{{% endfor %}}{{{{- {around[1]!r} }}}}"
-    )
+    return _each(f"{{{{- f.name + '(' }}}}{members}{value}{{% endfor %}}{{{{- ')' }}}}", between, around)
 
 
 def _braced(begin, quote, end):

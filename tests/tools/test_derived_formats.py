@@ -7,7 +7,7 @@ import threading
 import pytest
 from fake_model import ByteTokenizer
 from hypothesis import given, settings
-from tools.call_texts import FORMATS, calls_of, found, spelled
+from tools.call_texts import FORMATS, calls_of, everywhere, found, spelled
 from tools.family_templates import ALTERNATING, CONTENT_ONLY, HARMONY, TEMPLATES
 from tools.test_call_formats import CALLS, CLOCK, WEATHER, replies
 
@@ -150,10 +150,7 @@ FOUND = [CallBegin(0, "get_weather"), CallArguments(0, '{"city": "Bern"}')]
 def test_messages_of_harmony(text, events):
     form = taught_format(HARMONIES).form
     assert form.name == "harmony"
-    tools = [Tool("get_weather")]
-    for cuts in ((), range(1, len(text)), *([cut] for cut in range(1, len(text)))):
-        got = joined_thoughts(found(form, tools, text, cuts)[0])
-        assert got == events
+    assert everywhere(form, [Tool("get_weather")], text)[0] == events
 
 
 MARKS = [
@@ -176,7 +173,7 @@ def test_any_messages_of_harmony_end_and_are_the_same_wherever_they_are_split():
         for _ in range(400):
             text = "".join(draw.choices(MARKS, k=draw.randint(1, 12)))
             cuts = sorted(draw.choices(range(len(text)), k=3))
-            events = [joined_thoughts(found(known.HARMONY, [], text, cut)[0]) for cut in ((), cuts)]
+            events = [found(known.HARMONY, [], text, cut)[0] for cut in ((), cuts)]
             assert events[0] == events[1], (text, cuts)
         passed.append(True)
 
@@ -186,16 +183,6 @@ def test_any_messages_of_harmony_end_and_are_the_same_wherever_they_are_split():
     thread.start()
     thread.join(20)
     assert passed
-
-
-def joined_thoughts(events):
-    joined = []
-    for event in events:
-        if joined and isinstance(event, CallThought) and isinstance(joined[-1], CallThought):
-            joined[-1] = CallThought(joined[-1].text + event.text)
-        else:
-            joined.append(event)
-    return joined
 
 
 def test_calls_of_harmony_are_read_back():
