@@ -11,6 +11,7 @@ from time import monotonic, sleep
 
 import engines
 import pytest
+from processes import is_running
 
 from tinychat.engine import precompile
 from tinychat.engine.engine import Engine
@@ -67,18 +68,9 @@ def test_it_ends_with_the_process_that_started_it():
     os.kill(parent.pid, signal.SIGKILL)
     parent.communicate()
     until = monotonic() + 30
-    while runs(int(number)):
+    while is_running(int(number)):
         assert monotonic() < until
         sleep(0.05)
-
-
-def runs(number):
-    try:
-        os.kill(number, 0)
-    except ProcessLookupError:
-        return False
-    # Nobody may be there to ask for what it has left.
-    return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import numba
 import numpy as np
 import pytest
 from kernels.kernel_inputs import Team, new_queue
+from processes import is_running
 
 from tinychat.engine.second_compiler import SecondCompiler, second_compilers
 from tinychat.kernels.compile_queue import COMPILE_QUEUE, CompileTask
@@ -102,12 +103,3 @@ def test_it_ends_with_the_process_that_started_it():
     os.kill(first.pid, signal.SIGKILL)
     first.communicate()
     until(lambda: not is_running(number))
-
-
-def is_running(number):
-    try:
-        os.kill(number, 0)
-    except ProcessLookupError:
-        return False
-    # Nobody may be there to ask for what it has left.
-    return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
