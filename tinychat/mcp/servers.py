@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tinychat.errors import CheckpointError, ConfigurationError, FieldError, McpError
+from tinychat.errors import CheckpointError, ConfigurationError, FieldError
 from tinychat.files import read_small
 from tinychat.json_file import one_line, parse_json_object
 from tinychat.mcp.server import McpServer
@@ -63,20 +63,11 @@ def _server(name: str, table: Any, path: Path) -> ServerSettings:
         raise ConfigurationError(f"{path}: the server {one_line(name)!r}: {error}") from None
 
 
-class McpServers(Mapping[str, McpServer]):
+class McpServers(dict[str, McpServer]):
     """Servers by name; none runs until it is started, and all end with this context."""
 
     def __init__(self, settings: Mapping[str, ServerSettings]) -> None:
-        self._servers = {name: McpServer(one) for name, one in settings.items() if one.is_enabled}
-
-    def __getitem__(self, name: str) -> McpServer:
-        return self._servers[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._servers)
-
-    def __len__(self) -> int:
-        return len(self._servers)
+        super().__init__((name, McpServer(one)) for name, one in settings.items() if one.is_enabled)
 
     def __enter__(self) -> McpServers:
         return self
@@ -91,11 +82,3 @@ class McpServers(Mapping[str, McpServer]):
             thread.start()
         for thread in threads:
             thread.join()
-
-    def read_resource(self, address: str) -> str:
-        """Return the text of a resource by ``server:uri``; `McpError` if there is none, or its server does not run."""
-        name, _, uri = address.partition(":")
-        if name not in self or not uri:
-            known = ", ".join(self) or "none"
-            raise McpError(f"{one_line(address)!r} is no resource: give SERVER:URI; servers are {known}")
-        return self[name].read_resource(uri)
