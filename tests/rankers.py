@@ -83,7 +83,7 @@ def write_pairing_tokenizer(folder):
     path = str(folder / "tokenizer.json")
     tokenizer = Tokenizer.from_file(path)
     tokenizer.post_processor = processors.TemplateProcessing(
-        single="</s> $A </s>", pair="</s> $A </s> $B </s>", special_tokens=[("</s>", END)]
+        single="</s> $A </s>", pair="</s> $A </s> $B:1 </s>:1", special_tokens=[("</s>", END)]
     )
     tokenizer.save(path)
 

@@ -123,6 +123,7 @@ ARROWS = {
         "json_file",
         "generate",
         "models.passthrough",
+        "models.ranker",
         "settings",
         "store",
         "text",

@@ -7,9 +7,20 @@ import pytest
 import rankers
 
 import tinychat
-from tinychat.errors import CheckpointError, ContextError, FieldError, SettingError, UnsupportedModelError
+from tinychat.bench.doctor import Findings, examine_model
+from tinychat.errors import (
+    CheckpointError,
+    ContextError,
+    FieldError,
+    ModelFolderError,
+    SettingError,
+    TextError,
+    UnsupportedModelError,
+)
+from tinychat.generate.ranking import ranked
 from tinychat.models.ranker import read_ranker
 from tinychat.models.score_head import relevance
+from tinychat.store.names import ModelReference
 
 of_each_kind = pytest.mark.parametrize("variant", rankers.RANKERS, ids=lambda variant: variant.name)
 
@@ -27,7 +38,7 @@ def scores_of(model, pairs):
 @of_each_kind
 def test_scores_equal_the_reference(variant, tmp_path):
     model, weights = load(variant, tmp_path, kv="f32")
-    pairs = [model.ranking.pair_ids(rankers.QUERY, document) for document in rankers.DOCUMENTS]
+    pairs = model.ranking.pairs(rankers.QUERY, rankers.DOCUMENTS)
     expected = [rankers.expected_score(variant, weights, *pair) for pair in pairs]
     np.testing.assert_allclose(scores_of(model, pairs), expected, atol=2e-3)
     ranked = model.rank(rankers.QUERY, rankers.DOCUMENTS)
@@ -40,7 +51,7 @@ def test_scores_equal_the_reference(variant, tmp_path):
 @of_each_kind
 def test_query_and_document_as_one_text(variant, tmp_path):
     model, _ = load(variant, tmp_path)
-    ids, second = model.ranking.pair_ids("a <s> b", "c </s>")
+    ((ids, second),) = model.ranking.pairs("a <s> b", ["c </s>"])
     a, b = (model.encode(text, add_bos=False) for text in ("a <s> b", "c </s>"))
     if variant.name == "qwen3":
         text = model.tokenizer.decode(ids, skip_special=False)
@@ -64,7 +75,7 @@ def test_scores_equal_transformers(variant, tmp_path):
         tmp_path / "checkpoint", dtype=torch.float32, output_loading_info=True, **padding
     )
     assert not report["unexpected_keys"] and not report["missing_keys"], report
-    pairs = [model.ranking.pair_ids(rankers.QUERY, document) for document in rankers.DOCUMENTS]
+    pairs = model.ranking.pairs(rankers.QUERY, rankers.DOCUMENTS)
     for (ids, second), score in zip(pairs, scores_of(model, pairs)):
         kinds = {"token_type_ids": torch.tensor([[int(i >= second) for i in range(len(ids))]])}
         with torch.no_grad():
@@ -96,7 +107,7 @@ def test_scores_of_two_tokens(tmp_path, tied, other):
     model = tinychat.load(
         tinychat.convert(tmp_path / "checkpoint", tmp_path / "model", quant="f32"), context=256, kv="f32"
     )
-    pairs = [model.ranking.pair_ids(rankers.QUERY, document, "Judge.") for document in rankers.DOCUMENTS]
+    pairs = model.ranking.pairs(rankers.QUERY, rankers.DOCUMENTS, "Judge.")
     assert model.decode(pairs[0].ids).startswith("Judge.\nQuery: Who")
     expected = [rankers.expected_score(variant, weights, *pair) for pair in pairs]
     np.testing.assert_allclose(scores_of(model, pairs), expected, atol=2e-3 * max(1, np.std(expected)))
@@ -121,6 +132,45 @@ def test_what_models_that_rank_refuse(tmp_path):
     with pytest.raises(FieldError, match="documents must be a list"):
         model.rank("q", "d")
     assert model.rank("q", []).shape == (0,)
+
+
+def test_the_order_is_that_of_the_scores():
+    found = ranked([np.array([score], np.float32) for score in (47.0, 46.5, 47.5, -40.0, 47.5)])
+    assert found.order == [2, 4, 0, 1, 3]
+    assert found.relevance[[0, 1, 2, 4]].tolist() == [1.0] * 4
+
+
+def test_a_query_that_is_too_long_is_refused_before_any_document(tmp_path):
+    model, _ = load(rankers.BY_NAME["bert"], tmp_path)
+    encoded = []
+    model.tokenizer.encode = lambda text, add_bos=True: encoded.append(text) or [5] * len(text)
+    with pytest.raises(ContextError):
+        model.rank("q" * 300, ["d"] * 1000)
+    assert len(encoded) == 1
+
+
+def test_templates_without_a_place_for_instructions(tmp_path):
+    rankers.write_ranker(rankers.BY_NAME["qwen3"], tmp_path / "checkpoint")
+    template = tmp_path / "checkpoint/chat_template.jinja"
+    template.write_text(rankers.TEMPLATE.replace("system", "other"))
+    model = tinychat.load(tinychat.convert(tmp_path / "checkpoint", tmp_path / "model", quant="f32"), context=256)
+    with pytest.raises(FieldError, match="instruction does nothing"):
+        model.rank("q", ["d"], "Judge.")
+    template.write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
+    with pytest.raises(TextError, match="its chat template has no roles query and document"):
+        tinychat.convert(tmp_path / "checkpoint", tmp_path / "other", quant="f32")
+
+
+def test_a_damaged_head(tmp_path):
+    model, _ = load(rankers.BY_NAME["bert"], tmp_path)
+    file = model.path / "ranker.safetensors"
+    for content in (b"", file.read_bytes()[:-4] + np.array([np.nan], np.float32).tobytes()):
+        file.write_bytes(content)
+        with pytest.raises(ModelFolderError, match=r"ranker\.safetensors"):
+            tinychat.load(model.path, context=64).rank("q", ["d"])
+        findings = Findings()
+        examine_model(findings, ModelReference("folder", str(model.path), model.path))
+        assert any("ranker.safetensors" in problem for problem in findings.problems)
 
 
 def test_other_models_do_not_rank(tmp_path):

@@ -149,7 +149,7 @@ def checkpoint_folder(source: str) -> Path:
 def adapter_folder(source: str) -> Path:
     """Return the folder of an adapter: a path, or a repo id, from which it is downloaded."""
     folder = Path(os.path.expanduser(source))
-    if os.path.isdir(folder) or source.count("/") != 1:
+    if os.path.isdir(folder) or source.count("/") != 1 or os.path.isdir(folder.parent):
         return folder
     from tinychat.store.hub import fetch_adapter
 
@@ -167,10 +167,15 @@ def check_checkpoint(folder: Path) -> None:
 
 
 def _check_texts(folder: Path) -> None:
+    from tinychat.models.ranker import read_ranker
     from tinychat.text.loading import load_tokenizer
+    from tinychat.text.pairs import PairWriter
     from tinychat.text.template import load_template
 
-    load_template(folder, load_tokenizer(folder))
+    tokenizer = load_tokenizer(folder)
+    template = load_template(folder, tokenizer)
+    if (ranker := read_ranker(folder)) is not None:
+        PairWriter(tokenizer, None if ranker.reads_pairs else template, folder.name).pairs("query", ["document"], None)
 
 
 def load(

@@ -3,6 +3,7 @@
 import json
 
 import families
+import gguf_files
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
@@ -122,7 +123,11 @@ def test_a_conversion_with_an_adapter(base, tmp_path, rng):
         ({f"{Q}.lora_A.weight": (4, 96), f"{Q}.lora_B.weight": (160, 3)}, {}, CheckpointError, "does not fit"),
         ({f"{Q}.lora_B.bias": (160,)}, {}, UnsupportedModelError, "lora_B.bias of an adapter is not supported"),
         ({}, {"peft_type": "IA3"}, UnsupportedModelError, "an adapter of the kind 'IA3' is not supported"),
-        ({}, {"use_qalora": True}, UnsupportedModelError, "use_qalora"),
+        ({}, {"use_qalora": True}, UnsupportedModelError, "use_qalora is not supported"),
+        ({}, {"layer_replication": [[0, 2]]}, UnsupportedModelError, "layer_replication is not supported"),
+        ({}, {"init_lora_weights": "pissa"}, UnsupportedModelError, "init_lora_weights 'pissa' is not supported"),
+        ({f"{Q}.lora_A.weight": (0, 96), f"{Q}.lora_B.weight": (160, 0)}, {}, CheckpointError, "no pair of matrices"),
+        ({f"{Q}.lora_A.weight": (), f"{Q}.lora_B.weight": (160,)}, {}, CheckpointError, "no pair of matrices"),
         ({}, {"alpha_pattern": {"(a|b)+": 2}}, UnsupportedModelError, "alpha_pattern"),
         ({}, {"lora_alpha": "much"}, CheckpointError, "lora_alpha"),
     ],
@@ -135,6 +140,53 @@ def test_what_does_not_fit_is_refused(base, tmp_path, tensors, config, error, me
         tinychat.convert(base, tmp_path / "model", quant="f32", adapter=adapter)
     assert "\n" not in str(raised.value)
     assert not (tmp_path / "model").exists()
+
+
+def test_an_adapter_of_a_part_of_the_model(base, tmp_path, rng):
+    weight = weight_of(base, Q)
+    a, b = matrices(rng, weight.shape)
+    names = [f"base_model.model.{Q.removeprefix('model.')}.lora_{part}.weight" for part in "AB"]
+    close(merged(base, write(tmp_path / "adapter", dict(zip(names, (a, b)))), Q), weight + 2.5 * b @ a)
+
+
+def test_an_adapter_that_changes_nothing(base, tmp_path):
+    with pytest.raises(CheckpointError, match="the adapter changes nothing"):
+        tinychat.convert(base, tmp_path / "model", adapter=write(tmp_path / "adapter", {}))
+
+
+def test_links_out_of_the_checkpoint_are_not_followed(base, tmp_path):
+    (tmp_path / "secret").write_text("secret")
+    (base / "chat_template.jinja").symlink_to(tmp_path / "secret")
+    adapter = write(tmp_path / "adapter", {"base_model.model.model.norm.weight": np.ones(96)})
+    with pytest.raises(CheckpointError, match="is a link to a file outside of the checkpoint"):
+        tinychat.convert(base, tmp_path / "model", adapter=adapter)
+
+
+@pytest.mark.parametrize(("name", "module"), [("qwen3", Q), ("cohere", "model.layers.1.self_attn.v_proj")])
+def test_gguf_files(name, module, tmp_path, rng):
+    variant = Variant("base", families.BY_NAME[name].config)
+    base = families.write_checkpoint(variant, tmp_path / "base")
+    file = gguf_files.write_variant(variant, tmp_path / "base.gguf")
+    weight = weight_of(base, module)
+    a, b = matrices(rng, weight.shape)
+    names = [f"base_model.model.{module}.lora_{part}.weight" for part in "AB"]
+    adapter = write(tmp_path / "adapter", dict(zip(names, (a, b))))
+    models = [
+        tinychat.convert(source, tmp_path / f"model{number}", quant="f32", adapter=adapter)
+        for number, source in enumerate((base, file))
+    ]
+    ids = families.make_ids(variant)
+    logits = [tinychat.load(model, context=256).logits(ids) for model in models]
+    assert np.max(np.abs(logits[0] - logits[1])) < 1e-3 * np.std(logits[0])
+
+
+def test_rows_in_the_order_of_a_gguf_file(tmp_path, rng):
+    variant = Variant("base", families.BY_NAME["cohere"].config)
+    file = gguf_files.write_variant(variant, tmp_path / "base.gguf")
+    a, b = matrices(rng, (variant.config["hidden_size"],) * 2)
+    names = [f"base_model.model.model.layers.0.self_attn.q_proj.lora_{part}.weight" for part in "AB"]
+    with pytest.raises(UnsupportedModelError, match="merge it with the original checkpoint"):
+        tinychat.convert(file, tmp_path / "model", adapter=write(tmp_path / "adapter", dict(zip(names, (a, b)))))
 
 
 def test_folders_that_hold_no_adapter(base, tmp_path):
@@ -150,15 +202,23 @@ def test_folders_that_hold_no_adapter(base, tmp_path):
 
 @pytest.mark.live
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("options", [{}, {"use_dora": True}, {"use_rslora": True, "alpha_pattern": {"v_proj": 7}}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"use_dora": True},
+        {"use_rslora": True, "alpha_pattern": {"model.layers.1.self_attn.v_proj": 90, "v_proj": 7}},
+        {"target_modules": ["q_proj", "embed_tokens", "lm_head"]},
+        {"modules_to_save": ["lm_head", "norm"]},
+    ],
+)
 def test_logits_are_those_that_peft_merges(base, tmp_path, options):
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     peft = pytest.importorskip("peft")
     torch.manual_seed(5)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
-    config = peft.LoraConfig(
-        r=4, lora_alpha=8, target_modules=["q_proj", "v_proj", "down_proj"], init_lora_weights=False, **options
-    )
+    options = {"target_modules": ["q_proj", "v_proj", "down_proj"], **options}
+    config = peft.LoraConfig(r=4, lora_alpha=8, init_lora_weights=False, **options)
     changed = peft.get_peft_model(theirs, config)
     changed.save_pretrained(tmp_path / "adapter")
     ids = families.make_ids(VARIANT)

@@ -12,6 +12,7 @@ from tinychat.errors import CheckpointError, UnsupportedModelError
 from tinychat.generate.ranking import PairIds
 
 RANK = 4
+END = 2  # the id of </s>
 TEMPLATE = "<s>Judge {%this%}.\nQuery: {query}\nDocument: {document}</s>\n"
 
 
@@ -47,11 +48,18 @@ def test_scores_equal_the_reference(name, labels, tmp_path):
 def test_query_and_document_as_the_file_writes_them(tmp_path):
     variant = rankers.BY_NAME["qwen3"]
     model = load(variant, tmp_path, TEMPLATE, **rankers.head_tensors(variant))
-    ids, _ = model.ranking.pair_ids("a </s> {document}", "{query} b")
+    ((ids, _),) = model.ranking.pairs("a </s> {document}", ["{query} b"])
     text = model.tokenizer.decode(ids, skip_special=False)
     assert text == "<s>Judge {%this%}.\nQuery: a </s> {document}\nDocument: {query} b</s>\n"
     assert [ids.count(token) for token in (1, 2)] == [1, 1]
     assert 0 < model.rank("a", ["b"])[0] < 1
+
+
+def test_tokens_stand_between_query_and_document(tmp_path):
+    variant = rankers.BY_NAME["modernbert-mean"]
+    model = load(variant, tmp_path, **rankers.head_tensors(variant))
+    ((ids, _),) = model.ranking.pairs("a", ["b"])
+    assert ids == [*model.encode("a", add_bos=False), END, *model.encode("b", add_bos=False), END]
 
 
 @pytest.mark.parametrize(

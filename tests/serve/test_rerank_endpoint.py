@@ -29,7 +29,7 @@ def in_order(scores):
 
 def test_documents_in_the_order_of_their_scores(server, model):
     scores = model.rank(QUERY, DOCUMENTS)
-    tokens = sum(len(model.ranking.pair_ids(QUERY, document).ids) for document in DOCUMENTS)
+    tokens = sum(len(pair.ids) for pair in model.ranking.pairs(QUERY, DOCUMENTS))
     body = {"model": "ranker", "query": QUERY, "documents": DOCUMENTS, "user": "me"}
     for path in ("/v1/rerank", "/rerank", "/v1/reranking", "/reranking"):
         status, answer = server.post(path, body)

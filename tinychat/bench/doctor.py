@@ -19,6 +19,7 @@ from tinychat.models.config import ModelConfig
 from tinychat.models.embedder import Embedder, read_embedder
 from tinychat.models.layout import Quantization, looked_up_bytes, tensor_specs
 from tinychat.models.ranker import read_ranker
+from tinychat.models.score_head import read_head
 from tinychat.store.estimates import PROGRAM_BYTES
 from tinychat.store.local import code_lines, list_models, quality_lines, store_folder
 from tinychat.store.names import ModelReference
@@ -137,6 +138,8 @@ def _examine_folder(findings: Findings, folder: Path, context: int | None, kv: s
     for i, line in enumerate(quality_lines(folder)):
         findings.add("" if i else "quality", line)
     findings.check(lambda: _examine_text(findings, folder))
+    if (ranker := read_ranker(folder)) is not None:
+        findings.check(lambda: read_head(folder, ranker, opened.config.hidden_size))
     _add_sizes(findings, opened.config, opened.quantization, context, kv)
 
 
@@ -144,6 +147,7 @@ def _examine_text(findings: Findings, folder: Path) -> None:
     from tinychat.text.guard import unguard
     from tinychat.text.hard_texts import HARD_TEXTS, changed_texts
     from tinychat.text.loading import load_tokenizer
+    from tinychat.text.pairs import PairWriter
     from tinychat.text.stop import stop_sources
     from tinychat.text.template import load_template, plain_template
     from tinychat.tools.formats.of_template import taught_format
@@ -152,6 +156,8 @@ def _examine_text(findings: Findings, folder: Path) -> None:
     if not (config := read_config(folder / "config.json")).writes:
         findings.add("vocabulary", f"{tokenizer.vocab_size} tokens")
         if (ranker := read_ranker(folder)) is not None:
+            template = None if ranker.reads_pairs else load_template(folder, tokenizer)
+            PairWriter(tokenizer, template, folder.name).pairs("query", ["document"], None)
             how = "its tokenizer joins" if ranker.reads_pairs else "its chat template writes"
             findings.add("ranking", f"{how} query and document; pooling {ranker.pooling}")
             return

@@ -10,6 +10,7 @@ ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin", "adapters.s
 EXPECTED = f"{ADAPTER_CONFIG} and {' or '.join(ADAPTER_WEIGHTS)}"
 # No published folder has files of these names.
 MERGED_CONFIG, MERGED_WEIGHTS = "merged-adapter.json", "merged-adapter"
+ENDINGS = (".safetensors", ".bin")
 
 
 def adapter_files(folder: Path) -> dict[str, Path]:

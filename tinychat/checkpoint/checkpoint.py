@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from tinychat.checkpoint.adapter import merged
+from tinychat.checkpoint.adapter import merged, unadjusted_names
 from tinychat.checkpoint.adapter_files import ADAPTER_CONFIG, use_of
 from tinychat.checkpoint.adjusted import adjusted
 from tinychat.checkpoint.gguf import is_gguf
@@ -64,13 +64,14 @@ def open_checkpoint(folder: Path) -> Checkpoint:
         raise CheckpointError(f"{folder} is not a folder; expected one with config.json and the weights")
     if not (folder / "config.json").exists() and (folder / ADAPTER_CONFIG).is_file():
         raise CheckpointError(use_of(folder))
-    _refuse_links_out(folder)
+    refuse_links_out(folder)
     config = read_config(folder / "config.json")
     _check_reader(folder, config)
     if any((folder / name).exists() for name in WEIGHT_FILES) or not is_gguf(folder):
         tensors = merged(unpack_weights(open_tensors(folder)))
         return Checkpoint(folder, config, adjusted(unstacked(tensors, config), config))
-    return Checkpoint(folder, config, merged(open_gguf_tensors(folder, gguf_in(folder), config)))
+    tensors = open_gguf_tensors(folder, gguf_in(folder), config)
+    return Checkpoint(folder, config, merged(tensors, unadjusted_names(config)))
 
 
 def _check_reader(folder: Path, config: ModelConfig) -> None:
@@ -83,7 +84,7 @@ def _check_reader(folder: Path, config: ModelConfig) -> None:
             check_shapes(folder / step.folder / DENSE_WEIGHTS, dense_shapes(step))
 
 
-def _refuse_links_out(folder: Path) -> None:
+def refuse_links_out(folder: Path) -> None:
     """Refuse text files that lie elsewhere: they are copied into the model folder, and may be the user's own."""
     real = folder.resolve()
     homes = [real]

@@ -1,13 +1,13 @@
 """The folder of a checkpoint: unpacked from a GGUF file where it is one, and with the files of an adapter."""
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tinychat.checkpoint.gguf import is_gguf
+from tinychat.files import read_small
 
 
 @contextmanager
@@ -30,15 +30,17 @@ def folder_of(checkpoint: Path, adapter: Path | None = None) -> Iterator[Path]:
 def _beside(folder: Path, adapter: Path) -> Iterator[Path]:
     """Yield a folder of copies of a checkpoint's text files, and of links to its weights and to an adapter's."""
     from tinychat.checkpoint.adapter_files import adapter_files
-    from tinychat.checkpoint.checkpoint import TEXT_FILES
+    from tinychat.checkpoint.checkpoint import MAX_TEXT_FILE_BYTES, TEXT_FILES, refuse_links_out
 
     files = adapter_files(adapter)
+    refuse_links_out(folder)
     with TemporaryDirectory(prefix="tinychat-merged-") as temporary:
-        target = Path(temporary) / f"{folder.name}-{adapter.resolve().name}"
+        target = Path(temporary) / f"{folder.name[:100]}-{adapter.resolve().name[:100]}"
+        target.mkdir()
         texts = {name: folder / name for name in TEXT_FILES if (folder / name).is_file()}
         for name, file in texts.items():
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, target / name)
+            (target / name).parent.mkdir(exist_ok=True)
+            (target / name).write_bytes(read_small(file, MAX_TEXT_FILE_BYTES))
         others = {file.name: file for file in folder.iterdir() if file.is_file() and file.name not in texts}
         for name, file in (others | files).items():
             (target / name).symlink_to(file.resolve())

@@ -118,7 +118,7 @@ def finished(
         with fitting(vocabulary, "tokens around a text"):
             tokenizer.post_processor = processors.TemplateProcessing(
                 single=[*before, "$A", *after],
-                pair=[*before, "$A", *after * between, "$B", *after],
+                pair=[*before, "$A", *after * between, "$B:1", *(f"{token}:1" for token in after)],
                 special_tokens=[*named.items()],
             )
     return tokenizer.to_str().encode()

@@ -158,7 +158,7 @@ def _byte_level(vocabulary: Vocabulary, cutting: Cutting, first: int | None, las
     if cutting.spelled:
         tokenizer.normalizer = normalizers.Replace(" ", "▁")
         tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
-    return finished(tokenizer, vocabulary, (first, last))
+    return finished(tokenizer, vocabulary, (first, last), between=1)
 
 
 def _sentencepiece(vocabulary: Vocabulary) -> bytes:

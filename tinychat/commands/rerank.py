@@ -11,11 +11,11 @@ import click
 
 from tinychat.commands.loading import Loader, given_settings
 from tinychat.commands.options import PATH, load_flags, model_argument
-from tinychat.commands.text_lines import Text, check_ids, read_texts, run_steps
+from tinychat.commands.text_lines import check_ids, read_texts, run_steps
 
 if TYPE_CHECKING:
     from tinychat.generate.model import Model
-    from tinychat.generate.ranking import PairIds
+    from tinychat.generate.ranking import PairIds, Ranked
 
 
 @click.command()
@@ -54,27 +54,24 @@ def rerank(
     FILE may be - for stdin; empty lines are skipped. The id is that of the JSON object, by default the
     line's number. A line that does not fit into the context with the query is an error.
     """  # noqa: D301
+    from tinychat.generate.embeddings import shortest_floats
+
     texts = [*read_texts(source, field)]
     loaded = load(model, given_settings(flags))
-    pairs = [_pair_of(loaded, query, text, instruction) for text in texts]
-    found = zip(_scores(loaded, pairs), texts, strict=True)
-    for score, text in sorted(found, key=lambda each: -each[0])[:top]:
+    pairs = loaded.ranking.pairs(query, [text.text for text in texts], instruction)
+    for pair, text in zip(pairs, texts):
+        check_ids(loaded, pair.ids, text)
+    found = _ranked(loaded, pairs)
+    for index, score in zip(found.order[:top], shortest_floats(found.relevance[found.order])):
+        text = texts[index]
         print(json.dumps({"id": text.id, "score": score, "text": text.text}, ensure_ascii=False))
     count, plural = sum(len(pair.ids) for pair in pairs), "" if len(texts) == 1 else "s"
     print(f"ranked {len(texts)} text{plural}, {count} tokens", file=sys.stderr)
 
 
-def _pair_of(model: Model, query: str, text: Text, instruction: str | None) -> PairIds:
-    """Return the token ids of the query and a line, which is named if the model cannot read them."""
-    pair = model.ranking.pair_ids(query, text.text, instruction)
-    check_ids(model, pair.ids, text)
-    return pair
-
-
-def _scores(model: Model, pairs: list[PairIds]) -> list[float]:
-    """Return the scores of the pairs, from 0 to 1."""
-    from tinychat.generate.embeddings import shortest_floats
-    from tinychat.generate.ranking import relevances
+def _ranked(model: Model, pairs: list[PairIds]) -> Ranked:
+    """Return the pairs in order, and show the progress of work that takes long."""
+    from tinychat.generate.ranking import ranked
 
     steps = model.ranking.score_ids(pairs)
-    return shortest_floats(relevances([*run_steps("ranking", steps, [len(pair.ids) for pair in pairs])]))
+    return ranked([*run_steps("ranking", steps, [len(pair.ids) for pair in pairs])])

@@ -34,7 +34,7 @@ def head_of(checkpoint: Checkpoint, ranker: Ranker) -> dict[str, Floats]:
             layer, _, part = name.partition(".")
             found[name] = _read(checkpoint, f"{sources[layer]}.{part}", shape)
     for name, values in found.items():
-        check_finite(values, f"{checkpoint.path}: {name}")
+        check_finite(values, f"{name} of the head that ranks")
     return found
 
 

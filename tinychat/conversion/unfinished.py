@@ -29,6 +29,7 @@ from tinychat.file_lock import try_lock
 from tinychat.files import read_small, replace
 from tinychat.models.folder import header_of
 from tinychat.models.layout import TensorSpec
+from tinychat.models.score_head import SCORE_WEIGHTS
 
 # A conversion writes all the time.
 _STALE_SECONDS = 24 * 3600.0
@@ -160,11 +161,12 @@ def key_of(checkpoint: Path, *settings: object) -> str:
     """
     digest, folder = sha256(), checkpoint.resolve()
     is_snapshot = folder.parent.name == "snapshots"
-    for name in sorted(TEXT_FILES):
+    by_content = {*TEXT_FILES, SCORE_WEIGHTS}
+    for name in sorted(by_content):
         with suppress(OSError):
             digest.update(name.encode() + b"\0" + read_small(checkpoint / name, MAX_TEXT_FILE_BYTES))
     for file in sorted(checkpoint.iterdir()):
-        if file.name not in TEXT_FILES and not is_snapshot:
+        if file.name not in by_content and not file.is_dir() and not is_snapshot:
             real = file.resolve()
             status = real.stat() if real.exists() else None
             size_and_time = status and (status.st_size, status.st_mtime_ns)

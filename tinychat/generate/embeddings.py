@@ -143,7 +143,7 @@ class Embedding:
 
 
 def embed_ids(driver: Driver, texts: Sequence[Ids], form: PooledForm, seconds: Sequence[int] | None = None) -> Steps:
-    """Yield, step after step, the vectors of the texts that end in it: float32 [dimensions], of length 1.
+    """Yield, step after step, what the form gives of the texts that end in it: vectors of length 1, or scores.
 
     The vectors come in the order of the texts; some steps have none.
 

@@ -297,6 +297,8 @@ class Model:
         # Imported here: it needs the compiler, which models of a server do without.
         from tinychat.generate.embeddings import Embedding
 
+        if self.ranker is not None:
+            raise SettingError(f"{self.name} ranks documents, and gives no vectors: use `tinychat rerank`")
         return Embedding(self.embedder, self.driver, self.tokenizer, self.path)
 
     def rank(self, query: str, documents: abc.Iterable[str], instruction: str | None = None) -> npt.NDArray[np.float32]:
@@ -304,8 +306,7 @@ class Model:
 
         Parameters
         ----------
-        query : str
-        documents : iterable of str
+        query, documents : str, iterable of str
         instruction : str, optional
             What the query asks for, in words, for models whose template takes one (Qwen3-Reranker).
 

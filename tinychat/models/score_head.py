@@ -33,6 +33,7 @@ class ScoreHead(NamedTuple):
         """Which hidden states are pooled."""
         return self.ranker.pooling
 
+    @np.errstate(over="ignore", invalid="ignore")
     def finish(self, total: NDArray[np.float64], tokens: int) -> Floats:
         """Return the score of what was pooled from so many tokens, a logit: float32 [1]."""
         x = (total / tokens if self.pooling == "mean" else total).astype(np.float32)
@@ -76,6 +77,9 @@ def head_file(ranker: Ranker, hidden_size: int, tensors: Mapping[str, Floats]) -
 def read_head(folder: Path, ranker: Ranker, hidden_size: int) -> ScoreHead:
     """Read the head of a model folder; ModelFolderError for a damaged file."""
     tensors = map_weights(folder / SCORE_WEIGHTS, specs_of(head_shapes(ranker, hidden_size)))
+
+    if not all(np.isfinite(values).all() for values in tensors.values()):
+        raise ModelFolderError(f"{folder / SCORE_WEIGHTS} holds numbers that are not finite: convert the model again")
 
     def layer(name: str) -> DenseLayer:
         weight, bias = (tensors[f"{name}.{part}"].astype(np.float32) for part in ("weight", "bias"))

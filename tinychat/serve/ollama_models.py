@@ -170,7 +170,7 @@ def _parameters(defaults: Request, model: Model) -> str:
 def _capabilities(model: Model) -> list[str]:
     """Return the capabilities of a model: always tools, since one that does not know them is told of them."""
     if not model.writes:
-        return ["embedding"]
+        return ["embedding"] if model.ranker is None else []
     found = ["completion", "tools"]
     if model.template.thinking_switch is not None or model.template.names_thoughts:
         found.append("thinking")

@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
-import numpy as np
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
 from tinychat.errors import FieldError
 from tinychat.generate.embeddings import shortest_floats
-from tinychat.generate.ranking import relevances
+from tinychat.generate.ranking import ranked
 from tinychat.serve import body_fields
 from tinychat.serve.bodies import read_object
 from tinychat.serve.embeddings import run_steps
@@ -41,6 +40,8 @@ class _RerankBody(NamedTuple):
 def _read(body: Payload) -> _RerankBody:
     """Read a body; FieldError for what cannot be answered."""
     is_of_tei = "texts" in body
+    if is_of_tei and "documents" in body:
+        raise FieldError("texts", "does not go with documents: they are the same in another server's form")
     query = body_fields.take_text(body, "query")
     if not query:
         raise FieldError("query", "must be a text")
@@ -87,14 +88,13 @@ async def answer_rerank(server: Server, http: HttpRequest) -> Response:
     async with server.use(body.pop("model", None)) as served:
         asked = _read(body)
         ranking = served.model.ranking
-        pairs = await asyncio.to_thread(
-            lambda: [ranking.pair_ids(asked.query, document, asked.instruction) for document in asked.documents]
-        )
+        pairs = await asyncio.to_thread(ranking.pairs, asked.query, asked.documents, asked.instruction)
         steps = await asyncio.to_thread(ranking.score_ids, pairs)
         found = await run_steps(server, http, served, steps, [len(pair.ids) for pair in pairs])
         shown = server.shown_name(served)
-    values = shortest_floats(np.concatenate(found.vectors) if asked.is_raw else relevances(found.vectors))
-    best = sorted(range(len(values)), key=lambda index: -values[index])[: asked.top]
+    order, scores, relevance = ranked(found.vectors)
+    values = shortest_floats(scores if asked.is_raw else relevance)
+    best = order[: asked.top]
     if asked.is_of_tei:
         return JSONResponse([_result(asked, index, "score", values[index]) for index in best])
     tokens = sum(found.counts)

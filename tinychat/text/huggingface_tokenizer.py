@@ -13,7 +13,7 @@ from tinychat.text.added_tokens import AddedToken, AddedTokenSplitter
 from tinychat.text.guard import GUARD_END, GUARD_START, well_formed
 from tinychat.text.tiktoken_file import tokenizer_json
 from tinychat.text.token_spelling import TokenSpelling
-from tinychat.text.tokenizer import Tokenizer
+from tinychat.text.tokenizer import PairTokens, Tokenizer
 from tinychat.text.tokenizer_settings import TokenizerSettings
 from tinychat.text.tokenizers_library import (
     MAX_TOKEN_ID,
@@ -60,7 +60,7 @@ class HuggingFaceTokenizer(Tokenizer):
         self._spelling = TokenSpelling.from_decoder(state_of(backend.decoder), source)
         self._recent_bytes = lru_cache(_RECENT)(self._spelled_bytes)
         self.prefix_ids, self.suffix_ids = _ids_around(backend, source)
-        self.pair_ids = _ids_of_pairs(backend, source)
+        self.pair_tokens = _tokens_of_pairs(backend, source)
         self.vocab_size = backend.get_vocab_size(with_added_tokens=True)
         self.strips_first_space = self._spelling.strips_first_space
 
@@ -229,13 +229,16 @@ def _ids_around(backend: tokenizers.Tokenizer, source: str) -> tuple[list[int], 
     return [], []
 
 
-def _ids_of_pairs(backend: tokenizers.Tokenizer, source: str) -> tuple[list[int], list[int], list[int]] | None:
-    """Ids that the post-processor puts before, between and after two texts; None where it only joins them."""
-    content = encode(backend, "a", source)
-    whole = encode(backend, ("a", "a"), source, special=True)
-    size = len(content)
-    found = [start for start in range(len(whole) - size + 1) if whole[start : start + size] == content]
-    if not content or len(whole) <= 2 * size + 1 or len(found) < 2 or found[-1] < found[0] + size:
+def _tokens_of_pairs(backend: tokenizers.Tokenizer, source: str) -> PairTokens | None:
+    """Return the tokens that the post-processor puts around two texts; None where none stands between them."""
+    with library_calls(source):
+        whole = backend.encode("a", "b")
+    texts = whole.sequence_ids
+    if 0 not in texts or 1 not in texts:
         return None
-    first, second = found[0], found[-1]
-    return list(whole[:first]), list(whole[first + size : second]), list(whole[second + size :])
+    first, second = ([i for i, text in enumerate(texts) if text == number] for number in (0, 1))
+    between = whole.ids[first[-1] + 1 : second[0]]
+    if not between or len(first) != first[-1] - first[0] + 1 or len(second) != second[-1] - second[0] + 1:
+        return None
+    kinds = whole.type_ids[first[0]] != whole.type_ids[second[0]]
+    return PairTokens(list(whole.ids[: first[0]]), list(between), list(whole.ids[second[-1] + 1 :]), kinds)

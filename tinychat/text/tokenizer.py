@@ -5,12 +5,28 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 from tinychat.errors import TextError
 from tinychat.text.added_tokens import AddedToken
 from tinychat.text.guard import guard, spelling_pattern, well_formed
 from tinychat.text.think_sections import OPEN, ends_in_thought, split_reply
 from tinychat.text.thought_marks import ThoughtMarks, thought_marks_of
+
+
+class PairTokens(NamedTuple):
+    """The token ids before, between and after two texts as one; and whether the second text has a kind of its own."""
+
+    before: list[int]
+    between: list[int]
+    after: list[int]
+    has_kinds: bool
+
+    def join(self, first: Sequence[int], second: Sequence[int]) -> tuple[list[int], int]:
+        """Return the token ids of two texts, and at which of them the second kind begins."""
+        head = [*self.before, *first, *self.between]
+        ids = [*head, *second, *self.after]
+        return ids, len(head) if self.has_kinds else len(ids)
 
 
 class Tokenizer(ABC):
@@ -23,8 +39,7 @@ class Tokenizer(ABC):
     vocab_size: int  # tokens the tokenizer knows; the model's vocabulary may be padded beyond it
     prefix_ids: list[int]  # put before a text, such as the begin token
     suffix_ids: list[int]  # put after a text that nothing continues, such as the end token of an embedding model
-    # Put before, between and after two texts as one; None where the tokenizer's makers join none.
-    pair_ids: tuple[list[int], list[int], list[int]] | None = None
+    pair_tokens: PairTokens | None = None  # None where the tokenizer's makers do not join two texts
     strips_first_space: bool  # one space at the very start of decoded text belongs to the format
 
     def __init__(self, tokens: Sequence[AddedToken], special_tokens: Mapping[str, str]) -> None:

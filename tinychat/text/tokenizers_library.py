@@ -88,16 +88,12 @@ def parse_tokenizer(data: bytes, source: str) -> Tokenizer:
     return backend
 
 
-Text = str | tuple[str, str]
-"""A text, or a pair of them."""
-
-
-def encode(backend: Tokenizer, text: Text, source: str, special: bool = False) -> list[int]:
+def encode(backend: Tokenizer, text: str, source: str, special: bool = False) -> list[int]:
     """Return the ids of a text, with the post-processor's if `special`; a failure or too long a time is a TextError."""
     return encode_many(backend, [text], source, special)[0]
 
 
-def encode_many(backend: Tokenizer, texts: Sequence[Text], source: str, special: bool = False) -> list[list[int]]:
+def encode_many(backend: Tokenizer, texts: Sequence[str], source: str, special: bool = False) -> list[list[int]]:
     """Return the ids of texts as `encode` does; all of them have the time of one."""
     # Of the library's ways to encode, those of many texts let other threads run.
     work = partial(backend.encode_batch_fast, texts, add_special_tokens=special)
