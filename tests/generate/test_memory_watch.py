@@ -1,5 +1,7 @@
 """A cache that becomes smaller while memory is short, and its replies, which stay the same."""
 
+import asyncio
+
 import engines
 import pytest
 from fake_model import fake_model
@@ -92,14 +94,18 @@ def test_a_notice_is_a_line_of_stderr(capsys):
 
 def test_a_chat_and_a_server_show_the_notices_of_their_models(tmp_path):
     from tinychat.commands.chat import _with_notices
-    from tinychat.serve.prefix_files import PrefixFiles
-    from tinychat.serve.running import _prepared
+    from tinychat.serve.running import create_server
     from tinychat.serve.server import ServerOptions
 
     told = []
     model = fake_model(lambda ids: 65)
     assert _with_notices(lambda name, settings: model, told.append)(None, None) is model
     model.driver.memory_watch.on_notice("first")
-    loaded, _ = _prepared(lambda: (model, None), ServerOptions(), PrefixFiles(0), told.append)()
-    loaded.driver.memory_watch.on_notice("second")
+    server, _ = create_server({"demo": lambda: (model, None)}, ServerOptions(), told.append)
+
+    async def notify():
+        async with server.use("demo") as served:
+            served.model.driver.memory_watch.on_notice("second")
+
+    asyncio.run(notify())
     assert told == ["first", "second"]

@@ -86,12 +86,7 @@ def keep_open(state):
 def serving(model, defaults=DEFAULTS, name="demo", parallel=16, keys=(), cache_disk=0):
     """Serve a model; its prefixes are saved and it is closed at the end."""
     files = PrefixFiles(cache_disk)
-
-    def load():
-        files.load(model)
-        return model, defaults
-
-    pool = ModelPool({name: load}, on_unload=files.save)
+    pool = ModelPool({name: lambda: (model, defaults)}, on_load=files.load, on_unload=files.save)
     with listening(Server(pool, Admission(parallel, 256), Metrics()), Door(keys=keys)) as running:
         yield running
 

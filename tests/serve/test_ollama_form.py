@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -18,6 +19,7 @@ from tinychat.serve.guard import Door
 from tinychat.serve.model_pool import ModelPool, ServedModel, plain_name
 from tinychat.serve.ollama_body import read_generate, read_ollama_chat, take_keep_alive
 from tinychat.serve.ollama_messages import read_ollama_messages
+from tinychat.serve.server import ServerOptions
 
 HELLO = [{"role": "user", "content": "Hello"}]
 MODEL = fake_model(lambda _ids: 97, context_size=400)
@@ -245,7 +247,7 @@ def test_nobody_pulls_unless_that_is_allowed(serve):
 
 def pulled(server, client, pull, **fields):
     """Return the lines of a pull."""
-    server.pull = pull
+    server.options = replace(server.options, pull=pull)
     answer = client.post("/api/pull", json={"model": "qwen3-0.6b:latest", **fields})
     assert answer.status_code == 200, answer.text
     return [json.loads(line) for line in answer.text.splitlines()]
@@ -296,7 +298,7 @@ def test_a_pull_whose_client_leaves_is_stopped():
         finally:
             ended.set()
 
-    with listening(new_server(fake_model(lambda _ids: EOS), pull=pull)) as server:
+    with listening(new_server(fake_model(lambda _ids: EOS), options=ServerOptions(pull=pull))) as server:
         for stream in (True, False):
             connection = server.open("POST", "/api/pull", json.dumps({"model": "qwen3-0.6b", "stream": stream}))
             assert reached.wait(30)

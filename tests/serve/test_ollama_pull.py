@@ -12,8 +12,6 @@ from local_server import listening, new_server
 from tinychat.commands.loading import load_model
 from tinychat.commands.serve import _puller
 from tinychat.generate.precedence import Preferences
-from tinychat.serve.prefix_files import PrefixFiles
-from tinychat.serve.running import _prepared_pull
 from tinychat.serve.server import ServerOptions
 from tinychat.store.catalog import CATALOG, CatalogEntry, Shape
 
@@ -36,8 +34,8 @@ def catalogued(monkeypatch, tmp_path, rng):
 
 @pytest.mark.slow
 def test_a_model_is_pulled_and_answers(catalogued):
-    pull = _prepared_pull(_puller(load_model, Preferences(), None), ServerOptions(), PrefixFiles(0), print)
-    state = new_server(fake_model(lambda _ids: 97), pull=pull)
+    options = ServerOptions(pull=_puller(load_model, Preferences(), None))
+    state = new_server(fake_model(lambda _ids: 97), options=options)
     with listening(state) as server:
         status, data = server.raw("POST", "/api/pull", '{"model": "tiny"}')
         lines = [json.loads(line) for line in data.splitlines()]

@@ -54,8 +54,8 @@ class ModelPool:
         Models in memory at once; one more waits until another is idle.
     idle_seconds : float, optional
         How long an unused model stays; for ever when omitted.
-    on_unload : callable, optional
-        Called with each model before it is closed.
+    on_load, on_unload : callable, optional
+        Called with each model, in a thread, after it is loaded and before it is closed.
     paths : mapping of str to Path, optional
         Where models lie that are not loaded yet, as far as that is known.
     """
@@ -65,13 +65,14 @@ class ModelPool:
         models: Mapping[str, Load],
         most_loaded: int = 1,
         idle_seconds: float | None = None,
-        on_unload: Callable[[Model], None] | None = None,
+        on_load: Callable[[Model], None] = lambda model: None,
+        on_unload: Callable[[Model], None] = lambda model: None,
         paths: Mapping[str, Path] | None = None,
     ) -> None:
         self._models = dict(models)
         self._most_loaded = most_loaded
         self._idle_seconds = inf if idle_seconds is None else idle_seconds
-        self._on_unload = on_unload
+        self._on_load, self._on_unload = on_load, on_unload
         self.paths = dict(paths or {})
         self._loaded: dict[str, ServedModel] = {}
         self._change = asyncio.Condition()
@@ -135,7 +136,7 @@ class ModelPool:
                 return self._loaded[name]
             self.loading.add(name)
         try:
-            model, defaults = await asyncio.to_thread(self._models[name])
+            model, defaults = await asyncio.to_thread(self._load, name)
         finally:
             async with self._change:
                 self.loading.discard(name)
@@ -143,6 +144,11 @@ class ModelPool:
         self.paths[name] = model.path
         served = self._loaded[name] = ServedModel(name, model, defaults, users=1, idle_seconds=self._idle_seconds)
         return served
+
+    def _load(self, name: str) -> tuple[Model, Request]:
+        model, defaults = self._models[name]()
+        self._on_load(model)
+        return model, defaults
 
     async def _has_room(self) -> bool:
         """Return whether one more model may be loaded, unloading the one that was idle longest."""
@@ -159,8 +165,7 @@ class ModelPool:
             await asyncio.to_thread(self._close, served.model)
 
     def _close(self, model: Model) -> None:
-        if self._on_unload is not None:
-            self._on_unload(model)
+        self._on_unload(model)
         model.close()
 
     async def unload_idle(self) -> None:

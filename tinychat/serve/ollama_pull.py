@@ -33,7 +33,7 @@ async def pull(server: Server, http: HttpRequest) -> Response:
     TinychatError
         If the server was not started for that, there is no such model, one is being pulled, or it cannot be had.
     """
-    if server.pull is None:
+    if server.options.pull is None:
         raise ApiError(403, "models are not pulled: start the server with --allow-pull", "permission_error")
     body = await read_object(http)
     is_streamed = take_bool(body, "stream", True)
@@ -45,7 +45,7 @@ async def pull(server: Server, http: HttpRequest) -> Response:
         raise ApiError(404, f"no model {str(given)[:100]!r} in the catalog: it has {known}", code="model_not_found")
     if server.is_pulling:
         raise ApiError(503, "a model is being pulled already: try again later", "server_error", retry_after=30)
-    pulling = _Pull(server, server.pull, name)
+    pulling = _Pull(server, server.options.pull, name)
     if not is_streamed:
         try:
             return JSONResponse(await unless_gone(http, pulling.whole()))

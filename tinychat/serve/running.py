@@ -10,7 +10,6 @@ import webbrowser
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from math import ceil
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -24,11 +23,10 @@ from tinychat.serve.guard import LOCAL_NAMES, Door
 from tinychat.serve.metrics import Metrics
 from tinychat.serve.model_pool import Load, ModelPool
 from tinychat.serve.prefix_files import PrefixFiles
-from tinychat.serve.server import Pull, Server, ServerOptions
+from tinychat.serve.server import Server, ServerOptions
 
 if TYPE_CHECKING:
     from tinychat.generate.model import Model
-    from tinychat.generate.request import Request
 
 # Connections that are open and say nothing.
 _KEEP_ALIVE_SECONDS = 75
@@ -76,11 +74,15 @@ def create_server(
 ) -> tuple[Server, Starlette]:
     """Return a server of models by name, and its ASGI application."""
     files = PrefixFiles(options.cache_disk)
-    prepared = {name: _prepared(load, options, files, say) for name, load in loads.items()}
-    pool = ModelPool(prepared, options.most_loaded, options.idle_seconds, files.save, options.paths)
-    admission = Admission(options.parallel, options.most_waiting)
-    pull = options.pull and _prepared_pull(options.pull, options, files, say)
-    server = Server(pool, admission, Metrics(), options, say, pull)
+
+    def prepare(model: Model) -> None:
+        """Let a model reuse the prefixes that were saved for it; its notices are lines of the server's log."""
+        model.driver.shares_prefixes = options.shares_prefixes
+        model.driver.memory_watch.on_notice = say
+        files.load(model)
+
+    pool = ModelPool(loads, options.most_loaded, options.idle_seconds, prepare, files.save, options.paths)
+    server = Server(pool, Admission(options.parallel, options.most_waiting), Metrics(), options, say)
     hosts = LOCAL_NAMES | {options.host.lower()} | {host.lower() for host in options.hosts}
     return server, create_app(server, Door(hosts, options.origins, options.keys))
 
@@ -126,29 +128,6 @@ def _open_page(url: str, say: Callable[[str], None]) -> None:
 def _page_of(url: str) -> str:
     # An address to listen at everywhere is none to go to.
     return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:") + "/"
-
-
-def _prepared(load: Load, options: ServerOptions, files: PrefixFiles, say: Callable[[str], None]) -> Load:
-    """Return a loader of a model and the prefixes that were saved for it; its notices are lines of the server's log."""
-
-    def loaded() -> tuple[Model, Request]:
-        model, defaults = load()
-        model.driver.shares_prefixes = options.shares_prefixes
-        model.driver.memory_watch.on_notice = say
-        files.load(model)
-        return model, defaults
-
-    return loaded
-
-
-def _prepared_pull(pull: Pull, options: ServerOptions, files: PrefixFiles, say: Callable[[str], None]) -> Pull:
-    """Return a pull whose models are loaded as the others."""
-
-    def pulled(name: str, progress: Callable[[int, int], None]) -> tuple[Load, Path]:
-        load, path = pull(name, progress)
-        return _prepared(load, options, files, say), path
-
-    return pulled
 
 
 async def _load_first(pool: ModelPool) -> None:

@@ -64,8 +64,6 @@ class Server:
     options : ServerOptions
     log : callable
         Takes lines for who runs the server.
-    pull : callable, optional
-        That of the options, for models that are loaded as the others.
     is_pulling : bool
         Whether one is being downloaded.
     is_ending : bool
@@ -79,7 +77,6 @@ class Server:
     metrics: Metrics
     options: ServerOptions = field(default_factory=ServerOptions)
     log: Callable[[str], object] = lambda line: None
-    pull: Pull | None = None
     is_pulling: bool = False
     is_ending: bool = False
     has_ended: bool = False
