@@ -101,60 +101,55 @@ async def answer(server: Server, http: HttpRequest, read: Read) -> Response:
 
 
 async def _whole(server: Server, client: str, model: str, found: Answer) -> Payload | list[Payload]:
-    async with server.turn(client, model, found.streams, found.wanted_slot) as turn:
-        found.slot = turn.slot.number
-        await asyncio.to_thread(found.prepare)
-        with Replies(found.streams, turn.release) as replies:
-            async for event in replies.events():
-                if event is not None:
-                    found.take(event.choice, event.event)
+    async with aclosing(_written(server, client, model, found)) as payloads:
+        async for _ in payloads:
+            pass
     return found.whole()
 
 
 async def _sent(server: Server, client: str, model: str, found: Answer) -> AsyncGenerator[str, None]:
     """Yield the events of a stream; what goes wrong now is an event too: the status is sent."""
-    event = found.wire.event
+    wire = found.wire
     try:
         for payload in found.first():
-            yield event(payload)
-        async with aclosing(_waiting(server, client, model, found)) as events:
-            async for text in events:
-                yield text
+            yield wire.event(payload)
+        async with aclosing(_written(server, client, model, found)) as payloads:
+            async for written in payloads:
+                if text := wire.ping if written is None else wire.event(written):
+                    yield text
         for payload in found.last():
-            yield event(payload)
+            yield wire.event(payload)
     except TinychatError as error:
         server.metrics.errors_total += 1
         for payload in found.failed(as_api_error(error)):
-            yield event(payload)
-    if found.wire.end:
-        yield found.wire.end
+            yield wire.event(payload)
+    if wire.end:
+        yield wire.end
 
 
-async def _waiting(server: Server, client: str, model: str, found: Answer) -> AsyncGenerator[str, None]:
-    """Yield signs of life while the request waits for its turn, then its events."""
-    wire = found.wire
+async def _written(server: Server, client: str, model: str, found: Answer) -> AsyncGenerator[Payload | None, None]:
+    """Wait for a turn and write the replies; yield what is sent of them, and None after each time of silence."""
     async with AsyncExitStack() as stack:
         waiting = server.turn(client, model, found.streams, found.wanted_slot)
         entering = asyncio.ensure_future(stack.enter_async_context(waiting))
         try:
             while not (await asyncio.wait({entering}, timeout=server.options.ping_seconds))[0]:
-                if wire.ping:
-                    yield wire.ping
+                yield None
             turn = entering.result()
         finally:
             if entering.cancel():
                 await asyncio.gather(entering, return_exceptions=True)
         found.slot = turn.slot.number
         for payload in await asyncio.to_thread(found.prepare):
-            yield wire.event(payload)
+            yield payload
         with Replies(found.streams, turn.release) as replies:
             async with aclosing(replies.events(server.options.ping_seconds)) as events:
                 async for event in events:
-                    if event is not None:
-                        for payload in found.take(event.choice, event.event):
-                            yield wire.event(payload)
-                    elif wire.ping:
-                        yield wire.ping
+                    if event is None:
+                        yield None
+                    else:
+                        for payload in found.take(*event):
+                            yield payload
 
 
 async def unless_gone(http: HttpRequest, work: Awaitable[_Result]) -> _Result:
