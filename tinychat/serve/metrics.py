@@ -6,24 +6,11 @@ Those that llama-server has, too, have its names, so that its dashboards show th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from tinychat.generate.reply import Summary
 
-_SHARED = {
-    "prompt_tokens_total": "Prompt tokens that were read, without those that were cached.",
-    "prompt_seconds_total": "Seconds of reading prompts.",
-    "tokens_predicted_total": "Tokens that were written.",
-    "tokens_predicted_seconds_total": "Seconds of writing replies, their first tokens aside.",
-    "n_tokens_max": "Most tokens of a prompt and its reply.",
-    "spec_decode_num_draft_tokens_total": "Tokens that were proposed by drafts.",
-    "spec_decode_num_accepted_tokens_total": "Tokens of drafts that became part of replies.",
-}
-_OWN = {
-    "requests_total": "Requests for replies.",
-    "errors_total": "Requests that were answered by an error.",
-    "cached_tokens_total": "Prompt tokens that were cached.",
-}
 _GAUGES = {
     "prompt_tokens_seconds": "Prompt tokens read per second, on average.",
     "predicted_tokens_seconds": "Tokens written per second and reply, on average.",
@@ -32,20 +19,24 @@ _GAUGES = {
 }
 
 
+def _counter(help_text: str, program: str = "llamacpp") -> Any:
+    return field(default=0, metadata={"help": help_text, "program": program})
+
+
 @dataclass
 class Metrics:
     """Counts of everything since the server's start; times in seconds."""
 
-    requests_total: int = 0
-    errors_total: int = 0
-    prompt_tokens_total: int = 0
-    cached_tokens_total: int = 0
-    tokens_predicted_total: int = 0
-    prompt_seconds_total: float = 0.0
-    tokens_predicted_seconds_total: float = 0.0
-    n_tokens_max: int = 0
-    spec_decode_num_draft_tokens_total: int = 0
-    spec_decode_num_accepted_tokens_total: int = 0
+    prompt_tokens_total: int = _counter("Prompt tokens that were read, without those that were cached.")
+    prompt_seconds_total: float = _counter("Seconds of reading prompts.")
+    tokens_predicted_total: int = _counter("Tokens that were written.")
+    tokens_predicted_seconds_total: float = _counter("Seconds of writing replies, their first tokens aside.")
+    n_tokens_max: int = _counter("Most tokens of a prompt and its reply.")
+    spec_decode_num_draft_tokens_total: int = _counter("Tokens that were proposed by drafts.")
+    spec_decode_num_accepted_tokens_total: int = _counter("Tokens of drafts that became part of replies.")
+    requests_total: int = _counter("Requests for replies.", "tinychat")
+    errors_total: int = _counter("Requests that were answered by an error.", "tinychat")
+    cached_tokens_total: int = _counter("Prompt tokens that were cached.", "tinychat")
     decode_steps: int = 0
 
     def add(self, summary: Summary) -> None:
@@ -67,9 +58,10 @@ class Metrics:
         return "".join(self._lines(gauges))
 
     def _lines(self, gauges: dict[str, float]) -> Iterator[str]:
-        for prefix, table in (("llamacpp", _SHARED), ("tinychat", _OWN)):
-            for name, help_text in table.items():
-                yield _metric(f"{prefix}:{name}", "counter", help_text, getattr(self, name))
+        for one in fields(self):
+            if one.metadata:
+                name = f"{one.metadata['program']}:{one.name}"
+                yield _metric(name, "counter", one.metadata["help"], getattr(self, one.name))
         rates = {
             "prompt_tokens_seconds": _rate(self.prompt_tokens_total, self.prompt_seconds_total),
             "predicted_tokens_seconds": _rate(self.decode_steps, self.tokens_predicted_seconds_total),
