@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from tinychat.errors import FieldError
 from tinychat.generate.grammar import Grammar
@@ -13,6 +13,8 @@ from tinychat.generate.reply import Summary
 from tinychat.generate.request import Request
 from tinychat.settings import LINE, SEEDS, SETTINGS, names
 from tinychat.tools.definitions import ToolChoice
+
+_Value = TypeVar("_Value")
 
 MOST_CHOICES = 32
 MOST_STOPS = 64
@@ -48,33 +50,29 @@ def take_stream_options(fields: dict[str, Any]) -> StreamOptions:
 
 def take_bool(fields: dict[str, Any], name: str, default: bool = False) -> bool:
     """Take out a field that is true or false."""
-    value = fields.pop(name, default)
-    if not isinstance(value, bool):
-        raise FieldError(name, "must be true or false")
-    return value
+    return _take(fields, name, default, "true or false")
 
 
 def take_text(fields: dict[str, Any], name: str) -> str:
     """Take out a text, empty where it is not given."""
-    value = fields.pop(name, "")
-    if not isinstance(value, str):
-        raise FieldError(name, "must be a text")
-    return value
+    return _take(fields, name, "", "a text")
 
 
 def take_object(fields: dict[str, Any], name: str) -> dict[str, Any]:
     """Take out an object, empty where it is not given."""
-    value = fields.pop(name, {})
-    if not isinstance(value, dict):
-        raise FieldError(name, "must be an object")
-    return value
+    return _take(fields, name, {}, "an object")
 
 
 def take_list(fields: dict[str, Any], name: str) -> list[Any]:
     """Take out a list, empty where it is not given."""
-    value = fields.pop(name, [])
-    if not isinstance(value, list):
-        raise FieldError(name, "must be a list")
+    return _take(fields, name, [], "a list")
+
+
+def _take(fields: dict[str, Any], name: str, default: _Value, form: str) -> _Value:
+    """Take out a field that has the type of its default."""
+    value = fields.pop(name, default)
+    if not isinstance(value, type(default)):
+        raise FieldError(name, f"must be {form}")
     return value
 
 
@@ -182,10 +180,15 @@ def take_grammar(
     if calls is not None:
         return Grammar.of_calls(calls, leaves_text=not choice.required)
     if text is not None:
-        if not isinstance(text, str):
-            raise FieldError("grammar", "must be a text in GBNF or Lark")
-        return Grammar.from_text(text, "grammar")
+        return grammar_of_text(text)
     return None if schema is None else Grammar.from_schema(schema, "response_format", is_lenient=True)
+
+
+def grammar_of_text(text: object) -> Grammar:
+    """Return the grammar of the field ``grammar``; errors are those of `take_grammar`."""
+    if not isinstance(text, str):
+        raise FieldError("grammar", "must be a text in GBNF or Lark")
+    return Grammar.from_text(text, "grammar")
 
 
 def constrained(request: Request, grammar: Grammar | None, model: Model) -> Request:

@@ -14,7 +14,7 @@ from tinychat.errors import FieldError
 from tinychat.generate.grammar import Grammar
 from tinychat.generate.model import Model
 from tinychat.generate.request import Request
-from tinychat.serve.body_fields import NAMES, take_integer, take_request
+from tinychat.serve.body_fields import NAMES, grammar_of_text, take_integer, take_request
 from tinychat.setting_kinds import whole_number
 
 MOST_PROMPTS = 256
@@ -188,11 +188,7 @@ def take_llama_grammar(fields: dict[str, Any]) -> Grammar | None:
         if text is not None:
             raise FieldError("grammar", "cannot be given beside json_schema: leave one out")
         return Grammar.from_schema(json.dumps(schema), "json_schema", is_lenient=True)
-    if text is None:
-        return None
-    if not isinstance(text, str):
-        raise FieldError("grammar", "must be a text in GBNF or Lark")
-    return Grammar.from_text(text, "grammar")
+    return None if text is None else grammar_of_text(text)
 
 
 def take_response_fields(fields: dict[str, Any]) -> list[str]:
