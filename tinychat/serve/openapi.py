@@ -2,72 +2,81 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import version
 from typing import Any
 
 from tinychat.models.embedder import POOLINGS
-from tinychat.serve import body_fields, llama_fields
+from tinychat.serve import body_fields, llama_fields, ollama_body
 from tinychat.serve.embeddings import ENCODINGS
-from tinychat.serve.ollama_schema import ollama_bodies
 from tinychat.setting_kinds import Integer, Kind, Number, Switch, Texts
 from tinychat.settings import SETTINGS
 
 Schema = dict[str, Any]
 
+
+def _list_of(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
+
+
+def _any_of(*schemas: Schema) -> Schema:
+    return {"anyOf": [*schemas]}
+
+
+def _one_of(values: Iterable[object]) -> Schema:
+    return {"enum": [*values]}
+
+
+def _integer(least: int, most: int | None = None) -> Schema:
+    return {"type": "integer", "minimum": least} | ({} if most is None else {"maximum": most})
+
+
 _TEXT, _SWITCH, _OBJECT = {"type": "string"}, {"type": "boolean"}, {"type": "object"}
-_IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
-_TEXTS = {"type": "array", "items": _TEXT}
+_TEXTS, _OBJECTS, _IDS = _list_of(_TEXT), _list_of(_OBJECT), _list_of(_integer(0))
+_CHOICES, _TOP_LOGPROBS = _integer(1, body_fields.MOST_CHOICES), _integer(0, 20)
 _WIDEST = 1 << 64
 
 _STREAMED: Schema = {
     "stream": _SWITCH,
     "stream_options": {"type": "object", "properties": {"include_usage": _SWITCH}},
     "return_progress": _SWITCH,
-    "n": {"type": "integer", "minimum": 1, "maximum": body_fields.MOST_CHOICES},
+    "n": _CHOICES,
     "grammar": _TEXT,
 }
-_CHAT: Schema = {
-    "messages": {
-        "type": "array",
-        "items": {"type": "object", "properties": {"role": _TEXT, "content": _TEXT}, "required": ["role"]},
-    },
-    "tools": {"type": "array", "items": _OBJECT},
-    "tool_choice": {"anyOf": [_TEXT, _OBJECT]},
-    "parallel_tool_calls": _SWITCH,
-    "chat_template_kwargs": _OBJECT,
+_MESSAGES: Schema = {
+    "messages": _list_of({"type": "object", "properties": {"role": _TEXT, "content": _TEXT}, "required": ["role"]})
 }
-_RESPONSES_BODY: Schema = {
-    "input": {"anyOf": [_TEXT, {"type": "array", "items": _OBJECT}]},
+_TOOLS: Schema = {"tools": _OBJECTS, "tool_choice": _any_of(_TEXT, _OBJECT), "parallel_tool_calls": _SWITCH}
+_CHAT: Schema = _MESSAGES | _TOOLS | {"chat_template_kwargs": _OBJECT}
+_OF_RESPONSES: Schema = {
+    "input": _any_of(_TEXT, _OBJECTS),
     "instructions": _TEXT,
     "previous_response_id": _TEXT,
-    "max_output_tokens": {"type": "integer", "minimum": 1},
-    "tools": {"type": "array", "items": _OBJECT},
-    "tool_choice": {"anyOf": [_TEXT, _OBJECT]},
-    "parallel_tool_calls": _SWITCH,
+    "max_output_tokens": _integer(1),
+    **_TOOLS,
     "text": _OBJECT,
     "reasoning": _OBJECT,
-    "truncation": {"enum": ["auto", "disabled"]},
+    "truncation": _one_of(["auto", "disabled"]),
     "store": _SWITCH,
     "stream": _SWITCH,
 }
-_MESSAGES: Schema = {
-    "messages": _CHAT["messages"],
-    "system": {"anyOf": [_TEXT, {"type": "array", "items": _OBJECT}]},
-    "tools": {"type": "array", "items": _OBJECT},
+_OF_MESSAGES: Schema = {
+    **_MESSAGES,
+    "system": _any_of(_TEXT, _OBJECTS),
+    "tools": _OBJECTS,
     "tool_choice": _OBJECT,
     "thinking": _OBJECT,
     "output_config": _OBJECT,
     "stop_sequences": _TEXTS,
     "stream": _SWITCH,
 }
-_RESPONSE_FORMAT: Schema = {"response_format": _OBJECT}
 _LLAMA: Schema = {
-    "n_predict": {"type": "integer", "minimum": -2},
-    "n_probs": {"type": "integer", "minimum": 0, "maximum": 100},
-    "n_cmpl": {"type": "integer", "minimum": 1, "maximum": body_fields.MOST_CHOICES},
+    "n_predict": _integer(-2),
+    "n_probs": _integer(0, 100),
+    "n_cmpl": _CHOICES,
     "samplers": _TEXTS,
-    "json_schema": {"anyOf": [_OBJECT, _SWITCH]},
+    "json_schema": _any_of(_OBJECT, _SWITCH),
     "grammar": _TEXT,
     "ignore_eos": _SWITCH,
     "stream": _SWITCH,
@@ -75,18 +84,34 @@ _LLAMA: Schema = {
     "return_tokens": _SWITCH,
     "timings_per_token": _SWITCH,
     "response_fields": _TEXTS,
-    "id_slot": {"type": "integer", "minimum": -1},
+    "id_slot": _integer(-1),
     "joins_prompt": _SWITCH,
     "opens_thinking": _SWITCH,
-    "begun": {"type": "integer", "minimum": 0},
-    "think_budget": {"type": "integer", "minimum": 0},
+    "begun": _integer(0),
+    "think_budget": _integer(0),
     "shown": _IDS,
-    "tools": {"type": "array", "items": _OBJECT},
-} | {name: {"enum": [*values]} for name, values in llama_fields.OFF.items() if name not in body_fields.NAMES}
-_PROMPT: Schema = {
-    "prompt": {"anyOf": [_TEXT, {"type": "array", "items": {"anyOf": [_TEXT, {"type": "integer"}, _IDS]}}]}
-}
+    "tools": _OBJECTS,
+} | {name: _one_of(values) for name, values in llama_fields.OFF.items() if name not in body_fields.NAMES}
+_PROMPT: Schema = {"prompt": _any_of(_TEXT, _list_of(_any_of(_TEXT, {"type": "integer"}, _IDS)))}
 _FILE: Schema = {"type": "object", "properties": {"filename": _TEXT, "text": _TEXT}}
+_OLLAMA: Schema = {
+    "stream": _SWITCH | {"default": True},
+    "format": _any_of(_one_of(["", "json"]), _OBJECT),
+    "think": _any_of(_SWITCH, _one_of(ollama_body.EFFORTS)),
+    "keep_alive": _any_of({"type": "number"}, _TEXT),
+    "logprobs": _SWITCH,
+    "top_logprobs": _TOP_LOGPROBS,
+    "truncate": _SWITCH,
+    "shift": _SWITCH,
+}
+_OLLAMA_MESSAGE: Schema = {
+    "type": "object",
+    "properties": {
+        **dict.fromkeys(("role", "content", "thinking", "tool_name", "tool_call_id"), _TEXT),
+        "tool_calls": _OBJECTS,
+    },
+    "required": ["role"],
+}
 
 
 def _of_kind(kind: Kind) -> Schema:
@@ -94,12 +119,11 @@ def _of_kind(kind: Kind) -> Schema:
     match kind:
         case Number():
             name = "integer" if isinstance(kind, Integer) else "number"
-            high = kind.high if kind.high < _WIDEST else _WIDEST - 1
-            return {"type": name, "minimum": kind.low, "maximum": high}
+            return {"type": name, "minimum": kind.low, "maximum": min(kind.high, _WIDEST - 1)}
         case Switch():
             return _SWITCH
         case Texts():
-            return {"anyOf": [_TEXT, _TEXTS]}
+            return _any_of(_TEXT, _TEXTS)
     return {}
 
 
@@ -111,25 +135,24 @@ def _settings() -> Schema:
 
 def _bodies() -> dict[str, Schema]:
     """Return the schema of the body of each path."""
-    chat: Schema = _settings() | _STREAMED | _CHAT | _RESPONSE_FORMAT
-    chat |= {"logprobs": _SWITCH, "top_logprobs": {"type": "integer", "minimum": 0, "maximum": 20}}
-    chat |= {"reasoning_effort": _TEXT}
-    completion: Schema = _settings() | _STREAMED | _PROMPT | _RESPONSE_FORMAT
-    completion |= {"echo": _SWITCH, "logprobs": {"type": "integer", "minimum": 0, "maximum": 20}}
+    chat: Schema = _settings() | _STREAMED | _CHAT | {"response_format": _OBJECT}
+    chat |= {"logprobs": _SWITCH, "top_logprobs": _TOP_LOGPROBS, "reasoning_effort": _TEXT}
+    completion: Schema = _settings() | _STREAMED | _PROMPT | {"response_format": _OBJECT}
+    completion |= {"echo": _SWITCH, "logprobs": _integer(0, 20)}
     llama: Schema = _settings() | _LLAMA | _PROMPT
-    hole = {"input_prefix": _TEXT, "input_suffix": _TEXT, "input_extra": {"type": "array", "items": _FILE}}
+    hole = {"input_prefix": _TEXT, "input_suffix": _TEXT, "input_extra": _list_of(_FILE)}
     template = _CHAT | dict.fromkeys(("add_generation_prompt", "return_tokens", "return_calls", "thinking"), _SWITCH)
     embeddings = {
-        "input": {"anyOf": [_TEXT, _IDS, {"type": "array", "items": {"anyOf": [_TEXT, _IDS]}}]},
-        "encoding_format": {"enum": [*ENCODINGS]},
-        "dimensions": {"type": "integer", "minimum": 1},
-        "pooling": {"enum": [*POOLINGS]},
+        "input": _any_of(_TEXT, _IDS, _list_of(_any_of(_TEXT, _IDS))),
+        "encoding_format": _one_of(ENCODINGS),
+        "dimensions": _integer(1),
+        "pooling": _one_of(POOLINGS),
         "prompt": _TEXT,
     }
-    documents = {"type": "array", "items": {"anyOf": [_TEXT, _OBJECT]}}
-    ranking = {"query": _TEXT, "documents": documents, "texts": documents, "instruction": _TEXT}
-    ranking |= {"top_n": {"type": "integer", "minimum": 1}}
+    documents = _list_of(_any_of(_TEXT, _OBJECT))
+    ranking = {"query": _TEXT, "documents": documents, "texts": documents, "instruction": _TEXT, "top_n": _integer(1)}
     ranking |= dict.fromkeys(("return_documents", "return_text", "raw_scores", "truncate"), _SWITCH)
+    tokenized = {"content": _TEXT} | dict.fromkeys(("add_special", "parse_special", "with_pieces"), _SWITCH)
     return {
         "/v1/chat/completions": _body(chat, "messages"),
         "/v1/completions": _body(completion, "prompt"),
@@ -137,16 +160,32 @@ def _bodies() -> dict[str, Schema]:
         "/infill": _body(llama | hole | {"prompt": _TEXT}),
         "/v1/embeddings": _body(embeddings, "input"),
         "/v1/rerank": _body(ranking, "query"),
-        "/tokenize": _body(
-            {"content": _TEXT, "add_special": _SWITCH, "parse_special": _SWITCH, "with_pieces": _SWITCH}, "content"
-        ),
+        "/tokenize": _body(tokenized, "content"),
         "/detokenize": _body({"tokens": _IDS}, "tokens"),
         "/apply-template": _body(template, "messages"),
-        "/v1/responses": _body(_settings() | _RESPONSES_BODY, "input"),
-        "/v1/responses/input_tokens": _body(_RESPONSES_BODY, "input"),
-        "/v1/messages": _body(_settings() | _MESSAGES, "messages", "max_tokens"),
-        "/v1/messages/count_tokens": _body(_MESSAGES, "messages"),
-        **{path: _body(fields) for path, fields in ollama_bodies(_settings()).items()},
+        "/v1/responses": _body(_settings() | _OF_RESPONSES, "input"),
+        "/v1/responses/input_tokens": _body(_OF_RESPONSES, "input"),
+        "/v1/messages": _body(_settings() | _OF_MESSAGES, "messages", "max_tokens"),
+        "/v1/messages/count_tokens": _body(_OF_MESSAGES, "messages"),
+        **{path: _body(fields) for path, fields in _ollama_fields().items()},
+    }
+
+
+def _ollama_fields() -> dict[str, Schema]:
+    """Return the fields of the bodies of Ollama's paths."""
+    off = {**llama_fields.OFF, **ollama_body.OFF_OPTIONS}
+    options = _settings() | {"num_predict": _integer(-2)} | {name: _one_of(values) for name, values in off.items()}
+    options |= {name: {} for name in sorted(ollama_body.LOAD_OPTIONS)}
+    shared = _OLLAMA | {"options": {"type": "object", "properties": options}}
+    texts = dict.fromkeys(("prompt", "suffix", "system"), _TEXT)
+    embed = {"options": _OBJECT, "keep_alive": _OLLAMA["keep_alive"], "truncate": _SWITCH, "dimensions": {}}
+    return {
+        "/api/chat": shared | {"messages": _list_of(_OLLAMA_MESSAGE), "tools": _OBJECTS},
+        "/api/generate": shared | texts | {"raw": _SWITCH, "context": _IDS},
+        "/api/embed": embed | {"input": _any_of(_TEXT, _TEXTS)},
+        "/api/embeddings": embed | {"prompt": _TEXT},
+        "/api/show": {"verbose": _SWITCH},
+        "/api/pull": {"stream": _SWITCH, "insecure": _SWITCH},
     }
 
 
@@ -167,58 +206,44 @@ _ERROR = {
     "required": ["error"],
 }
 _OLLAMA_ERROR = {"type": "object", "properties": {"error": _TEXT}, "required": ["error"]}
+_READ = ("/v1/models", "/health", "/props", "/api/tags", "/api/ps", "/api/version")
 
 
-def _responses(error: Schema) -> Schema:
-    """Return the answers of an endpoint, whose errors have this schema."""
+def _answers(path: str) -> Schema:
+    """Return the answers of an endpoint: errors of Ollama's have their own form."""
+    error = _OLLAMA_ERROR if path.startswith("/api/") else _ERROR
     return {
         "200": {"description": "The answer"},
         "default": {"description": "An error", "content": {"application/json": {"schema": error}}},
     }
 
 
-_RESPONSES = _responses(_ERROR)
-
-
-def _responses_of(path: str) -> Schema:
-    return _responses(_OLLAMA_ERROR) if path.startswith("/api/") else _RESPONSES
-
-
-_SLOT: Schema = {
-    "parameters": [
-        {"name": "id_slot", "in": "path", "required": True, "schema": {"type": "integer", "minimum": 0}},
-        {"name": "action", "in": "query", "required": True, "schema": {"enum": ["save", "restore", "erase"]}},
-    ],
-    "requestBody": _body({"filename": _TEXT}),
-    "responses": _RESPONSES,
-}
-_STORED_ID = {"name": "response_id", "in": "path", "required": True, "schema": _TEXT}
-_STORED: Schema = {
-    "/v1/responses/{response_id}": {
-        "parameters": [_STORED_ID],
-        "get": {"responses": _responses(_ERROR)},
-        "delete": {"responses": _responses(_ERROR)},
-    },
-    "/v1/responses/{response_id}/input_items": {
-        "parameters": [_STORED_ID],
-        "get": {"responses": _responses(_ERROR)},
-    },
-}
-_READ = (
-    *("/v1/models", "/health", "/props"),
-    *("/api/tags", "/api/ps", "/api/version"),
-)
+def _parameter(name: str, place: str, schema: Schema) -> Schema:
+    return {"name": name, "in": place, "required": True, "schema": schema}
 
 
 @cache
 def openapi_document(shows_slots: bool = True, shows_metrics: bool = True) -> Schema:
     """Return the description of the server as OpenAPI's JSON; what it does not serve is not in it."""
-    read = [*_READ, *["/slots"] * shows_slots, *["/metrics"] * shows_metrics]
     paths: Schema = {
-        path: {"post": {"requestBody": body, "responses": _responses_of(path)}} for path, body in _bodies().items()
+        path: {"post": {"requestBody": body, "responses": _answers(path)}} for path, body in _bodies().items()
     }
-    paths |= {path: {"get": {"responses": _responses_of(path)}} for path in read}
-    paths |= _STORED
+    read = [*_READ, *["/slots"] * shows_slots, *["/metrics"] * shows_metrics]
+    paths |= {path: {"get": {"responses": _answers(path)}} for path in read}
+    for path, methods in (
+        ("/v1/responses/{response_id}", ("get", "delete")),
+        ("/v1/responses/{response_id}/input_items", ("get",)),
+    ):
+        operations = {method: {"responses": _answers(path)} for method in methods}
+        paths[path] = {"parameters": [_parameter("response_id", "path", _TEXT)], **operations}
     if shows_slots:
-        paths["/slots/{id_slot}"] = {"post": _SLOT}
+        path = "/slots/{id_slot}"
+        action = _parameter("action", "query", _one_of(["save", "restore", "erase"]))
+        paths[path] = {
+            "post": {
+                "parameters": [_parameter("id_slot", "path", _integer(0)), action],
+                "requestBody": _body({"filename": _TEXT}),
+                "responses": _answers(path),
+            }
+        }
     return {"openapi": "3.1.0", "info": {"title": "tinychat", "version": version("tinychat")}, "paths": paths}
