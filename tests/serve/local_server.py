@@ -73,6 +73,14 @@ def new_server(*models, parallel=16, most_waiting=256, defaults=DEFAULTS, option
     return Server(pool, admission, Metrics(), options or ServerOptions(), **others)
 
 
+def in_process(state):
+    """Return a client of a server in this process; its context starts and ends the server."""
+    # Imported here: it needs a package that servers do not.
+    from starlette.testclient import TestClient
+
+    return TestClient(create_app(state, Door({"testserver"})))
+
+
 def keep_open(state):
     """Leave the models open when the server ends."""
 

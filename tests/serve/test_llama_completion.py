@@ -2,13 +2,10 @@
 
 import pytest
 from fake_model import EOS, Continuation, fake_model
-from local_server import events_of, keep_open, new_server
-from starlette.testclient import TestClient
+from local_server import events_of, in_process, keep_open, new_server
 
 import tinychat
 from tinychat.generate.request import Request
-from tinychat.serve.app import create_app
-from tinychat.serve.guard import Door
 
 PROMPT = "Once upon a time"
 
@@ -23,7 +20,7 @@ def model():
 def client(model):
     server = new_server(model)
     keep_open(server)
-    with TestClient(create_app(server, Door({"testserver"}))) as client:
+    with in_process(server) as client:
         client.state = server
         yield client
 
@@ -130,7 +127,7 @@ def test_a_stop_string_is_named(client):
 
 def test_the_end_of_the_model_is_eos_and_can_be_ignored():
     model = fake_model(Continuation({"ab": "cd\n"}), context_size=64)
-    with TestClient(create_app(new_server(model), Door({"testserver"}))) as client:
+    with in_process(new_server(model)) as client:
         answer = completed(client, prompt="ab", n_predict=-1, return_tokens=True)
         assert (answer["content"], answer["stop_type"], answer["has_new_line"]) == ("cd\n", "eos", True)
         answer = completed(client, prompt="ab", n_predict=5, ignore_eos=True, return_tokens=True)
@@ -235,6 +232,6 @@ def test_wrong_fields_are_named(client, body, param):
 
 def test_a_prompt_that_does_not_fit_is_refused_with_numbers():
     model = fake_model(lambda ids: EOS, context_size=16)
-    with TestClient(create_app(new_server(model), Door({"testserver"}))) as client:
+    with in_process(new_server(model)) as client:
         error = post(client, "/completion", 400, prompt="far too long a prompt")["error"]
         assert (error["n_prompt_tokens"], error["n_ctx"]) == (22, 16)

@@ -4,12 +4,9 @@ import re
 
 import pytest
 from fake_model import BOS, ByteTokenizer, Continuation, MarkerTemplate, fake_model
-from local_server import events_of, keep_open, new_server
-from starlette.testclient import TestClient
+from local_server import events_of, in_process, keep_open, new_server
 
 import tinychat
-from tinychat.serve.app import create_app
-from tinychat.serve.guard import Door
 from tinychat.serve.metrics import Metrics
 from tinychat.serve.server import ServerOptions
 
@@ -31,7 +28,7 @@ def server(model, tmp_path):
 
 @pytest.fixture
 def client(server):
-    with TestClient(create_app(server, Door({"testserver"}))) as client:
+    with in_process(server) as client:
         yield client
 
 
@@ -41,7 +38,7 @@ def fake():
     opened = []
 
     def serve(model):
-        client = TestClient(create_app(new_server(model, parallel=4), Door({"testserver"})))
+        client = in_process(new_server(model, parallel=4))
         opened.append(client)
         return client.__enter__()
 
@@ -190,7 +187,7 @@ def test_a_conversation_is_saved_and_restored(client, model, tmp_path):
     assert saved["timings"]["save_ms"] > 0
     with tinychat.load("demo") as other:
         server = new_server(other, options=ServerOptions(slot_folder=tmp_path))
-        with TestClient(create_app(server, Door({"testserver"}))) as fresh:
+        with in_process(server) as fresh:
             restored = post(fresh, "/slots/3?action=restore", filename="tale.bin")
             assert (restored["n_restored"], restored["n_read"]) == (saved["n_saved"], saved["n_written"])
             again = post(fresh, "/completion", prompt=PROMPT, n_predict=20, ignore_eos=True)
@@ -245,14 +242,14 @@ def test_damaged_files_are_refused(client, tmp_path):
 def test_slots_are_not_saved_without_a_folder(model):
     server = new_server(model, parallel=4)
     keep_open(server)
-    with TestClient(create_app(server, Door({"testserver"}))) as client:
+    with in_process(server) as client:
         post(client, "/slots/0?action=save", 501, filename="a")
 
 
 def test_slots_and_metrics_can_be_switched_off(model):
     server = new_server(model, parallel=4, options=ServerOptions(shows_slots=False, shows_metrics=False))
     keep_open(server)
-    with TestClient(create_app(server, Door({"testserver"}))) as client:
+    with in_process(server) as client:
         for path in ("/slots", "/metrics"):
             assert client.get(path).status_code == 404
         described = client.get("/openapi.json").json()["paths"]

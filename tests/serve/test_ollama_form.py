@@ -8,14 +8,11 @@ from math import inf
 
 import pytest
 from fake_model import EOS, ByteTokenizer, Continuation, fake_model
-from local_server import listening, new_server
-from starlette.testclient import TestClient
+from local_server import in_process, listening, new_server
 
 from tinychat.conversation.messages import as_messages
 from tinychat.errors import FieldError, HubError
 from tinychat.generate.request import Request
-from tinychat.serve.app import create_app
-from tinychat.serve.guard import Door
 from tinychat.serve.model_pool import ModelPool, ServedModel, plain_name
 from tinychat.serve.ollama_body import read_generate, read_ollama_chat, take_keep_alive
 from tinychat.serve.ollama_messages import read_ollama_messages
@@ -177,7 +174,7 @@ def serve():
 
         server.load = load
         server.pool = ModelPool({name: lambda name=name: server.load(name) for name in names}, most, idle)
-        client = TestClient(create_app(server, Door({"testserver"})))
+        client = in_process(server)
         client.__enter__()
         clients.append(client)
         return server, client

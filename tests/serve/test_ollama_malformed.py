@@ -5,11 +5,7 @@ import random
 
 import pytest
 from fake_model import EOS, fake_model
-from local_server import new_server
-from starlette.testclient import TestClient
-
-from tinychat.serve.app import create_app
-from tinychat.serve.guard import Door
+from local_server import in_process, new_server
 
 FEW, MANY = 200, 3000
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -121,7 +117,7 @@ def cut(data, draw):
 def test_every_fault_is_refused_in_one_line(count):
     model = fake_model(lambda _ids: EOS, context_size=400)
     server, draw = new_server(model), random.Random(7)
-    with TestClient(create_app(server, Door({"testserver"}))) as client:
+    with in_process(server) as client:
         for number, (path, body) in enumerate(bodies(count)):
             data = json.dumps(body).encode()
             answer = client.post(path, content=cut(data, draw) if number % 10 == 9 else data)

@@ -3,11 +3,7 @@
 import re
 
 import pytest
-from local_server import demo, keep_open, new_server
-from starlette.testclient import TestClient
-
-from tinychat.serve.app import create_app
-from tinychat.serve.guard import Door
+from local_server import demo, in_process, keep_open, new_server
 
 RULES = "You are a fox who tells long stories to the king. " * 12
 
@@ -22,7 +18,7 @@ def client(lines, kernel_cache):
     with demo() as model:
         server = new_server(model, parallel=4, log=lines.append)
         keep_open(server)
-        with TestClient(create_app(server, Door({"testserver"}))) as client:
+        with in_process(server) as client:
             client.model = model
             yield client
 

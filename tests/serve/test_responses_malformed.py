@@ -5,11 +5,7 @@ from copy import deepcopy
 
 import pytest
 from fake_model import EOS, fake_model
-from local_server import events_of, new_server
-from starlette.testclient import TestClient
-
-from tinychat.serve.app import create_app
-from tinychat.serve.guard import Door
+from local_server import events_of, in_process, new_server
 
 FEW, MANY = 150, 3000
 PATHS = ("/v1/responses", "/v1/responses/input_tokens")
@@ -89,7 +85,7 @@ def client():
     """Return a client, and see to it that nothing stays behind."""
     model = fake_model(lambda ids: 97 if len(ids) % 7 else EOS, context_size=400)
     server = new_server(model)
-    with TestClient(create_app(server, Door({"testserver"}))) as client:
+    with in_process(server) as client:
         yield client
         assert (server.admission.running, server.admission.waiting, len(model.driver)) == (0, 0, 0)
         assert client.post("/v1/responses", json=RIGHT | {"stream": False}).status_code == 200

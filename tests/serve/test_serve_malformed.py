@@ -7,13 +7,10 @@ import pytest
 from fake_model import EOS, fake_model
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from local_server import new_server
-from starlette.testclient import TestClient
+from local_server import in_process, new_server
 
 from tinychat.generate.request import Request
 from tinychat.serve import body_fields, llama_fields
-from tinychat.serve.app import create_app
-from tinychat.serve.guard import Door
 from tinychat.serve.model_pool import ModelPool
 from tinychat.serve.openapi import openapi_document
 
@@ -98,7 +95,7 @@ def client():
         return models[-1], Request(temperature=0.0, max_tokens=12)
 
     server.pool = ModelPool({"brief": load})
-    with TestClient(create_app(server, Door({"testserver"})), raise_server_exceptions=True) as client:
+    with in_process(server) as client:
         client.idle = lambda: (
             (server.admission.running, server.admission.waiting, sum(len(one.driver) for one in models)) == (0, 0, 0)
         )
