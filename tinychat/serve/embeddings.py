@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from time import perf_counter
 from typing import NamedTuple
@@ -180,21 +180,24 @@ async def answer_embeddings(server: Server, http: HttpRequest) -> Response:
             dimensions=asked.dimensions,
         )
         shown = server.shown_name(served)
-    # Thousands of vectors take seconds to write down.
-    data = await asyncio.to_thread(_written, found, asked.encoding, shown)
-    return Response(data, media_type="application/json")
-
-
-def _written(found: Embedded, encoding: str, model: str) -> bytes:
-    """Return the body of an answer; its parts are encoded one by one, so that other threads run between them."""
-    data = [
-        json.dumps({"object": "embedding", "index": index, "embedding": _encoded(vector, encoding)})
-        for index, vector in enumerate(found.vectors)
-    ]
     tokens = sum(found.counts)
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    rest = json.dumps({"object": "list", "model": model, "usage": usage}).removesuffix("}")
-    return f'{rest}, "data": [{", ".join(data)}]}}'.encode()
+    items = (
+        {"object": "embedding", "index": index, "embedding": _encoded(vector, asked.encoding)}
+        for index, vector in enumerate(found.vectors)
+    )
+    return await list_response({"object": "list", "model": shown, "usage": usage}, "data", items)
+
+
+async def list_response(head: Payload, name: str, items: Iterable[object]) -> Response:
+    """Return the answer that has a list of this name after the fields of its head.
+
+    Thousands of vectors take seconds to write down: items are made and encoded one by one in a thread, so that other
+    threads run between them.
+    """
+    encoded = await asyncio.to_thread(lambda: ", ".join(json.dumps(item) for item in items))
+    text = f'{json.dumps(head).removesuffix("}")}, "{name}": [{encoded}]}}'
+    return Response(text, media_type="application/json")
 
 
 def _encoded(vector: Vector, encoding: str) -> str | list[float]:

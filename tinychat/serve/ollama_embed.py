@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Sequence
 from time import perf_counter
@@ -14,7 +13,7 @@ from tinychat.errors import FieldError
 from tinychat.generate.embeddings import shortest_floats
 from tinychat.serve import body_fields
 from tinychat.serve.bodies import read_object
-from tinychat.serve.embeddings import MOST_INPUTS, Embedded, embed_texts
+from tinychat.serve.embeddings import MOST_INPUTS, Embedded, embed_texts, list_response
 from tinychat.serve.model_pool import ServedModel
 from tinychat.serve.ollama import keep, nanoseconds
 from tinychat.serve.ollama_body import take_keep_alive
@@ -40,7 +39,7 @@ async def answer_embed(server: Server, http: HttpRequest) -> Response:
             "load_duration": nanoseconds(loaded - started),
             "prompt_eval_count": sum(found.counts),
         }
-        return await asyncio.to_thread(_written, head, found)
+        return await list_response(head, "embeddings", map(shortest_floats, found.vectors))
 
 
 async def answer_embedding(server: Server, http: HttpRequest) -> Response:
@@ -77,10 +76,3 @@ def _take_input(body: Payload) -> list[str]:
     if not all(texts):
         raise FieldError("input", "must not have an empty text")
     return texts
-
-
-def _written(head: Payload, found: Embedded) -> Response:
-    """Return an answer, whose vectors are encoded one by one, so that other threads run between them."""
-    vectors = ", ".join(json.dumps(shortest_floats(vector)) for vector in found.vectors)
-    text = f'{json.dumps(head).removesuffix("}")}, "embeddings": [{vectors}]}}'
-    return Response(text, media_type="application/json")
