@@ -7,7 +7,7 @@ import json
 from dataclasses import replace
 from typing import NamedTuple
 
-from tinychat.conversation.openai import read_messages, schema_of
+from tinychat.conversation.openai import TOOL_FIELDS, read_messages, schema_of
 from tinychat.errors import FieldError
 from tinychat.generate.model import Model
 from tinychat.generate.prompt import Prompt
@@ -43,7 +43,7 @@ def read_chat(body: Payload, served: ServedModel) -> ChatBody:
     continues = body_fields.take_bool(fields, "continue_final_message", True)
     options = body_fields.take_stream_options(fields)
     choices = body_fields.take_choices(fields)
-    tools = tool_choice(*(fields.pop(name, None) for name in ("tools", "tool_choice", "parallel_tool_calls")))
+    tools = tool_choice(*(fields.pop(name, None) for name in TOOL_FIELDS))
     grammar = body_fields.take_grammar(fields, _take_schema(fields), model, tools)
     variables = body_fields.take_template_variables(fields)
     thinking = _take_effort(fields, variables)

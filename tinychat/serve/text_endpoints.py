@@ -9,7 +9,7 @@ from dataclasses import replace
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
-from tinychat.conversation.openai import read_messages
+from tinychat.conversation.openai import TOOL_FIELDS, read_messages
 from tinychat.errors import FieldError, SettingError
 from tinychat.generate.model import Model
 from tinychat.serve import body_fields
@@ -79,7 +79,7 @@ def apply_template(body: Payload, served: ServedModel) -> Payload:
     messages = read_messages(body.pop("messages", None))
     begins_reply = body_fields.take_bool(body, "add_generation_prompt", default=True)
     variables = body_fields.take_template_variables(body)
-    tools = tool_choice(*(body.pop(name, None) for name in ("tools", "tool_choice", "parallel_tool_calls")))
+    tools = tool_choice(*(body.pop(name, None) for name in TOOL_FIELDS))
     returns_tokens, returns_calls = [body_fields.take_bool(body, name) for name in ("return_tokens", "return_calls")]
     thinking = body_fields.take_bool(body, "thinking") if "thinking" in body else None
     body_fields.refuse_others(body)
