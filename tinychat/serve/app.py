@@ -26,7 +26,8 @@ from tinychat.serve.infill import InfillAnswer
 from tinychat.serve.llama_completion import LlamaAnswer
 from tinychat.serve.messages import MessagesAnswer, count_tokens
 from tinychat.serve.model_pool import ServedModel
-from tinychat.serve.ollama import answer_chat, answer_generate
+from tinychat.serve.ollama import answer_ollama, chat_fields, text_fields
+from tinychat.serve.ollama_body import read_generate, read_ollama_chat
 from tinychat.serve.ollama_embed import answer_embed, answer_embedding
 from tinychat.serve.ollama_pull import pull
 from tinychat.serve.openapi import openapi_document
@@ -114,8 +115,8 @@ def _responses(server: Server) -> list[Route]:
 
 def _ollama_routes(server: Server) -> list[Route]:
     return [
-        Route("/api/chat", partial(answer_chat, server), methods=["POST"]),
-        Route("/api/generate", partial(answer_generate, server), methods=["POST"]),
+        Route("/api/chat", partial(answer_ollama, read_ollama_chat, chat_fields, server), methods=["POST"]),
+        Route("/api/generate", partial(answer_ollama, read_generate, text_fields, server), methods=["POST"]),
         Route("/api/embed", partial(answer_embed, server), methods=["POST"]),
         Route("/api/embeddings", partial(answer_embedding, server), methods=["POST"]),
         Route("/api/tags", partial(ollama_models.tags, server), methods=["GET"]),

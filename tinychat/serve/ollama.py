@@ -17,7 +17,7 @@ from tinychat.serve.answering import Answer, answer
 from tinychat.serve.logprob_fields import token_list
 from tinychat.serve.message_answer import MessageAnswer
 from tinychat.serve.model_pool import ServedModel
-from tinychat.serve.ollama_body import OllamaBody, read_generate, read_ollama_chat
+from tinychat.serve.ollama_body import OllamaBody
 from tinychat.serve.server import Server
 from tinychat.serve.wire import OLLAMA, Payload, Wire
 
@@ -25,33 +25,26 @@ Fields = Callable[[Payload], Payload]
 """Returns the fields of a line that have `content`, `thinking` and `tool_calls` of a message."""
 
 
-async def answer_chat(server: Server, http: HttpRequest) -> Response:
-    """Answer a request to ``/api/chat``, by a stream unless it asks for none.
+def chat_fields(message: Payload) -> Payload:
+    """Return the fields of a line of ``/api/chat``."""
+    return {"message": {"role": "assistant", "content": "", **message}}
+
+
+def text_fields(message: Payload) -> Payload:
+    """Return the fields of a line of ``/api/generate``."""
+    others = {key: value for key, value in message.items() if key != "content"}
+    return {"response": message.get("content", ""), **others}
+
+
+async def answer_ollama(
+    read_body: Callable[[Payload, ServedModel], OllamaBody], fields: Fields, server: Server, http: HttpRequest
+) -> Response:
+    """Answer a request by lines with these fields, or as a whole if it asks for no stream.
 
     Raises
     ------
     TinychatError
     """
-    return await _answer(read_ollama_chat, _chat_fields, server, http)
-
-
-async def answer_generate(server: Server, http: HttpRequest) -> Response:
-    """Answer a request to ``/api/generate``; see `answer_chat`."""
-    return await _answer(read_generate, _text_fields, server, http)
-
-
-def _chat_fields(message: Payload) -> Payload:
-    return {"message": {"role": "assistant", "content": "", **message}}
-
-
-def _text_fields(message: Payload) -> Payload:
-    others = {key: value for key, value in message.items() if key != "content"}
-    return {"response": message.get("content", ""), **others}
-
-
-async def _answer(
-    read_body: Callable[[Payload, ServedModel], OllamaBody], fields: Fields, server: Server, http: HttpRequest
-) -> Response:
     server.metrics.requests_total += 1
     started = perf_counter()
 
