@@ -303,6 +303,12 @@ def rotated_in_windows(config: ModelConfig, windows: tuple[int, ...]) -> ModelCo
     return replace(config, sliding_windows=windows, rotary_dims=rotary_dims)
 
 
+def with_attention_bias(values: ConfigValues, config: ModelConfig) -> ModelConfig:
+    """Return the configuration with ``attention_bias``: all linears of attention have biases, or none."""
+    bias = values.flag("attention_bias", False)
+    return replace(config, qkv_bias=bias, o_bias=bias)
+
+
 def check_state_layers(
     values: ConfigValues, config: ModelConfig, layers: Sequence[int], kinds: Sequence[str] = ()
 ) -> None:

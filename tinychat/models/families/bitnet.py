@@ -7,7 +7,7 @@ How ternary weights are stored is another matter, and not of this family alone: 
 
 from dataclasses import replace
 
-from tinychat.models.config import ModelConfig
+from tinychat.models.config import ModelConfig, with_attention_bias
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import ATTENTION, LLAMA_NORMS, MLP, TensorNames, decoder_norms
 from tinychat.models.family import Family
@@ -27,8 +27,7 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """Heads are together as wide as the residual stream, whose norm what attention gives passes."""
     if config.num_attention_heads * config.head_dim != config.hidden_size:
         raise values.error("head_dim", f"hidden_size by num_attention_heads ({config.num_attention_heads})")
-    bias = values.flag("attention_bias", False)
-    return replace(config, qkv_bias=bias, o_bias=bias, sub_norms=True)
+    return replace(with_attention_bias(values, config), sub_norms=True)
 
 
 def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:

@@ -7,7 +7,7 @@ https://arxiv.org/abs/2412.04261; github.com/huggingface/transformers, models/co
 
 from dataclasses import replace
 
-from tinychat.models.config import ModelConfig, read_windows, rotated_in_windows
+from tinychat.models.config import ModelConfig, read_windows, rotated_in_windows, with_attention_bias
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import LAYER, TensorNames, layer_norms, neighbours_rows
 from tinychat.models.families import granite
@@ -21,13 +21,10 @@ NAMES = {"rms_norm_eps": "layer_norm_eps"}
 def read_cohere(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """Biases are those of the file; norms of queries and keys, of the largest model, are refused."""
     values.require(use_qk_norm=False)
-    bias = values.flag("attention_bias", False)
     return replace(
-        config,
+        with_attention_bias(values, config),
         layer_norm=True,
         parallel=True,
-        qkv_bias=bias,
-        o_bias=bias,
         logits_multiplier=values.number("logit_scale", 1 / granite.MOST, granite.MOST),
     )
 

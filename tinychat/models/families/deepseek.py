@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.errors import UnsupportedModelError
-from tinychat.models.config import ModelConfig
+from tinychat.models.config import ModelConfig, with_attention_bias
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import ATTENTION, TensorNames, attention_at, decoder_linears, decoder_norms
 from tinychat.models.experts import read_experts, read_sigmoid_experts, with_shared
@@ -29,15 +29,13 @@ def with_latents(values: ConfigValues, config: ModelConfig, neighbours: bool = T
     latents = read_latents(values, config.head_dim, neighbours)
     if not latents.q_lora_rank:
         values.require(attention_bias=False)
-    bias, scaling = values.flag("attention_bias", False), config.rope_scaling
+    scaling = config.rope_scaling
     stretched = magnitude(scaling.factor, scaling.mscale_all_dim) if scaling and scaling.mscale_all_dim else 1.0
     return replace(
-        config,
+        with_attention_bias(values, config),
         num_key_value_heads=1,
         head_dim=latents.key_dim,
         attention_scale=latents.query_dim**-0.5 * stretched**2,
-        qkv_bias=bias,
-        o_bias=bias,
         latents=latents,
     )
 

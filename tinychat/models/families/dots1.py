@@ -5,7 +5,7 @@
 
 from dataclasses import replace
 
-from tinychat.models.config import ModelConfig, read_windows
+from tinychat.models.config import ModelConfig, read_windows, with_attention_bias
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.experts import read_sigmoid_experts, with_shared
 from tinychat.models.families import glm4_moe
@@ -19,12 +19,10 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     def is_windowed(layer: int) -> bool:
         return layer >= values.integer("max_window_layers", 0, MAX_POSITIONS)
 
-    L, bias = config.num_hidden_layers, values.flag("attention_bias", False)
+    L = config.num_hidden_layers
     experts = read_sigmoid_experts(values, range(values.integer("first_k_dense_replace", 0, L - 1), L))
     return replace(
-        config,
-        qkv_bias=bias,
-        o_bias=bias,
+        with_attention_bias(values, config),
         qk_norm="head",
         sliding_windows=read_windows(values, L, is_windowed),
         experts=with_shared(values, experts),

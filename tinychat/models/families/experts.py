@@ -11,7 +11,7 @@ github.com/huggingface/transformers, models/mixtral, qwen2_moe, qwen3_moe, olmoe
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tinychat.models.config import ModelConfig, read_window, read_windows
+from tinychat.models.config import ModelConfig, read_window, read_windows, with_attention_bias
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import LAYER, MLP, ExpertNames, TensorNames
 from tinychat.models.experts import Experts, read_experts, read_sparse_layers, with_num_experts
@@ -47,10 +47,9 @@ def read_qwen2_moe(values: ConfigValues, config: ModelConfig) -> ModelConfig:
 
 def read_qwen3_moe(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """All layers have the window, if it is used."""
-    bias = values.flag("attention_bias", False)
     windows = (read_window(values, switched=True) or 0,) * config.num_hidden_layers
-    experts = read_sparse(values, config)
-    return replace(config, qkv_bias=bias, o_bias=bias, qk_norm="head", sliding_windows=windows, experts=experts)
+    config = with_attention_bias(values, config)
+    return replace(config, qk_norm="head", sliding_windows=windows, experts=read_sparse(values, config))
 
 
 def read_sparse(values: ConfigValues, config: ModelConfig) -> Experts:
@@ -70,20 +69,19 @@ def read_sparse(values: ConfigValues, config: ModelConfig) -> Experts:
 def read_olmoe(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """Every layer has experts; biases are those of the file."""
     values.require(clip_qkv=None)
-    bias = values.flag("attention_bias", False)
     experts = read_experts(values, "intermediate_size", range(config.num_hidden_layers))
     experts = replace(experts, norm_topk_prob=values.flag("norm_topk_prob", False))
-    return replace(config, qkv_bias=bias, o_bias=bias, qk_norm="width", experts=experts)
+    return replace(with_attention_bias(values, config), qk_norm="width", experts=experts)
 
 
 def read_mellum(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """Windows and experts are those of the layers that the file names; no window and experts everywhere by default."""
-    L, bias = config.num_hidden_layers, values.flag("attention_bias", False)
+    L = config.num_hidden_layers
     config = replace(config, sliding_windows=read_windows(values, L, lambda layer: False))
     config = olmo2.rotated_by_kind(values, config)
     experts = read_experts(values, "moe_intermediate_size", read_sparse_layers(values, ["sparse"] * L))
     experts = replace(experts, norm_topk_prob=values.flag("norm_topk_prob", True))
-    return replace(config, qkv_bias=bias, o_bias=bias, qk_norm="head", experts=experts)
+    return replace(with_attention_bias(values, config), qk_norm="head", experts=experts)
 
 
 def prepared_mellum(raw: Mapping[str, object]) -> Mapping[str, object]:

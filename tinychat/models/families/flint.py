@@ -6,7 +6,7 @@ Layers without a window do not rotate; the first two have an MLP. All tokens pas
 
 from dataclasses import replace
 
-from tinychat.models.config import ModelConfig, read_windows, rotated_in_windows
+from tinychat.models.config import ModelConfig, read_windows, rotated_in_windows, with_attention_bias
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import ATTENTION
 from tinychat.models.families import experts
@@ -17,13 +17,11 @@ TENSORS = replace(experts.TENSORS, sinks=f"{ATTENTION}softmax_offset")
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """The first two layers, every fourth and the last have no window, unless the file names them."""
-    L, bias = config.num_hidden_layers, values.flag("attention_bias", False)
+    L = config.num_hidden_layers
     windows = read_windows(values, L, lambda layer: layer >= 2 and layer % 4 != 1 and layer < L - 1)
     shared = values.integer("shared_expert_intermediate_size", 1, 1 << 22)
     return replace(
-        rotated_in_windows(config, windows),
-        qkv_bias=bias,
-        o_bias=bias,
+        rotated_in_windows(with_attention_bias(values, config), windows),
         qk_norm="head",
         sinks=True,
         experts=replace(experts.read_sparse(values, config), sigmoid=True, shared_intermediate_size=shared),

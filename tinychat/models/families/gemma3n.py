@@ -11,7 +11,7 @@ from statistics import NormalDist
 
 from tinychat.errors import UnsupportedModelError
 from tinychat.models.altup import LAUREL, STREAM_LINEARS, STREAMS, AltUp
-from tinychat.models.config import ModelConfig, read_windows
+from tinychat.models.config import ModelConfig, read_windows, with_attention_bias
 from tinychat.models.config_values import MAX_VOCAB_SIZE, ConfigValues
 from tinychat.models.decoder import LAYER, TensorNames
 from tinychat.models.families import gemma4
@@ -41,13 +41,10 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     if config.hidden_size % _COLUMNS:
         raise values.error("hidden_size", f"a multiple of {_COLUMNS}")
     windows = read_windows(values, config.num_hidden_layers, lambda layer: (layer + 1) % 5 != 0)
-    bias = values.flag("attention_bias", False)
     return replace(
-        config,
+        with_attention_bias(values, config),
         sliding_windows=windows,
         sliding_rope_theta=read_sliding_theta(values, values.number("rope_local_base_freq", 1.001, 1e30)),
-        qkv_bias=bias,
-        o_bias=bias,
         qk_norm="head",
         attention_scale=1.0,
         logits_softcap=values.optional_number("final_logit_softcapping", 1e-3, 1e9),

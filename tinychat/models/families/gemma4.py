@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tinychat.errors import UnsupportedModelError
-from tinychat.models.config import MAX_HEAD_DIM, ModelConfig, read_windows
+from tinychat.models.config import MAX_HEAD_DIM, ModelConfig, read_windows, with_attention_bias
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import ATTENTION, LAYER, ExpertNames, TensorNames, decoder_linears, decoder_norms
 from tinychat.models.experts import ROUTER, Experts, read_experts
@@ -54,14 +54,12 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     varied = _read_varied(values, config, windows)
     theta, scaling, sliding_theta = read_ropes_apart(values)
     return replace(
-        config,
+        with_attention_bias(values, config),
         rope_theta=theta,
         rope_scaling=scaling,
         sliding_rope_theta=sliding_theta,
         sliding_windows=windows,
         rotary_dims=tuple(config.head_dim if window else varied.wide_head_dim for window in windows),
-        qkv_bias=values.flag("attention_bias", False),
-        o_bias=values.flag("attention_bias", False),
         qk_norm="head",
         attention_scale=1.0,
         logits_softcap=values.optional_number("final_logit_softcapping", 1e-3, 1e9),

@@ -8,7 +8,7 @@ github.com/huggingface/transformers, models/laguna).
 from dataclasses import replace
 
 from tinychat.errors import UnsupportedModelError
-from tinychat.models.config import ModelConfig, read_windows
+from tinychat.models.config import ModelConfig, read_windows, with_attention_bias
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import ATTENTION, MLP, ExpertNames, TensorNames
 from tinychat.models.experts import Experts, read_sigmoid_experts, read_sparse_layers
@@ -41,13 +41,10 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     windows = read_windows(values, config.num_hidden_layers, lambda layer: False)
     sliding = values.optional_section("sliding_rope_parameters")
     dims = config.rotary_dim, read_rotary_dim(sliding, config.head_dim) if sliding else config.head_dim
-    bias = values.flag("attention_bias", False)
     _check_gates(values)
     return replace(
-        _with_heads(values, config),
+        _with_heads(values, with_attention_bias(values, config)),
         qk_norm="head",
-        qkv_bias=bias,
-        o_bias=bias,
         gated_heads=True,
         softplus_gates=True,
         sliding_windows=windows,

@@ -6,7 +6,7 @@ a gate (Translated, 2026; github.com/huggingface/transformers, models/lara_mini)
 
 from dataclasses import replace
 
-from tinychat.models.config import ModelConfig, read_layer_types, rotated_in_windows
+from tinychat.models.config import ModelConfig, read_layer_types, rotated_in_windows, with_attention_bias
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import TensorNames, decoder_norms
 from tinychat.models.delta_net import GATES, read_delta_net
@@ -26,7 +26,7 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """Which layers have Gated DeltaNet, and which a window; every layer has experts."""
     if config.hidden_act != "silu":
         raise values.error("hidden_act", '"silu"')
-    L, bias = config.num_hidden_layers, values.flag("attention_bias", False)
+    L = config.num_hidden_layers
     kinds = read_layer_types(values, L, KINDS) or [PATTERN[layer % len(PATTERN)] for layer in range(L)]
     if not 0 < kinds.count(KINDS[0]) < L:
         raise values.error("layer_types", f"layers of {KINDS[0]} and of attention")
@@ -37,10 +37,9 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
         shared_intermediate_size=values.integer("shared_expert_intermediate_size", 1, 1 << 22),
     )
     states = [layer for layer in range(L) if kinds[layer] == KINDS[0]]
+    config = with_attention_bias(values, config)
     return replace(
         rotated_in_windows(config, tuple(window if kind == KINDS[1] else 0 for kind in kinds)),
-        qkv_bias=bias,
-        o_bias=bias,
         qk_norm="head",
         experts=sparse,
         delta_net=read_delta_net(values, states, config.rms_norm_eps),

@@ -7,7 +7,7 @@ pairs turn (github.com/huggingface/transformers, models/lfm3).
 
 from dataclasses import replace
 
-from tinychat.models.config import ModelConfig, read_layer_types, read_window
+from tinychat.models.config import ModelConfig, read_layer_types, read_window, with_attention_bias
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import ATTENTION, LAYER, LLAMA_NORMS
 from tinychat.models.families import lfm2
@@ -30,7 +30,7 @@ CONVOLUTION = "conv"
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """Every other layer has attention, which every other time has a window, unless the file names the layers."""
     values.require(use_sandwich_norm=True, use_attention_gate=True)
-    L, window, bias = config.num_hidden_layers, read_window(values), values.flag("attention_bias", False)
+    L, window = config.num_hidden_layers, read_window(values)
     kinds = read_layer_types(values, L, (CONVOLUTION, FULL, SLIDING)) or [
         FULL if layer % 4 == 2 else SLIDING if layer % 4 == 0 < layer else CONVOLUTION for layer in range(L)
     ]
@@ -39,15 +39,13 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     config = lfm2.with_convolutions(values, config, [layer for layer in range(L) if kinds[layer] != CONVOLUTION])
     theta, scaling, sliding_theta = read_ropes_apart(values)
     return replace(
-        config,
+        with_attention_bias(values, config),
         rope_theta=theta,
         rope_scaling=scaling,
         sliding_rope_theta=sliding_theta,
         sliding_windows=tuple(
             window or 0 if kind == SLIDING else width for kind, width in zip(kinds, config.sliding_windows)
         ),
-        qkv_bias=bias,
-        o_bias=bias,
         gated_heads=True,
     )
 

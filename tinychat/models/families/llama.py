@@ -8,7 +8,7 @@ et al., 2025, https://arxiv.org/abs/2503.05500).
 
 from dataclasses import replace
 
-from tinychat.models.config import ModelConfig, read_window, read_windows
+from tinychat.models.config import ModelConfig, read_window, read_windows, with_attention_bias
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.family import Family
 from tinychat.models.rope_scaling import MAX_POSITIONS
@@ -16,8 +16,7 @@ from tinychat.models.rope_scaling import MAX_POSITIONS
 
 def read_llama(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """Biases are those of the file."""
-    bias = values.flag("attention_bias", False)
-    return replace(config, qkv_bias=bias, o_bias=bias, mlp_bias=values.flag("mlp_bias", False))
+    return replace(with_attention_bias(values, config), mlp_bias=values.flag("mlp_bias", False))
 
 
 def read_eurobert(values: ConfigValues, config: ModelConfig) -> ModelConfig:
@@ -42,8 +41,7 @@ def read_qwen2(values: ConfigValues, config: ModelConfig) -> ModelConfig:
 
 def read_qwen3(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """Windows are those of Qwen2; biases are those of the file."""
-    bias = values.flag("attention_bias", False)
-    return replace(read_qwen2(values, config), qkv_bias=bias, o_bias=bias, qk_norm="head")
+    return replace(with_attention_bias(values, read_qwen2(values, config)), qk_norm="head")
 
 
 _COMMON = {"rms_norm_eps": 1e-6}

@@ -10,6 +10,7 @@ from dataclasses import replace
 from tinychat.models.config import ModelConfig, read_windows
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import LAYER, TensorNames, decoder_norms
+from tinychat.models.families.llama import read_llama
 from tinychat.models.family import Family
 from tinychat.models.rope_scaling import read_sliding_theta, split_rope
 from tinychat.models.tensors import Norm
@@ -44,10 +45,8 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     values.require(norm_bias=False)
     interval = values.integer("global_attn_every_n_layers", 1, 4096)
     windows = read_windows(values, config.num_hidden_layers, lambda layer: layer % interval != 0)
-    bias = values.flag("attention_bias", False)
-    config = replace(config, qkv_bias=bias, o_bias=bias, mlp_bias=values.flag("mlp_bias", False))
     return replace(
-        config,
+        read_llama(values, config),
         layer_norm=True,
         bidirectional=True,
         # The file counts both sides together, without the query itself.

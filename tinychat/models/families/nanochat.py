@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tinychat.models.config import ModelConfig
+from tinychat.models.config import ModelConfig, with_attention_bias
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import MLP, TensorNames, decoder_norms
 from tinychat.models.family import Family
@@ -38,8 +38,8 @@ TENSORS = TensorNames(
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """Logits are capped."""
-    bias, cap = values.flag("attention_bias", False), values.optional_number("final_logit_softcapping", 1e-3, 1e6)
-    return replace(config, gated=False, qkv_bias=bias, o_bias=bias, qk_norm="head", logits_softcap=cap)
+    cap = values.optional_number("final_logit_softcapping", 1e-3, 1e6)
+    return replace(with_attention_bias(values, config), gated=False, qk_norm="head", logits_softcap=cap)
 
 
 def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:

@@ -5,7 +5,7 @@
 
 from dataclasses import replace
 
-from tinychat.models.config import ModelConfig
+from tinychat.models.config import ModelConfig, with_attention_bias
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import TensorNames
 from tinychat.models.families import nanochat
@@ -15,8 +15,7 @@ from tinychat.models.family import Family
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """Norms have an epsilon that no file names; a bound of queries, keys and values is refused."""
     values.require(clip_qkv=None)
-    bias = values.flag("attention_bias", False)
-    return replace(config, layer_norm=True, rms_norm_eps=1e-5, qkv_bias=bias, o_bias=bias)
+    return replace(with_attention_bias(values, config), layer_norm=True, rms_norm_eps=1e-5)
 
 
 OLMO = Family(

@@ -8,7 +8,7 @@ in the others only, EXAONE does not rotate there at all (OLMo, 2024, https://arx
 
 from dataclasses import replace
 
-from tinychat.models.config import ModelConfig, read_windows, rotated_in_windows
+from tinychat.models.config import ModelConfig, read_windows, rotated_in_windows, with_attention_bias
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import ATTENTION, LAYER, TensorNames
 from tinychat.models.family import Family
@@ -27,8 +27,7 @@ TENSORS = TensorNames(
 
 def read_olmo2(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """Biases are those of the file."""
-    bias = values.flag("attention_bias", False)
-    return replace(config, qkv_bias=bias, o_bias=bias, qk_norm="width")
+    return replace(with_attention_bias(values, config), qk_norm="width")
 
 
 def read_olmo3(values: ConfigValues, config: ModelConfig) -> ModelConfig:

@@ -7,7 +7,7 @@ github.com/huggingface/transformers, models/olmo_hybrid.)
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tinychat.models.config import ModelConfig
+from tinychat.models.config import ModelConfig, with_attention_bias
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import ATTENTION, LAYER, TensorNames, decoder_norms
 from tinychat.models.delta_net import GATES, read_delta_net
@@ -35,14 +35,11 @@ TENSORS = TensorNames(
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """Which layers have attention; their heads are rotated only where the file has a base."""
     layers, count = qwen3_next.read_state_layers(values, config, lambda: 4), config.num_hidden_layers
-    bias = values.flag("attention_bias", False)
     scale = 2.0 if values.flag("linear_allow_neg_eigval", True) else 1.0
     section, theta = values.get("rope_parameters"), values.get("rope_theta")
     has_rotation = (section.get("rope_theta", theta) if isinstance(section, dict) else theta) is not None
     return replace(
-        config,
-        qkv_bias=bias,
-        o_bias=bias,
+        with_attention_bias(values, config),
         qk_norm="width",
         rotary_dims=config.rotary_dims if has_rotation else (0,) * count,
         delta_net=read_delta_net(values, layers, NORM_EPS, scale),

@@ -8,7 +8,7 @@ github.com/huggingface/transformers, models/phimoe).
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tinychat.models.config import ModelConfig
+from tinychat.models.config import ModelConfig, with_attention_bias
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.experts import with_num_experts
 from tinychat.models.families import experts
@@ -36,10 +36,10 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
         rope = values.optional_section(key)
         if rope and rope.get(_FACTORS[0]) != rope.get(_FACTORS[1]):
             raise rope.error(_FACTORS[1], f"the same as {_FACTORS[0]}")
-    bias, found = values.flag("attention_bias", False), experts.read_mixtral(values, config)
+    found = with_attention_bias(values, experts.read_mixtral(values, config))
     assert found.experts is not None
     mixture = replace(found.experts, mixing_reach=2 * values.number("router_jitter_noise", 1e-6, 1.0))
-    return replace(found, layer_norm=True, qkv_bias=bias, o_bias=bias, experts=mixture)
+    return replace(found, layer_norm=True, experts=mixture)
 
 
 _DEFAULTS = {

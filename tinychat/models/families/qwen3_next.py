@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tinychat.models.config import ModelConfig, check_state_layers, read_layer_types
+from tinychat.models.config import ModelConfig, check_state_layers, read_layer_types, with_attention_bias
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import LAYER, TensorNames, decoder_linears, decoder_norms
 from tinychat.models.delta_net import GATES, DeltaNet, read_delta_net
@@ -48,11 +48,8 @@ def read_hybrid(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     if config.head_dim % LANES:
         raise values.error("head_dim", f"a multiple of {LANES}")
     layers = read_state_layers(values, config, lambda: values.integer("full_attention_interval", 1, 4096))
-    bias = values.flag("attention_bias", False)
     return replace(
-        config,
-        qkv_bias=bias,
-        o_bias=bias,
+        with_attention_bias(values, config),
         qk_norm="head",
         gated_attention=True,
         delta_net=read_delta_net(values, layers, config.rms_norm_eps),
