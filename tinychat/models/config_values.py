@@ -81,9 +81,10 @@ class ConfigValues:
         """Refuse values that are not implemented: a flag other than the given one; any value where that is None."""
         for key, value in only.items():
             if value is None and self.get(key) is not None:
-                raise UnsupportedModelError(f"{self.source}: {key} is not supported")
+                raise UnsupportedModelError(f"{self.source}: {self.name_of(key)} is not supported")
             if value is not None and self.flag(key, value) != value:
-                raise UnsupportedModelError(f"{self.source}: {key} {str(not value).lower()} is not supported")
+                found = f"{self.name_of(key)} {str(not value).lower()}"
+                raise UnsupportedModelError(f"{self.source}: {found} is not supported")
 
     def optional_text(self, key: str) -> str | None:
         """Return a string, or None."""

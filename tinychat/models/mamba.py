@@ -16,16 +16,6 @@ from tinychat.models.tensors import Linear, Norm, rows_of
 
 # Of steps: few weights that decide much, as the gates of Gated DeltaNet.
 STEPS = "mamba_steps_proj"
-# Keys of config.json by the names that most families have.
-KEYS = {
-    "groups": "mamba_n_groups",
-    "heads": "mamba_n_heads",
-    "state": "mamba_d_state",
-    "head": "mamba_d_head",
-    "taps": "mamba_d_conv",
-    "bias": "mamba_proj_bias",
-    "convolution_bias": "mamba_conv_bias",
-}
 DEFAULTS = {
     "mamba_n_heads": 128,
     "mamba_n_groups": 1,
@@ -46,20 +36,20 @@ class Mamba(StateLayers):
     normed: bool = True  # what the gates let through is normed, the values of each head of keys together
 
 
-def read_mamba(values: ConfigValues, layers: Sequence[int], keys: Mapping[str, str] = KEYS) -> Mamba:
-    """Read the values that all families have of Mamba-2, by their names of `KEYS`."""
-    values.require(**{keys["convolution_bias"]: True})
-    groups, heads = (values.integer(keys[key], 1, MOST_HEADS) for key in ("groups", "heads"))
+def read_mamba(values: ConfigValues, layers: Sequence[int]) -> Mamba:
+    """Read the values that all families have of Mamba-2."""
+    values.require(mamba_conv_bias=True)
+    groups, heads = (values.integer(key, 1, MOST_HEADS) for key in ("mamba_n_groups", "mamba_n_heads"))
     if heads % groups:
-        raise values.error(keys["heads"], f"a multiple of {keys['groups']} ({groups})")
+        raise values.error("mamba_n_heads", f"a multiple of {values.name_of('mamba_n_groups')} ({groups})")
     return Mamba(
         layers=tuple(layers),
         key_heads=groups,
         value_heads=heads,
-        key_dim=read_dim(values, keys["state"]),
-        value_dim=read_dim(values, keys["head"]),
-        taps=values.integer(keys["taps"], 2, LONGEST),
-        bias=values.flag(keys["bias"], False),
+        key_dim=read_dim(values, "mamba_d_state"),
+        value_dim=read_dim(values, "mamba_d_head"),
+        taps=values.integer("mamba_d_conv", 2, LONGEST),
+        bias=values.flag("mamba_proj_bias", False),
         step_limits=_read_limits(values),
     )
 

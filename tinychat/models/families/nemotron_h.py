@@ -39,15 +39,17 @@ TENSORS = TensorNames(
 STATE, ATTENTION, SPARSE, DENSE = KINDS = ("linear_attention", "full_attention", "moe", "mlp")
 # By the signs of older files, and by their names.
 SIGNS = dict(zip("M*E-", KINDS)) | {"mamba": STATE, "attention": ATTENTION}
-# Keys of Mamba-2 by those of `models.mamba`.
-KEYS = {
-    "groups": "n_groups",
-    "heads": "mamba_num_heads",
-    "state": "ssm_state_size",
-    "head": "mamba_head_dim",
-    "taps": "conv_kernel",
-    "bias": "use_bias",
-    "convolution_bias": "use_conv_bias",
+NAMES = {
+    "rms_norm_eps": "layer_norm_epsilon",
+    "hidden_act": "mlp_hidden_act",
+    "num_experts": "n_routed_experts",
+    "mamba_n_groups": "n_groups",
+    "mamba_n_heads": "mamba_num_heads",
+    "mamba_d_state": "ssm_state_size",
+    "mamba_d_head": "mamba_head_dim",
+    "mamba_d_conv": "conv_kernel",
+    "mamba_proj_bias": "use_bias",
+    "mamba_conv_bias": "use_conv_bias",
 }
 
 
@@ -85,9 +87,7 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
         mlp_bias=values.flag("mlp_bias", False),
         rotary_dims=(0,) * count,
         experts=experts,
-        mamba=replace(
-            read_mamba(values, states, KEYS), step_limits=(values.number("time_step_min", 0.0, 1e6), math.inf)
-        ),
+        mamba=replace(read_mamba(values, states), step_limits=(values.number("time_step_min", 0.0, 1e6), math.inf)),
         mlp_alone=tuple(sorted((*sparse, *dense))),
     )
 
@@ -123,6 +123,6 @@ NEMOTRON_H = Family(
     },
     read,
     TENSORS,
-    names={"rms_norm_eps": "layer_norm_epsilon", "hidden_act": "mlp_hidden_act", "num_experts": "n_routed_experts"},
+    names=NAMES,
     prepared=prepared,
 )
