@@ -50,15 +50,24 @@ def with_num_experts(raw: Mapping[str, object]) -> Mapping[str, object]:
     return raw if other is None or raw.get("num_experts") is not None else {**raw, "num_experts": other}
 
 
-def read_experts(values: ConfigValues, size: str, layers: Sequence[int]) -> Experts:
-    """Read the values that all families have of experts; `size` is the key of an expert's width."""
+def read_experts(values: ConfigValues, size: str, layers: Sequence[int], norm_topk_prob: bool | None = None) -> Experts:
+    """Read the values that all families have of experts; `size` is the key of an expert's width.
+
+    norm_topk_prob : what the key of that name is in files that lack it; None: no file has it.
+    """
     num_experts = values.integer("num_experts", 1, MOST)
     return Experts(
         num_experts=num_experts,
         num_experts_per_tok=values.integer("num_experts_per_tok", 1, num_experts),
         intermediate_size=values.integer(size, 1, 1 << 22),
         layers=tuple(layers),
+        norm_topk_prob=True if norm_topk_prob is None else values.flag("norm_topk_prob", norm_topk_prob),
     )
+
+
+def read_layers_behind_dense(values: ConfigValues, layers: int) -> range:
+    """Read which layers have experts: all but the first ``first_k_dense_replace``."""
+    return range(values.integer("first_k_dense_replace", 0, layers - 1), layers)
 
 
 def read_sparse_layers(values: ConfigValues, default: Sequence[str]) -> list[int]:
@@ -77,9 +86,15 @@ def with_shared(values: ConfigValues, experts: Experts) -> Experts:
     return replace(experts, shared_intermediate_size=shared)
 
 
+def with_shared_expert(values: ConfigValues, experts: Experts, gated: bool = False) -> Experts:
+    """Return experts beside one more that all tokens pass, of a width of its own, perhaps behind a gate."""
+    size = values.integer("shared_expert_intermediate_size", 1, 1 << 22)
+    return replace(experts, shared_intermediate_size=size, shared_gate=gated)
+
+
 def read_sigmoid_experts(values: ConfigValues, layers: Sequence[int], size: str = "moe_intermediate_size") -> Experts:
     """Read experts of sigmoid routers."""
-    experts = read_experts(values, size, layers)
+    experts = read_experts(values, size, layers, norm_topk_prob=True)
     n_group = values.optional_integer("n_group", 1, MOST) or 1
     # Two experts stand for their group.
     if n_group > 1 and (experts.num_experts % n_group or experts.num_experts < 2 * n_group):
@@ -89,7 +104,6 @@ def read_sigmoid_experts(values: ConfigValues, layers: Sequence[int], size: str 
         raise values.error("topk_group", f"groups of {experts.num_experts_per_tok} experts or more together")
     return replace(
         experts,
-        norm_topk_prob=values.flag("norm_topk_prob", True),
         biased=True,
         sigmoid=True,
         n_group=n_group,

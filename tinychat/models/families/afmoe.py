@@ -10,7 +10,7 @@ from dataclasses import replace
 from tinychat.models.config import ModelConfig, read_windows, rotated_in_windows
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import ATTENTION, LAYER, LLAMA_NORMS, MLP, ExpertNames, TensorNames
-from tinychat.models.experts import read_sigmoid_experts, with_shared
+from tinychat.models.experts import read_layers_behind_dense, read_sigmoid_experts, with_shared
 from tinychat.models.family import Family
 
 TENSORS = TensorNames(
@@ -33,7 +33,7 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     windows = read_windows(values, L, lambda layer: (layer + 1) % interval != 0)
     if not any(windows):
         raise values.error("sliding_window", "a window, and layers that have it")
-    experts = read_sigmoid_experts(values, range(values.integer("num_dense_layers", 0, L - 1), L))
+    experts = read_sigmoid_experts(values, read_layers_behind_dense(values, L))
     return replace(
         rotated_in_windows(config, windows),
         qk_norm="head",
@@ -63,5 +63,9 @@ AFMOE = Family(
     },
     read,
     TENSORS,
-    names={"n_shared_experts": "num_shared_experts", "routed_scaling_factor": "route_scale"},
+    names={
+        "first_k_dense_replace": "num_dense_layers",
+        "n_shared_experts": "num_shared_experts",
+        "routed_scaling_factor": "route_scale",
+    },
 )

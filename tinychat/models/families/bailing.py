@@ -11,7 +11,7 @@ from dataclasses import replace
 from tinychat.models.config import ModelConfig
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import LAYER, LLAMA_NORMS, MLP, ExpertNames, TensorNames
-from tinychat.models.experts import read_experts, with_shared
+from tinychat.models.experts import read_experts, read_layers_behind_dense, with_shared
 from tinychat.models.families import glm4_moe
 from tinychat.models.family import Family, with_names
 
@@ -31,9 +31,8 @@ _SARVAM_NAMES = {"num_experts": "n_routed_experts", **{name: key for key, name i
 def read_ling(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """The first layers may have an MLP; options that no published file turns on are refused."""
     values.require(use_bias=False, norm_head=False, use_qk_norm=False)
-    L = config.num_hidden_layers
-    experts = read_experts(values, "moe_intermediate_size", range(values.integer("first_k_dense_replace", 0, L - 1), L))
-    experts = replace(experts, norm_topk_prob=values.flag("norm_topk_prob", True))
+    layers = read_layers_behind_dense(values, config.num_hidden_layers)
+    experts = read_experts(values, "moe_intermediate_size", layers, norm_topk_prob=True)
     return replace(config, qkv_bias=values.flag("attention_bias", False), experts=with_shared(values, experts))
 
 

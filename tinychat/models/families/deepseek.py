@@ -16,7 +16,7 @@ from tinychat.errors import UnsupportedModelError
 from tinychat.models.config import ModelConfig, with_attention_bias
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import ATTENTION, TensorNames, attention_at, decoder_linears, decoder_norms
-from tinychat.models.experts import read_experts, read_sigmoid_experts, with_shared
+from tinychat.models.experts import read_experts, read_layers_behind_dense, read_sigmoid_experts, with_shared
 from tinychat.models.families import glm4_moe, ministral3
 from tinychat.models.family import Family, with_names
 from tinychat.models.latent import Latents, read_latents
@@ -101,32 +101,29 @@ def read_v2(values: ConfigValues, config: ModelConfig) -> ModelConfig:
             f"{values.source}: n_group above 1 is not supported; supported is topk_method greedy"
         )
     values.require(norm_topk_prob=False)
-    experts = with_shared(values, read_experts(values, "moe_intermediate_size", _sparse_layers(values, config)))
+    layers = read_layers_behind_dense(values, config.num_hidden_layers)
+    experts = with_shared(values, read_experts(values, "moe_intermediate_size", layers))
     scale = values.number("routed_scaling_factor", 1e-6, 1e6)
     return replace(with_latents(values, config), experts=replace(experts, norm_topk_prob=False, scale=scale))
 
 
 def read_v3(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """Layers for the prediction of several tokens, which stand behind the others, are not read."""
-    experts = with_shared(values, read_sigmoid_experts(values, _sparse_layers(values, config)))
-    return replace(with_latents(values, config, values.flag("rope_interleave", True)), experts=experts)
-
-
-def _sparse_layers(values: ConfigValues, config: ModelConfig) -> range:
-    L = config.num_hidden_layers
-    return range(values.integer("first_k_dense_replace", 0, L - 1), L)
+    layers = read_layers_behind_dense(values, config.num_hidden_layers)
+    experts = with_shared(values, read_sigmoid_experts(values, layers))
+    return replace(read_youtu(values, config), experts=experts)
 
 
 def read_mistral4(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """Queries grow with the position; the probabilities of the chosen experts are made to sum up to 1."""
     if values.get("n_group") not in (None, 1):
         raise UnsupportedModelError(f"{values.source}: n_group above 1 is not supported")
-    experts = with_shared(values, read_experts(values, "moe_intermediate_size", _sparse_layers(values, config)))
     if values.number("routed_scaling_factor", 1e-6, 1e6) != 1:
         raise UnsupportedModelError(f"{values.source}: routed_scaling_factor is not supported")
-    experts = replace(experts, norm_topk_prob=values.flag("norm_topk_prob", True))
-    found = with_latents(values, config, values.flag("rope_interleave", True))
-    return ministral3.with_growing_queries(values, replace(found, experts=experts))
+    layers = read_layers_behind_dense(values, config.num_hidden_layers)
+    experts = read_experts(values, "moe_intermediate_size", layers, norm_topk_prob=True)
+    found = replace(read_youtu(values, config), experts=with_shared(values, experts))
+    return ministral3.with_growing_queries(values, found)
 
 
 def prepared_mistral4(raw: Mapping[str, object]) -> Mapping[str, object]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tinychat.models.config import ModelConfig, read_windows, with_attention_bias
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.experts import read_sigmoid_experts, with_shared
+from tinychat.models.experts import read_layers_behind_dense, read_sigmoid_experts, with_shared
 from tinychat.models.families import glm4_moe
 from tinychat.models.family import Family
 from tinychat.models.rope_scaling import MAX_POSITIONS
@@ -20,7 +20,7 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
         return layer >= values.integer("max_window_layers", 0, MAX_POSITIONS)
 
     L = config.num_hidden_layers
-    experts = read_sigmoid_experts(values, range(values.integer("first_k_dense_replace", 0, L - 1), L))
+    experts = read_sigmoid_experts(values, read_layers_behind_dense(values, L))
     return replace(
         with_attention_bias(values, config),
         qk_norm="head",

@@ -14,7 +14,7 @@ from dataclasses import replace
 from tinychat.models.config import ModelConfig, read_window, read_windows, with_attention_bias
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import LAYER, MLP, ExpertNames, TensorNames
-from tinychat.models.experts import Experts, read_experts, read_sparse_layers, with_num_experts
+from tinychat.models.experts import Experts, read_experts, read_sparse_layers, with_num_experts, with_shared_expert
 from tinychat.models.families import llama, olmo2
 from tinychat.models.family import Family
 from tinychat.models.rope_scaling import MAX_POSITIONS, split_rope
@@ -40,8 +40,7 @@ def read_qwen2_moe(values: ConfigValues, config: ModelConfig) -> ModelConfig:
         return layer % 2 == 0 and layer < values.integer("max_window_layers", 0, MAX_POSITIONS)
 
     windows = read_windows(values, config.num_hidden_layers, is_windowed, switched=True)
-    shared = values.integer("shared_expert_intermediate_size", 1, 1 << 22)
-    experts = replace(read_sparse(values, config), shared_intermediate_size=shared, shared_gate=True)
+    experts = with_shared_expert(values, read_sparse(values, config), gated=True)
     return replace(config, qkv_bias=values.flag("qkv_bias", True), sliding_windows=windows, experts=experts)
 
 
@@ -62,15 +61,13 @@ def read_sparse(values: ConfigValues, config: ModelConfig) -> Experts:
         raise values.error(
             "decoder_sparse_step", f"a number that leaves experts to one of the layers ({dense} have an MLP)"
         )
-    experts = read_experts(values, "moe_intermediate_size", layers)
-    return replace(experts, norm_topk_prob=values.flag("norm_topk_prob", False))
+    return read_experts(values, "moe_intermediate_size", layers, norm_topk_prob=False)
 
 
 def read_olmoe(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """Every layer has experts; biases are those of the file."""
     values.require(clip_qkv=None)
-    experts = read_experts(values, "intermediate_size", range(config.num_hidden_layers))
-    experts = replace(experts, norm_topk_prob=values.flag("norm_topk_prob", False))
+    experts = read_experts(values, "intermediate_size", range(config.num_hidden_layers), norm_topk_prob=False)
     return replace(with_attention_bias(values, config), qk_norm="width", experts=experts)
 
 
@@ -79,8 +76,8 @@ def read_mellum(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     L = config.num_hidden_layers
     config = replace(config, sliding_windows=read_windows(values, L, lambda layer: False))
     config = olmo2.rotated_by_kind(values, config)
-    experts = read_experts(values, "moe_intermediate_size", read_sparse_layers(values, ["sparse"] * L))
-    experts = replace(experts, norm_topk_prob=values.flag("norm_topk_prob", True))
+    layers = read_sparse_layers(values, ["sparse"] * L)
+    experts = read_experts(values, "moe_intermediate_size", layers, norm_topk_prob=True)
     return replace(with_attention_bias(values, config), qk_norm="head", experts=experts)
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from tinychat.models.config import ModelConfig, read_windows, rotated_in_windows, with_attention_bias
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import ATTENTION
+from tinychat.models.experts import with_shared_expert
 from tinychat.models.families import experts
 from tinychat.models.family import Family
 
@@ -19,12 +20,12 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """The first two layers, every fourth and the last have no window, unless the file names them."""
     L = config.num_hidden_layers
     windows = read_windows(values, L, lambda layer: layer >= 2 and layer % 4 != 1 and layer < L - 1)
-    shared = values.integer("shared_expert_intermediate_size", 1, 1 << 22)
+    sparse = with_shared_expert(values, experts.read_sparse(values, config))
     return replace(
         rotated_in_windows(with_attention_bias(values, config), windows),
         qk_norm="head",
         sinks=True,
-        experts=replace(experts.read_sparse(values, config), sigmoid=True, shared_intermediate_size=shared),
+        experts=replace(sparse, sigmoid=True),
     )
 
 

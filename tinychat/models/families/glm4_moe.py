@@ -10,7 +10,7 @@ from dataclasses import replace
 from tinychat.models.config import ModelConfig
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import ExpertNames, TensorNames
-from tinychat.models.experts import read_sigmoid_experts, with_shared
+from tinychat.models.experts import read_layers_behind_dense, read_sigmoid_experts, with_shared
 from tinychat.models.family import Family
 
 TENSORS = TensorNames(experts=ExpertNames())
@@ -31,8 +31,7 @@ DEFAULTS = {
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """The first layers have an MLP; norms of queries and keys, and their biases, are those of the file."""
-    L = config.num_hidden_layers
-    experts = read_sigmoid_experts(values, range(values.integer("first_k_dense_replace", 0, L - 1), L))
+    experts = read_sigmoid_experts(values, read_layers_behind_dense(values, config.num_hidden_layers))
     return replace(
         config,
         qkv_bias=values.flag("attention_bias", False),

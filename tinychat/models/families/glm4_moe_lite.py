@@ -35,7 +35,7 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """All heads share one latent; experts are those of GLM-4.5."""
     layers = read_sparse_layers(values, ["dense"] + ["sparse"] * (config.num_hidden_layers - 1))
     experts = with_shared(values, read_sigmoid_experts(values, layers))
-    return replace(deepseek.with_latents(values, config, values.flag("rope_interleave", True)), experts=experts)
+    return replace(deepseek.read_youtu(values, config), experts=experts)
 
 
 GLM4_MOE_LITE = Family(

@@ -9,7 +9,7 @@ from dataclasses import replace
 from tinychat.models.config import ModelConfig, read_windows
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import LAYER, LLAMA_NORMS, ExpertNames, TensorNames
-from tinychat.models.experts import read_experts, with_num_experts
+from tinychat.models.experts import read_experts, with_num_experts, with_shared_expert
 from tinychat.models.family import Family
 
 TENSORS = TensorNames(
@@ -26,14 +26,7 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """All layers have experts; four of five have the window, unless the file names them."""
     L = config.num_hidden_layers
     windows = read_windows(values, L, lambda layer: layer % 5 != 4)
-    experts = replace(
-        read_experts(values, "moe_intermediate_size", range(L)),
-        norm_topk_prob=values.flag("norm_topk_prob", False),
-        shared_intermediate_size=values.integer("shared_expert_intermediate_size", 1, 1 << 22),
-        biased=True,
-        biased_logits=True,
-        sigmoid=True,
-    )
+    experts = with_shared_expert(values, read_experts(values, "moe_intermediate_size", range(L), norm_topk_prob=False))
     # Without a size of windows all layers rotate.
     is_rotated = [window > 0 or values.get("sliding_window") is None for window in windows]
     return replace(
@@ -41,7 +34,7 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
         qk_norm="head",
         sliding_windows=windows,
         rotary_dims=tuple(config.rotary_dim if rotated else 0 for rotated in is_rotated),
-        experts=experts,
+        experts=replace(experts, biased=True, biased_logits=True, sigmoid=True),
     )
 
 

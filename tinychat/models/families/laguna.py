@@ -11,7 +11,7 @@ from tinychat.errors import UnsupportedModelError
 from tinychat.models.config import ModelConfig, read_windows, with_attention_bias
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import ATTENTION, MLP, ExpertNames, TensorNames
-from tinychat.models.experts import Experts, read_sigmoid_experts, read_sparse_layers
+from tinychat.models.experts import Experts, read_sigmoid_experts, read_sparse_layers, with_shared_expert
 from tinychat.models.family import Family
 from tinychat.models.rope_scaling import read_rotary_dim, read_sliding_theta, split_rope
 
@@ -88,10 +88,9 @@ def _read_experts(values: ConfigValues, layers: int) -> Experts:
     if values.optional_number("moe_router_logit_softcapping", 0.0, 1e9):
         raise UnsupportedModelError(f"{values.source}: moe_router_logit_softcapping is not supported")
     sparse = read_sparse_layers(values, ["dense"] + ["sparse"] * (layers - 1))
-    size = values.integer("shared_expert_intermediate_size", 1, 1 << 22)
     # Probabilities sum up to 1 whatever a file says, and there are no groups.
     chosen = replace(read_sigmoid_experts(values, sparse), norm_topk_prob=True, n_group=1, topk_group=1)
-    return replace(chosen, shared_intermediate_size=size)
+    return with_shared_expert(values, chosen)
 
 
 LAGUNA = Family(

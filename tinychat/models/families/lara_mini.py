@@ -10,7 +10,7 @@ from tinychat.models.config import ModelConfig, read_layer_types, rotated_in_win
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import TensorNames, decoder_norms
 from tinychat.models.delta_net import GATES, read_delta_net
-from tinychat.models.experts import read_experts, with_num_experts
+from tinychat.models.experts import read_experts, with_num_experts, with_shared_expert
 from tinychat.models.families import experts, qwen3_next
 from tinychat.models.families.qwen3_next import DELTA
 from tinychat.models.family import Family
@@ -31,17 +31,13 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     if not 0 < kinds.count(KINDS[0]) < L:
         raise values.error("layer_types", f"layers of {KINDS[0]} and of attention")
     window = values.integer("sliding_window", 1, MAX_POSITIONS)
-    sparse = replace(
-        read_experts(values, "moe_intermediate_size", range(L)),
-        norm_topk_prob=values.flag("norm_topk_prob", True),
-        shared_intermediate_size=values.integer("shared_expert_intermediate_size", 1, 1 << 22),
-    )
+    sparse = read_experts(values, "moe_intermediate_size", range(L), norm_topk_prob=True)
     states = [layer for layer in range(L) if kinds[layer] == KINDS[0]]
     config = with_attention_bias(values, config)
     return replace(
         rotated_in_windows(config, tuple(window if kind == KINDS[1] else 0 for kind in kinds)),
         qk_norm="head",
-        experts=sparse,
+        experts=with_shared_expert(values, sparse),
         delta_net=read_delta_net(values, states, config.rms_norm_eps),
     )
 

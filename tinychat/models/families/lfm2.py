@@ -24,7 +24,7 @@ from tinychat.models.decoder import (
     decoder_norms,
     layer_norms,
 )
-from tinychat.models.experts import read_sigmoid_experts
+from tinychat.models.experts import read_layers_behind_dense, read_sigmoid_experts
 from tinychat.models.family import Family
 from tinychat.models.tensors import Linear, Norm
 
@@ -84,8 +84,7 @@ def with_convolutions(values: ConfigValues, config: ModelConfig, attention: Sequ
 def read_moe(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """All layers but the first ones have experts, which sigmoids and biases choose."""
     values.require(use_expert_bias=True)
-    L = config.num_hidden_layers
-    experts = read_sigmoid_experts(values, range(values.integer("num_dense_layers", 0, L - 1), L))
+    experts = read_sigmoid_experts(values, read_layers_behind_dense(values, config.num_hidden_layers))
     return replace(read(values, config), intermediate_size=config.intermediate_size, experts=experts)
 
 
@@ -180,6 +179,6 @@ LFM2_MOE = Family(
     MOE_TENSORS,
     linears,
     norms,
-    names={"rms_norm_eps": "norm_eps"},
+    names={"rms_norm_eps": "norm_eps", "first_k_dense_replace": "num_dense_layers"},
     prepared=prepared,
 )

@@ -11,7 +11,7 @@ from tinychat.models.config import ModelConfig
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import TensorNames
 from tinychat.models.delta_net import GATES
-from tinychat.models.experts import read_experts, with_num_experts
+from tinychat.models.experts import read_experts, with_num_experts, with_shared_expert
 from tinychat.models.families import qwen3_next
 from tinychat.models.families.qwen3_next import DELTA, gated_queries
 from tinychat.models.family import Family
@@ -20,10 +20,9 @@ from tinychat.models.tensors import Linear
 
 def read_moe(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """Every layer has experts, and one that all tokens pass."""
-    shared = values.integer("shared_expert_intermediate_size", 1, 1 << 22)
     experts = read_experts(values, "moe_intermediate_size", range(config.num_hidden_layers))
     hybrid = qwen3_next.read_hybrid(values, config)
-    return replace(hybrid, experts=replace(experts, shared_intermediate_size=shared, shared_gate=True))
+    return replace(hybrid, experts=with_shared_expert(values, experts, gated=True))
 
 
 def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:

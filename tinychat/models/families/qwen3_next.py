@@ -16,7 +16,7 @@ from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import LAYER, TensorNames, decoder_linears, decoder_norms
 from tinychat.models.delta_net import GATES, DeltaNet, read_delta_net
 from tinychat.models.draft_head import INPUT_NORMS, INPUTS
-from tinychat.models.experts import with_num_experts
+from tinychat.models.experts import with_num_experts, with_shared_expert
 from tinychat.models.families import experts
 from tinychat.models.family import DraftHead, Family
 from tinychat.models.state_layers import LANES
@@ -38,8 +38,7 @@ TENSORS = replace(experts.TENSORS, qkv_order=gated_queries, norm_offset=1.0)
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """Every layer has experts, but those that the file names."""
-    shared = values.integer("shared_expert_intermediate_size", 1, 1 << 22)
-    sparse = replace(experts.read_sparse(values, config), shared_intermediate_size=shared, shared_gate=True)
+    sparse = with_shared_expert(values, experts.read_sparse(values, config), gated=True)
     return replace(read_hybrid(values, config), experts=sparse)
 
 
