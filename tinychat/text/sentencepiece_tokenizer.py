@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tinychat.errors import TextError
-from tinychat.files import read_small
 from tinychat.text.added_tokens import AddedToken, AddedTokenSplitter
 from tinychat.text.guard import well_formed
 from tinychat.text.tokenizer import Tokenizer
-from tinychat.text.tokenizer_settings import TokenizerSettings
+from tinychat.text.tokenizer_settings import TokenizerSettings, read_tokenizer_file
 
 if TYPE_CHECKING:
     from sentencepiece import SentencePieceProcessor
@@ -126,12 +125,10 @@ def load_sentencepiece(folder: Path) -> SentencePieceTokenizer:
     path = folder / "tokenizer.model"
     settings = TokenizerSettings.from_folder(folder)
     prefix = {None: b"", True: _WITH_PREFIX, False: _WITHOUT_PREFIX}[settings.add_prefix_space]
+    model = read_tokenizer_file(path, _MAX_FILE_BYTES)
     try:
-        model = read_small(path, _MAX_FILE_BYTES)
         processor = SentencePieceProcessor(model_proto=model + prefix)
         continuing = SentencePieceProcessor(model_proto=model + _WITHOUT_PREFIX)
-    except OSError as error:
-        raise TextError(f"{path}: cannot be read ({error.strerror or error}); fetch the file again") from None
     except (RuntimeError, UnicodeDecodeError) as error:  # the last for its own error messages
         raise TextError(f"{path}: not a SentencePiece model; fetch the file again") from error
     if processor.get_piece_size() == 0:

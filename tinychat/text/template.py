@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from tinychat.errors import TextError
-from tinychat.files import read_small
 from tinychat.json_file import read_settings
 from tinychat.limited_process import LimitedProcess, LimitError, LimitExceeded
 from tinychat.text.guard import Guarded, guard, spelling_pattern
 from tinychat.text.think_sections import OPEN, split_thoughts
 from tinychat.text.tokenizer import Tokenizer
-from tinychat.text.tokenizer_settings import tokenizer_code
+from tinychat.text.tokenizer_settings import read_tokenizer_file, tokenizer_code
 
 Message = Mapping[str, object]
 """One turn: "role" and "content", and "tool_calls", "tool_call_id", "reasoning" and others where it has them."""
@@ -293,9 +292,7 @@ def plain_template(tokenizer: Tokenizer) -> ChatTemplate:
 
 def _read_source(path: Path) -> str:
     try:
-        return read_small(path, 4 * _LONGEST_SOURCE).decode("utf-8")
-    except OSError as error:
-        raise TextError(f"{path}: cannot be read ({error.strerror or error}); fetch the file again") from None
+        return read_tokenizer_file(path, 4 * _LONGEST_SOURCE).decode("utf-8")
     except ValueError:
         raise TextError(f"{path}: cannot be read as text; fetch the file again") from None
 

@@ -19,12 +19,11 @@ from operator import itemgetter
 from pathlib import Path
 
 from tinychat.errors import TextError
-from tinychat.files import read_small
 from tinychat.json_file import one_line, read_settings
 from tinychat.text.added_tokens import AddedToken
 from tinychat.text.split_patterns import KIMI
 from tinychat.text.token_spelling import byte_letters
-from tinychat.text.tokenizer_settings import TokenizerSettings, tokenizer_code
+from tinychat.text.tokenizer_settings import TokenizerSettings, read_tokenizer_file, tokenizer_code
 from tinychat.text.tokenizers_library import library_calls
 
 TIKTOKEN_FILE, _SETTINGS = "tiktoken.model", "tokenizer_config.json"
@@ -104,12 +103,8 @@ def _added_tokens(path: Path, first: int, settings: TokenizerSettings) -> list[A
 
 def _read_ranks(path: Path) -> dict[bytes, int]:
     """Return the rank of each token, in ascending order."""
-    try:
-        data = read_small(path, _MAX_FILE_BYTES)
-    except OSError as error:
-        raise TextError(f"{path}: cannot be read ({error.strerror or error}); fetch the file again") from None
     ranks: dict[bytes, int] = {}
-    for number, line in enumerate(data.splitlines(), 1):
+    for number, line in enumerate(read_tokenizer_file(path, _MAX_FILE_BYTES).splitlines(), 1):
         if line:
             token, rank = _read_line(path, number, line)
             if token in ranks:

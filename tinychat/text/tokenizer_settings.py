@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tinychat.errors import TextError
+from tinychat.files import read_small
 from tinychat.json_file import read_settings
 from tinychat.text.added_tokens import AddedToken
 from tinychat.text.guard import MOST_SPELLINGS, well_formed
@@ -52,6 +53,14 @@ class TokenizerSettings:
             legacy=_flag(tokenizer_config.get("legacy")),
             written_ids=limit,
         )
+
+
+def read_tokenizer_file(path: Path, limit: int) -> bytes:
+    """Read a file of up to `limit` bytes that belongs to a tokenizer; TextError if it cannot be read."""
+    try:
+        return read_small(path, limit)
+    except OSError as error:
+        raise TextError(f"{path}: cannot be read ({error.strerror or error}); fetch the file again") from None
 
 
 def written_ids(config: Mapping[str, object]) -> int | None:

@@ -20,7 +20,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from tinychat.errors import TextError, TinychatError
-from tinychat.files import read_small
+from tinychat.text.tokenizer_settings import read_tokenizer_file
 from tinychat.worker_threads import TookTooLongError, run_within
 
 if TYPE_CHECKING:
@@ -48,10 +48,7 @@ def open_tokenizer(path: Path, limit: int | None = None) -> Tokenizer:
 
     Added tokens from the id `limit` on are left out.
     """
-    try:
-        data = read_small(path, _MAX_FILE_BYTES)
-    except OSError as error:
-        raise TextError(f"{path}: cannot be read ({error.strerror or error}); fetch the file again") from None
+    data = read_tokenizer_file(path, _MAX_FILE_BYTES)
     return parse_tokenizer(data if limit is None else _without_tokens(data, limit, str(path)), str(path))
 
 
