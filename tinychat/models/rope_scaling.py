@@ -1,7 +1,7 @@
 """The rotary embedding's settings: how a model stretches positions beyond its training length."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tinychat.errors import UnsupportedModelError
 from tinychat.json_file import one_line
@@ -140,11 +140,17 @@ def _read_scaling(section: ConfigValues, values: ConfigValues, rotary_dim: int) 
         return None
     if rope_type == "llama3":
         return _read_llama3(section, _training_length(section, values))
-    if rope_type == "yarn":
-        return _read_yarn(section, _training_length(section, values), values)
-    if rope_type == "longrope":
-        return _read_longrope(section, values, rotary_dim)
-    return RopeScaling(rope_type, section.number("factor", 0.001, 1e6))
+    if rope_type in ("linear", "dynamic"):
+        return RopeScaling(rope_type, section.number("factor", 0.001, 1e6))
+    training_length = _training_length(section, values)
+    implied_factor = values.integer("max_position_embeddings", 1, MAX_POSITIONS) / training_length
+    scaling = RopeScaling(
+        rope_type,
+        factor=section.optional_number("factor", 0.001, 1e6) or implied_factor,
+        original_max_position_embeddings=training_length,
+        attention_factor=section.optional_number("attention_factor", 1e-3, 1e3),
+    )
+    return _with_yarn(section, scaling) if rope_type == "yarn" else _with_factors(section, scaling, rotary_dim // 2)
 
 
 def _training_length(section: ConfigValues, values: ConfigValues) -> int:
@@ -171,29 +177,20 @@ def _read_llama3(section: ConfigValues, training_length: int) -> RopeScaling:
     )
 
 
-def _read_yarn(section: ConfigValues, training_length: int, values: ConfigValues) -> RopeScaling:
-    implied_factor = values.integer("max_position_embeddings", 1, MAX_POSITIONS) / training_length
-    return RopeScaling(
-        rope_type="yarn",
-        factor=section.optional_number("factor", 0.001, 1e6) or implied_factor,
-        original_max_position_embeddings=training_length,
+def _with_yarn(section: ConfigValues, scaling: RopeScaling) -> RopeScaling:
+    return replace(
+        scaling,
         beta_fast=section.optional_number("beta_fast", 0.001, 1e6) or 32.0,
         beta_slow=section.optional_number("beta_slow", 0.001, 1e6) or 1.0,
         mscale=section.optional_number("mscale", 0.0, 1e3),
         mscale_all_dim=section.optional_number("mscale_all_dim", 0.0, 1e3),
-        attention_factor=section.optional_number("attention_factor", 1e-3, 1e3),
         truncate=section.flag("truncate", True),
     )
 
 
-def _read_longrope(section: ConfigValues, values: ConfigValues, rotary_dim: int) -> RopeScaling:
-    training_length = _training_length(section, values)
-    implied_factor = values.integer("max_position_embeddings", 1, MAX_POSITIONS) / training_length
-    return RopeScaling(
-        rope_type="longrope",
-        factor=section.optional_number("factor", 0.001, 1e6) or implied_factor,
-        original_max_position_embeddings=training_length,
-        attention_factor=section.optional_number("attention_factor", 1e-3, 1e3),
-        short_factor=section.numbers("short_factor", rotary_dim // 2, 1e-3, 1e6),
-        long_factor=section.numbers("long_factor", rotary_dim // 2, 1e-3, 1e6),
+def _with_factors(section: ConfigValues, scaling: RopeScaling, pairs: int) -> RopeScaling:
+    return replace(
+        scaling,
+        short_factor=section.numbers("short_factor", pairs, 1e-3, 1e6),
+        long_factor=section.numbers("long_factor", pairs, 1e-3, 1e6),
     )
