@@ -13,12 +13,12 @@ from tinychat.models.tensors import Linear, Norm, Order, halves_order, split_ord
 LAYER = "model.layers.{}."
 ATTENTION, MLP = f"{LAYER}self_attn.", f"{LAYER}mlp."
 EXPERT = f"{MLP}experts.{{}}."
+HEAD_NORMS = {"q_norm": f"{ATTENTION}q_norm", "k_norm": f"{ATTENTION}k_norm"}
 LLAMA_NORMS = {
     "input_layernorm": f"{LAYER}input_layernorm",
     "post_attention_layernorm": f"{LAYER}post_attention_layernorm",
     "norm": "model.norm",
-    "q_norm": f"{ATTENTION}q_norm",
-    "k_norm": f"{ATTENTION}k_norm",
+    **HEAD_NORMS,
 }
 ROTATED_GAINS = {"q_norm": "q_gains", "k_norm": "k_gains"}
 # What adds to the residual stream, and the norms behind it, where there are any.

@@ -16,7 +16,7 @@ from tinychat.models.tensors import Norm
 INNER_NORM = "ffn_sub_norm"
 TENSORS = TensorNames(
     norms={
-        **{name: source for name, source in LLAMA_NORMS.items() if name not in ("q_norm", "k_norm")},
+        **LLAMA_NORMS,
         "attn_sub_norm": f"{ATTENTION}attn_sub_norm",
         INNER_NORM: f"{MLP}{INNER_NORM}",
     }

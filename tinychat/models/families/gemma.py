@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from tinychat.models.config import ModelConfig, read_windows
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.decoder import ATTENTION, LAYER, TensorNames
+from tinychat.models.decoder import HEAD_NORMS, LAYER, TensorNames
 from tinychat.models.families import llama
 from tinychat.models.family import Family
 from tinychat.models.rope_scaling import read_sliding_theta, split_rope
@@ -20,8 +20,7 @@ FOUR_NORMS = TensorNames(
     norms={
         "input_layernorm": f"{LAYER}input_layernorm",
         "norm": "model.norm",
-        "q_norm": f"{ATTENTION}q_norm",
-        "k_norm": f"{ATTENTION}k_norm",
+        **HEAD_NORMS,
         "post_self_attn_layernorm": f"{LAYER}post_attention_layernorm",
         "post_attention_layernorm": f"{LAYER}pre_feedforward_layernorm",
         "post_mlp_layernorm": f"{LAYER}post_feedforward_layernorm",

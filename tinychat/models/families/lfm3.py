@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from tinychat.models.config import ModelConfig, read_layer_types, read_window, with_attention_bias
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.decoder import ATTENTION, LAYER, LLAMA_NORMS
+from tinychat.models.decoder import ATTENTION, HEAD_NORMS, LAYER
 from tinychat.models.families import lfm2
 from tinychat.models.family import Family
 from tinychat.models.rope_scaling import FULL, SLIDING, read_ropes_apart, ropes_apart
@@ -19,7 +19,7 @@ TENSORS = replace(
     o=f"{ATTENTION}o_proj",
     norms={
         **lfm2.TENSORS.norms,
-        **{name: LLAMA_NORMS[name] for name in ("q_norm", "k_norm")},
+        **HEAD_NORMS,
         "post_self_attn_layernorm": f"{LAYER}post_operator_norm",
         "post_mlp_layernorm": f"{LAYER}post_ffn_norm",
     },

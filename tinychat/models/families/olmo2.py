@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from tinychat.models.config import ModelConfig, read_windows, rotated_in_windows, with_attention_bias
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.decoder import ATTENTION, LAYER, TensorNames
+from tinychat.models.decoder import HEAD_NORMS, LAYER, TensorNames
 from tinychat.models.family import Family
 from tinychat.models.rope_scaling import read_sliding_theta, split_rope
 
@@ -19,8 +19,7 @@ TENSORS = TensorNames(
         "post_self_attn_layernorm": f"{LAYER}post_attention_layernorm",
         "post_mlp_layernorm": f"{LAYER}post_feedforward_layernorm",
         "norm": "model.norm",
-        "q_norm": f"{ATTENTION}q_norm",
-        "k_norm": f"{ATTENTION}k_norm",
+        **HEAD_NORMS,
     }
 )
 
