@@ -83,7 +83,7 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
 
 def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
     """List the linear layers, those of Kimi Delta Attention last."""
-    net, D = _net(config), config.hidden_size
+    net, D = qwen3_next.net_of(config), config.hidden_size
     inner, rank, count, at = net.key_size, net.key_dim, len(net.layers), net.layers
     inputs = tuple(f"{ATTENTION}{part}_proj" for part in "qkv")
     gates = f"{ATTENTION}f_a_proj", f"{ATTENTION}b_proj"
@@ -100,7 +100,7 @@ def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
 
 def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
     """List the norms, and the other vectors of Kimi Delta Attention."""
-    net, taps = _net(config), joined(*(f"{ATTENTION}{part}_conv1d" for part in "qkv"))
+    net, taps = qwen3_next.net_of(config), joined(*(f"{ATTENTION}{part}_conv1d" for part in "qkv"))
     vectors = {
         "A_log": (f"{ATTENTION}A_log", net.key_heads),
         "dt_bias": (f"{ATTENTION}dt_bias", net.key_size),
@@ -115,11 +115,6 @@ def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
             for name, (source, size) in vectors.items()
         ),
     ]
-
-
-def _net(config: ModelConfig) -> DeltaNet:
-    assert config.delta_net is not None
-    return config.delta_net
 
 
 DEFAULTS = {

@@ -44,8 +44,7 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
 
 def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
     """List the linear layers: one tensor has all that Gated DeltaNet reads of a layer's input."""
-    net, D = config.delta_net, config.hidden_size
-    assert net is not None
+    net, D = qwen3_next.net_of(config), config.hidden_size
     sizes = net.channels, net.value_size, net.value_heads, net.value_heads
     parts = rows_of(f"{DELTA}in_proj", *sizes)
     projections = [
@@ -57,8 +56,7 @@ def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
 
 def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
     """List the norms, and the other vectors of Gated DeltaNet."""
-    assert config.delta_net is not None
-    return [*decoder_norms(config, names), *qwen3_next.delta_vectors(config.delta_net, norm="out_norm")]
+    return [*decoder_norms(config, names), *qwen3_next.delta_vectors(qwen3_next.net_of(config), norm="out_norm")]
 
 
 LARA_MINI = Family(

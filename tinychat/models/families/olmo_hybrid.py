@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from tinychat.models.config import ModelConfig, with_attention_bias
 from tinychat.models.config_values import ConfigValues
-from tinychat.models.decoder import ATTENTION, LAYER, TensorNames, decoder_norms
+from tinychat.models.decoder import HEAD_NORMS, LAYER, TensorNames, decoder_norms
 from tinychat.models.delta_net import GATES, read_delta_net
 from tinychat.models.families import qwen3_next
 from tinychat.models.families.qwen3_next import DELTA
@@ -26,8 +26,7 @@ TENSORS = TensorNames(
         "post_attention_layernorm": f"{LAYER}feedforward_layer_norm",
         "post_mlp_layernorm": f"{LAYER}post_feedforward_layernorm",
         "norm": "model.norm",
-        "q_norm": f"{ATTENTION}q_norm",
-        "k_norm": f"{ATTENTION}k_norm",
+        **HEAD_NORMS,
     }
 )
 
@@ -64,8 +63,7 @@ def with_head_sizes(raw: Mapping[str, object]) -> Mapping[str, object]:
 
 def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
     """List the linear layers; those of Gated DeltaNet have a tensor each."""
-    net, D = config.delta_net, config.hidden_size
-    assert net is not None
+    net, D = qwen3_next.net_of(config), config.hidden_size
     inputs = tuple(f"{DELTA}{part}_proj" for part in "qkvg")
     gates = tuple(f"{DELTA}{part}_proj" for part in "ba")
     rows, heads = (net.key_size, net.key_size, net.value_size, net.value_size), net.value_heads
@@ -78,9 +76,7 @@ def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
 
 def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
     """List the norms, of which each layer has those of its kind, and the other vectors of Gated DeltaNet."""
-    net = config.delta_net
-    assert net is not None
-    found = []
+    net, found = qwen3_next.net_of(config), []
     for each in decoder_norms(config, names):
         at = each.at or (config.normed_after if each.name in AFTER else net.layers)
         found.append(each if each.layers is None else replace(each, layers=len(at), at=at))

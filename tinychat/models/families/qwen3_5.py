@@ -27,8 +27,7 @@ def read_moe(values: ConfigValues, config: ModelConfig) -> ModelConfig:
 
 def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
     """List the linear layers."""
-    net, D = config.delta_net, config.hidden_size
-    assert net is not None
+    net, D = qwen3_next.net_of(config), config.hidden_size
     parts = f"{DELTA}in_proj_qkv", f"{DELTA}in_proj_z"
     gates = f"{DELTA}in_proj_b", f"{DELTA}in_proj_a"
     projections = [

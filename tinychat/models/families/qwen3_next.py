@@ -79,14 +79,14 @@ def hybrid_linears(
     config: ModelConfig, names: TensorNames, inputs: list[Linear], last: str = f"{DELTA}out_proj"
 ) -> list[Linear]:
     """List the linear layers, with the first ones of Gated DeltaNet, and `last`."""
-    net, found = _net(config), decoder_linears(config, names)
+    net, found = net_of(config), decoder_linears(config, names)
     output = Linear("delta_out_proj", (last,), (config.hidden_size,), net.value_size, None)
     return found + [replace(each, layers=len(net.layers), at=net.layers) for each in (*inputs, output)]
 
 
 def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
     """List the linear layers: those before the convolution stand together for each head of keys."""
-    net, D = _net(config), config.hidden_size
+    net, D = net_of(config), config.hidden_size
     group = net.value_heads // net.key_heads
     of_values = group * net.value_dim
     inputs = split_heads(net.key_heads, net.key_dim, net.key_dim, of_values, of_values)
@@ -100,7 +100,7 @@ def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
 
 def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
     """List the norms, and the other vectors of Gated DeltaNet; only its own norm has plain gains."""
-    return [*decoder_norms(config, names), *delta_vectors(_net(config))]
+    return [*decoder_norms(config, names), *delta_vectors(net_of(config))]
 
 
 def delta_vectors(net: DeltaNet, norm: str = "norm", taps: str = f"{DELTA}conv1d") -> list[Norm]:
@@ -132,7 +132,8 @@ def head_norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
 DRAFT_HEAD = DraftHead("mtp.", head_linears, head_norms)
 
 
-def _net(config: ModelConfig) -> DeltaNet:
+def net_of(config: ModelConfig) -> DeltaNet:
+    """Return the sizes of Gated DeltaNet of a model that has it."""
     assert config.delta_net is not None
     return config.delta_net
 
