@@ -101,7 +101,7 @@ class BatchOutput:
     ) -> int:
         columns = self._columns(source, parts) if target.format.is_table else {}
         bad = 0
-        with row_writer(target, columns) as writer:
+        with row_writer(target, columns) as write:
             for task, result in answered:
                 fields: Mapping[str, Any] = {}
                 if target.format.is_table:
@@ -109,7 +109,7 @@ class BatchOutput:
                     bad += not parts and fields["error"] != result.fields.get("error")
                 elif not result.line:
                     raise SettingError(f"{result.file} is a table, which cannot be merged into {target}")
-                writer.write(fields, result.line)
+                write(fields, result.line)
         return bad
 
     def _columns(self, source: Location, parts: Sequence[Location]) -> Mapping[str, Any]:

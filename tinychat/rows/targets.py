@@ -5,43 +5,39 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from typing import Any, BinaryIO, Protocol, Self
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, BinaryIO
 
 from tinychat.errors import SettingError
 from tinychat.rows.locations import Location, arrow
 from tinychat.rows.tables import Columns, arrow_type, as_text
 
+Fields = Mapping[str, Any]
+Write = Callable[[Fields, bytes], object]
+"""Writes a row: its line in JSON Lines, else its values by column."""
+
 # Rows, and bytes of their lines, of a row group of Parquet: all of one are in memory.
 _GROUP_ROWS, _GROUP_BYTES = 8192, 64 << 20
 
 
-class RowWriter(Protocol):
-    """Writes rows to a file."""
-
-    def write(self, fields: Mapping[str, Any], line: bytes) -> None:
-        """Write a row: its line in JSON Lines, else its values by column."""
-
-    def finish(self) -> None:
-        """Write what is still in memory."""
-
-
 @contextmanager
-def row_writer(target: Location, columns: Columns) -> Iterator[RowWriter]:
-    """Yield a writer whose file replaces `target` at the end, and is gone if anything goes wrong."""
-    with ExitStack() as stack:
-        file = stack.enter_context(target.replacing())
-        stream = stack.enter_context(_compressing(file, target.format.compression))
-        writer: RowWriter
-        if target.format.kind == "parquet":
-            writer = stack.enter_context(_ParquetWriter(stream, columns, target))
-        elif target.format.kind == "csv":
-            writer = _CsvWriter(stream, columns)
-        else:
-            writer = _LineWriter(stream)
-        yield writer
-        writer.finish()
+def row_writer(target: Location, columns: Columns) -> Iterator[Write]:
+    """Yield a function that writes rows to a file, which replaces `target` at the end if nothing goes wrong."""
+    with (
+        target.replacing() as file,
+        _compressing(file, target.format.compression) as stream,
+        _rows_to(stream, columns, target) as write,
+    ):
+        yield write
+
+
+def _rows_to(stream: BinaryIO, columns: Columns, target: Location) -> AbstractContextManager[Write]:
+    if target.format.kind == "parquet":
+        return _parquet_rows(stream, columns, target)
+    if target.format.kind == "csv":
+        return _csv_rows(stream, columns)
+    return nullcontext(lambda _fields, line: stream.write(line))
 
 
 @contextmanager
@@ -58,74 +54,55 @@ def _compressing(file: BinaryIO, compression: str) -> Iterator[BinaryIO]:
         yield file
 
 
-class _LineWriter:
-    """Writes lines."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
-
-    def write(self, fields: Mapping[str, Any], line: bytes) -> None:
-        self._stream.write(line)
-
-    def finish(self) -> None:
-        pass
-
-
-class _CsvWriter:
-    """Writes CSV in UTF-8 with a header; a missing value is an empty cell."""
-
-    def __init__(self, stream: BinaryIO, columns: Columns) -> None:
-        self._columns = columns
-        self._text = io.TextIOWrapper(stream, "utf-8", newline="")
-        self._writer = csv.writer(self._text, lineterminator="\n")
-        self._writer.writerow(columns)
-
-    def write(self, fields: Mapping[str, Any], line: bytes) -> None:
-        self._writer.writerow([as_text(fields.get(name)) for name in self._columns])
-
-    def finish(self) -> None:
-        self._text.flush()
-        # The stream below is closed by whoever has opened it.
-        self._text.detach()
+@contextmanager
+def _csv_rows(stream: BinaryIO, columns: Columns) -> Iterator[Write]:
+    """Write CSV in UTF-8 with a header; a missing value is an empty cell."""
+    text = io.TextIOWrapper(stream, "utf-8", newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    yield lambda fields, _line: writer.writerow([as_text(fields.get(name)) for name in columns])
+    text.flush()
+    # The stream below is closed by whoever has opened it.
+    text.detach()
 
 
-class _ParquetWriter:
-    """Writes Parquet in groups of rows."""
+@contextmanager
+def _parquet_rows(stream: BinaryIO, columns: Columns, target: Location) -> Iterator[Write]:
+    """Write Parquet in groups of rows."""
+    pyarrow = arrow()
+    schema = pyarrow.schema([(name, arrow_type(kind)) for name, kind in columns.items()])
+    rows: list[Fields] = []
+    size = 0
+    with pyarrow.parquet.ParquetWriter(stream, schema) as writer:
 
-    def __init__(self, stream: BinaryIO, columns: Columns, target: Location) -> None:
-        pyarrow = arrow()
-        self._target = target
-        self._schema = pyarrow.schema([(name, arrow_type(kind)) for name, kind in columns.items()])
-        self._writer = pyarrow.parquet.ParquetWriter(stream, self._schema)
-        self._rows: list[Mapping[str, Any]] = []
-        self._bytes = 0
+        def write_group() -> None:
+            nonlocal size
+            writer.write_table(_table(rows, schema, target))
+            rows.clear()
+            size = 0
 
-    def write(self, fields: Mapping[str, Any], line: bytes) -> None:
-        self._rows.append(fields)
-        self._bytes += len(line)
-        if len(self._rows) == _GROUP_ROWS or self._bytes > _GROUP_BYTES:
-            self._write_group()
+        def write(fields: Fields, line: bytes) -> None:
+            nonlocal size
+            rows.append(fields)
+            size += len(line)
+            if len(rows) == _GROUP_ROWS or size > _GROUP_BYTES:
+                write_group()
 
-    def finish(self) -> None:
-        self._write_group()
+        yield write
+        write_group()
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, *_error: object) -> None:
-        self._writer.close()
-
-    def _write_group(self) -> None:
-        pyarrow, rows = arrow(), self._rows
-        self._rows, self._bytes = [], 0
-        arrays = []
-        for field in self._schema:
-            values = [row.get(field.name) for row in rows]
-            if pyarrow.types.is_string(field.type) or pyarrow.types.is_large_string(field.type):
-                values = [as_text(value) for value in values]
-            try:
-                arrays.append(pyarrow.array(values, field.type))
-            except (pyarrow.ArrowException, ValueError, TypeError, OverflowError) as error:
-                reason = " ".join(str(error).split())[:100]
-                raise SettingError(f"{self._target}: column {field.name!r} cannot be written: {reason}") from None
-        self._writer.write_table(pyarrow.table(arrays, schema=self._schema))
+def _table(rows: Sequence[Fields], schema: Any, target: Location) -> Any:
+    """Return rows as a table of Arrow; `SettingError` for a value that is not of its column's type."""
+    pyarrow = arrow()
+    arrays = []
+    for field in schema:
+        values = [row.get(field.name) for row in rows]
+        if pyarrow.types.is_string(field.type) or pyarrow.types.is_large_string(field.type):
+            values = [as_text(value) for value in values]
+        try:
+            arrays.append(pyarrow.array(values, field.type))
+        except (pyarrow.ArrowException, ValueError, TypeError, OverflowError) as error:
+            reason = " ".join(str(error).split())[:100]
+            raise SettingError(f"{target}: column {field.name!r} cannot be written: {reason}") from None
+    return pyarrow.table(arrays, schema=schema)
