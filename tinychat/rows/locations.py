@@ -74,14 +74,18 @@ class Location:
     @property
     def exists(self) -> bool:
         """Whether there is a file or folder."""
-        with _named(self):
-            return bool(self._system.exists(self._inside)) if self.is_remote else self.path.exists()
+        if not self.is_remote:
+            return self.path.exists()
+        with self._opened() as (system, inside):
+            return bool(system.exists(inside))
 
     @property
     def is_folder(self) -> bool:
         """Whether this is a folder."""
-        with _named(self):
-            return bool(self._system.isdir(self._inside)) if self.is_remote else self.path.is_dir()
+        if not self.is_remote:
+            return self.path.is_dir()
+        with self._opened() as (system, inside):
+            return bool(system.isdir(inside))
 
     @property
     def can_be_read_again(self) -> bool:
@@ -96,12 +100,11 @@ class Location:
         """
         if self.is_stream or not self.is_folder:
             return [self]
-        with _named(self):
-            if self.is_remote:
-                system = self._system
-                names = [system.unstrip_protocol(name) for name in system.ls(self._inside, detail=False)]
-            else:
-                names = [str(path) for path in self.path.iterdir()]
+        if self.is_remote:
+            with self._opened() as (system, inside):
+                names = [system.unstrip_protocol(name) for name in system.ls(inside, detail=False)]
+        else:
+            names = [str(path) for path in self.path.iterdir()]
         found = [Location(name) for name in sorted(names) if _NAME.search(name)]
         if not (shown := [file for file in found if file.base_name[0] not in "._"]):
             raise SettingError(f"{self} has no files that end with .jsonl, .csv or .parquet: give another folder")
@@ -119,8 +122,8 @@ class Location:
     def require(self) -> None:
         """Raise the error of opening it, if there is no such file."""
         if self.is_remote:
-            with _named(self):
-                self._system.info(self._inside)
+            with self._opened() as (system, inside):
+                system.info(inside)
         elif not self.is_stream:
             self.path.stat()
 
@@ -130,8 +133,8 @@ class Location:
         if self.is_stream:
             yield sys.stdin.buffer
         elif self.is_remote:
-            with _named(self):
-                file = self._system.open(self._inside, "rb")
+            with self._opened() as (system, inside):
+                file = system.open(inside, "rb")
             with file:
                 yield file
         else:
@@ -152,20 +155,24 @@ class Location:
             local = Path(folder) / self.base_name
             with open(local, "wb") as file:
                 yield file
-            with _named(self):
-                self._system.makedirs(self._inside.rpartition("/")[0], exist_ok=True)
-                self._system.put_file(str(local), self._inside)
+            with self._opened() as (system, inside):
+                system.makedirs(inside.rpartition("/")[0], exist_ok=True)
+                system.put_file(str(local), inside)
 
-    @property
-    def _system(self) -> Any:
-        return self._opened[0]
-
-    @property
-    def _inside(self) -> str:
-        return str(self._opened[1])
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[Any, str]]:
+        """Yield the file system of an address, and the name in it; turn their errors into one line that names it."""
+        try:
+            yield self._in_file_system
+        except TinychatError:
+            raise
+        # Each protocol's package has errors of its own.
+        except Exception as error:
+            reason = " ".join(str(error).split())[:200] or type(error).__name__
+            raise SettingError(f"{self} cannot be used: {reason}; check the address and its package") from None
 
     @cached_property
-    def _opened(self) -> tuple[Any, str]:
+    def _in_file_system(self) -> tuple[Any, str]:
         try:
             from fsspec.core import url_to_fs
         except ImportError:
@@ -182,18 +189,3 @@ def arrow() -> Any:
     except ImportError:
         raise SettingError(f"Parquet and .zst need the package pyarrow: {install_command('pyarrow')}") from None
     return pyarrow
-
-
-@contextmanager
-def _named(location: Location) -> Iterator[None]:
-    """Turn the errors of an address into one line that names it."""
-    try:
-        yield
-    except TinychatError:
-        raise
-    # Each protocol's package has errors of its own.
-    except Exception as error:
-        if not location.is_remote:
-            raise
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise SettingError(f"{location} cannot be used: {reason}; check the address and its package") from None
