@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tinychat.errors import TextError, TinychatError
@@ -77,8 +78,10 @@ class RowReader:
         before = 0
         for file in self.files:
             number = 0
-            for number, fields, line, error in _READERS[file.format.kind](file):
-                yield Row(before + number, file, fields, line, error)
+            for row in _READERS[file.format.kind](file):
+                number = row.number
+                row.number += before
+                yield row
             before += number
 
     def count(self) -> int | None:
@@ -114,23 +117,23 @@ def _lines(file: Location) -> Iterator[tuple[int, bytes]]:
             yield number, line.removeprefix(_BOM) if number == 1 else line
 
 
-def _jsonl(file: Location) -> _Found:
+def _jsonl(file: Location) -> Iterator[Row]:
     for number, line in _lines(file):
         if line.isspace():
             continue
         try:
             fields = json.loads(line.decode("utf-8"))
         except (ValueError, RecursionError) as error:
-            yield number, {}, line, f"the line is not JSON in UTF-8: {error}"
+            yield Row(number, file, {}, line, f"the line is not JSON in UTF-8: {error}")
             continue
         if isinstance(fields, dict):
-            yield number, fields, line, None
+            yield Row(number, file, fields, line)
         else:
             problem = 'the line is not a JSON object: expected {"prompt": "..."} or {"messages": [...]}'
-            yield number, {}, line, problem
+            yield Row(number, file, {}, line, problem)
 
 
-def _csv(file: Location) -> _Found:
+def _csv(file: Location) -> Iterator[Row]:
     csv.field_size_limit(MAX_ROW_BYTES)
     reader = csv.reader(_decoded(_lines(file), file), strict=True)
     try:
@@ -139,23 +142,22 @@ def _csv(file: Location) -> _Found:
         cells_of_rows = filter(None, reader)
         for number, cells in enumerate(cells_of_rows, start=1):
             if len(cells) == len(header):
-                yield number, dict(zip(header, (cell or None for cell in cells))), b"", None
+                yield Row(number, file, dict(zip(header, (cell or None for cell in cells))))
             else:
-                yield number, {}, b"", f"the row has {len(cells)} cells, but the header has {len(header)}"
+                problem = f"the row has {len(cells)} cells, but the header has {len(header)}"
+                yield Row(number, file, {}, error=problem)
     except csv.Error as error:
         raise TextError(f"{file} line {reader.line_num} is not CSV: {error}; correct the file") from None
 
 
-def _parquet(file: Location) -> _Found:
-    number = 0
+def _parquet(file: Location) -> Iterator[Row]:
     with parquet_file(file) as table:
-        for batch in table.iter_batches(batch_size=_PARQUET_ROWS, use_threads=False):
-            for fields in batch.to_pylist():
-                number += 1
-                yield number, fields, b"", None
+        batches = table.iter_batches(batch_size=_PARQUET_ROWS, use_threads=False)
+        rows = chain.from_iterable(batch.to_pylist() for batch in batches)
+        for number, fields in enumerate(rows, start=1):
+            yield Row(number, file, fields)
 
 
-_Found = Iterator[tuple[int, Mapping[str, Any], bytes, str | None]]
 _READERS = {"jsonl": _jsonl, "csv": _csv, "parquet": _parquet}
 
 
