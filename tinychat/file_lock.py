@@ -44,12 +44,12 @@ def try_lock(file_number: int) -> bool:
 @contextmanager
 def locked(path: Path, waiting: Callable[[], object]) -> Iterator[None]:
     """Hold the lock of a file, made for it and gone afterwards; `waiting` is called before a wait."""
-    file_number = _open_locked(path)
+    file_number = open_locked(path)
     if file_number is None:
         waiting()
     while file_number is None:
         time.sleep(_SECONDS_BETWEEN_TRIES)
-        file_number = _open_locked(path)
+        file_number = open_locked(path)
     try:
         yield
     finally:
@@ -64,7 +64,7 @@ def locked_within(path: Path, seconds: float, pause: Callable[[], object]) -> It
     wait, and takes some time.
     """
     until = time.monotonic() + seconds
-    while (file_number := _open_locked(path)) is None and time.monotonic() < until:
+    while (file_number := open_locked(path)) is None and time.monotonic() < until:
         pause()
     try:
         yield file_number is not None
@@ -76,7 +76,7 @@ def locked_within(path: Path, seconds: float, pause: Callable[[], object]) -> It
 def is_locked(path: Path) -> bool:
     """Return whether a process holds the lock of a file; a killed one leaves the file."""
     try:
-        file_number = os.open(path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
+        file_number = os.open(path, os.O_RDWR)
     except OSError:
         return False
     is_free = try_lock(file_number)
@@ -92,8 +92,9 @@ def is_file_at(path: Path, file_number: int) -> bool:
         return False
 
 
-def _open_locked(path: Path) -> int | None:
-    file_number = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+def open_locked(path: Path) -> int | None:
+    """Open a file, made if it is missing, with its lock; None if another process has that."""
+    file_number = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     if try_lock(file_number) and is_file_at(path, file_number):
         return file_number
     os.close(file_number)

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from tinychat.engine.system_scheduler import bind_thread
-from tinychat.file_lock import try_lock
+from tinychat.file_lock import open_locked
 from tinychat.machine import fast_cores
 from tinychat.user_folders import state_folder, trusted_folder
 
@@ -26,7 +26,7 @@ def bind_to_own_cores(count: int) -> tuple[int, ...]:
     with suppress(OSError):
         folder = trusted_folder(state_folder(os.environ) / "cores")
         for core in fast_cores():
-            if len(held) < count and (file_number := _claim(folder / f"{core}.lock")) is not None:
+            if len(held) < count and (file_number := open_locked(folder / f"{core}.lock")) is not None:
                 held[core] = file_number
         if len(held) == count:
             for task in _TASKS.iterdir():
@@ -35,11 +35,3 @@ def bind_to_own_cores(count: int) -> tuple[int, ...]:
     for file_number in held.values():
         os.close(file_number)
     return ()
-
-
-def _claim(path: Path) -> int | None:
-    file_number = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
-    if try_lock(file_number):
-        return file_number
-    os.close(file_number)
-    return None
