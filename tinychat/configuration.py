@@ -177,14 +177,14 @@ class _Reader:
     def read(self, found: Mapping[str, Any]) -> Configuration:
         tables = {name: self._table(found.get(name, {}), name) for name in (*_SECTIONS, "aliases", "mcp")}
         general = {key: value for key, value in found.items() if key not in (*tables, "model")}
-        self._check(general, (), (*_SETTINGS, "model", *tables))
+        self._check(found, (), ("model", *tables))
         sections = {
             kind: {name: self._table(value, kind, name) for name, value in tables[kind].items()} for kind in _SECTIONS
         }
         for name, section in sections["models"].items():
-            self._check(section, ("models", name), _SETTINGS)
+            self._check(section, ("models", name))
         for name, section in sections["roles"].items():
-            self._check({k: v for k, v in section.items() if k != "model"}, ("roles", name), (*_SETTINGS, "model"))
+            self._check(section, ("roles", name), ("model",))
             self._check_model(section, ("roles", name), "model")
         for name, section in sections["templates"].items():
             self._check_template(section, ("templates", name))
@@ -220,8 +220,7 @@ class _Reader:
         return value
 
     def _check_template(self, section: Mapping[str, Any], parents: tuple[str, ...]) -> None:
-        own = ("model", "prompt", "defaults")
-        self._check({key: value for key, value in section.items() if key not in own}, parents, (*_SETTINGS, *own))
+        self._check(section, parents, ("model", "prompt", "defaults"))
         self._check_model(section, parents, "model")
         if not _is_name(section.get("prompt")):
             raise self._error(parents[:1], parents[1], "must have a prompt, such as 'Summarise this: {input}'")
@@ -233,9 +232,13 @@ class _Reader:
         if key in section and not _is_name(section[key]):
             raise self._error(parents, key, "must be the name of a model")
 
-    def _check(self, section: Mapping[str, Any], parents: tuple[str, ...], known: tuple[str, ...]) -> None:
+    def _check(self, section: Mapping[str, Any], parents: tuple[str, ...], others: tuple[str, ...] = ()) -> None:
+        """Check the settings of a section, in which the keys `others` may stand beside them."""
         for key, value in section.items():
+            if key in others:
+                continue
             if key not in _SETTINGS:
+                known = (*_SETTINGS, *others)
                 near = nearest(key, known) or f"; expected one of {', '.join(known)}"
                 raise ConfigurationError(f"{self._position(parents, key)}: unknown key {one_line(key)!r}{near}")
             try:
