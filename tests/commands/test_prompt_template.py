@@ -10,7 +10,7 @@ from console import Console
 from fake_model import Replies, fake_model
 
 from tinychat.cli import command_line
-from tinychat.commands.prompt_template import PromptTemplate, variables_in
+from tinychat.commands.prompt_template import fill_template, variables_in
 from tinychat.settings import LoadSettings
 
 FILE = """
@@ -115,7 +115,7 @@ def test_a_wrong_template_is_named_with_its_line(console, text, message):
     ],
 )
 def test_only_names_in_braces_are_places(prompt, filled):
-    assert PromptTemplate("t", prompt + "{a}").fill({"a": "x"}, "")[0] == filled + "x"
+    assert fill_template("t", {"prompt": prompt + "{a}"}, {"a": "x"}, "")[0] == filled + "x"
 
 
 def test_words_that_are_variables():

@@ -17,7 +17,7 @@ from tinychat.commands.constraint_flags import constraint_flags, read_grammar
 from tinychat.commands.default_command import model_and_prompt
 from tinychat.commands.loading import Loader
 from tinychat.commands.one_shot import OneShot, Previous, last_one_shot
-from tinychat.commands.prompt_template import PromptTemplate, variables_in
+from tinychat.commands.prompt_template import fill_template, variables_in
 from tinychat.commands.prompt_text import check_not_blank, prompt_text, warn_if_no_template
 from tinychat.commands.remote import remote_fields, remote_model, server_flags, tell_of_server
 from tinychat.commands.reply_output import OutputFlags, write_replies
@@ -193,7 +193,7 @@ def _question(
     text = prompt_text(prompt, files, from_stdin)
     if preferences.template is not None:
         section = preferences.configuration.template(preferences.template)
-        text, system = PromptTemplate.of(preferences.template, section).fill(values, text)
+        text, system = fill_template(preferences.template, section, values, text)
         if system is not None:
             preferences = replace(preferences, flags={"system": system, **preferences.flags})
     check_not_blank(text)

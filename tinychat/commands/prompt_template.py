@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import click
@@ -25,34 +24,26 @@ def variables_in(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     return [word for word, pair in pairs if not pair], {pair[1]: pair[2] for _, pair in pairs if pair}
 
 
-@dataclass(frozen=True)
-class PromptTemplate:
-    """A prompt, and perhaps a system prompt, with placeholders; ``{input}`` is the text piped in or typed."""
+def fill_template(
+    name: str, section: Mapping[str, Any], values: Mapping[str, str], text: str
+) -> tuple[str, str | None]:
+    """Return prompt and system prompt of a valid section; ``{input}`` is the text, which else comes before the prompt.
 
-    name: str
-    prompt: str
-    system: str | None = None
-    defaults: Mapping[str, str] = field(default_factory=dict)
-
-    @staticmethod
-    def of(name: str, section: Mapping[str, Any]) -> PromptTemplate:
-        """Return the template of a valid section of the configuration file."""
-        return PromptTemplate(name, section["prompt"], section.get("system"), section.get("defaults", {}))
-
-    def fill(self, values: Mapping[str, str], text: str) -> tuple[str, str | None]:
-        """Return prompt and system prompt; without ``{input}``, the text comes before the prompt."""
-        known = {name for part in (self.prompt, self.system or "") for name in _names_in(part)}
-        if unknown := next((name for name in values if name not in known or name == INPUT), None):
-            expected = ", ".join(sorted(known - {INPUT})) or "none"
-            raise click.UsageError(f"unknown variable {unknown!r} of template {self.name}; expected {expected}")
-        found = {**self.defaults, **values} | ({INPUT: text} if text.strip() else {})
-        for name in sorted(known - found.keys()):
-            remedy = "pipe a text in, or give it as PROMPT" if name == INPUT else f"add {name}=VALUE"
-            raise click.UsageError(f"template {self.name} needs a value for {name}: {remedy}")
-        prompt = _filled(self.prompt, found)
-        if INPUT not in known and text.strip():
-            prompt = (text if text.endswith("\n") else f"{text}\n") + prompt
-        return prompt, None if self.system is None else _filled(self.system, found)
+    `click.UsageError` for a value of no variable, or a variable without a value.
+    """
+    template, system = section["prompt"], section.get("system")
+    known = {variable for part in (template, system or "") for variable in _names_in(part)}
+    if unknown := next((variable for variable in values if variable not in known or variable == INPUT), None):
+        expected = ", ".join(sorted(known - {INPUT})) or "none"
+        raise click.UsageError(f"unknown variable {unknown!r} of template {name}; expected {expected}")
+    found = {**section.get("defaults", {}), **values} | ({INPUT: text} if text.strip() else {})
+    for variable in sorted(known - found.keys()):
+        remedy = "pipe a text in, or give it as PROMPT" if variable == INPUT else f"add {variable}=VALUE"
+        raise click.UsageError(f"template {name} needs a value for {variable}: {remedy}")
+    prompt = _filled(template, found)
+    if INPUT not in known and text.strip():
+        prompt = (text if text.endswith("\n") else f"{text}\n") + prompt
+    return prompt, None if system is None else _filled(system, found)
 
 
 def _names_in(text: str) -> list[str]:
