@@ -14,7 +14,7 @@ from tinychat.commands.batch_tasks import Task
 from tinychat.errors import FieldError, SettingError, TinychatError
 from tinychat.generate.prompt import Prompt
 from tinychat.generate.request import Request
-from tinychat.rows.prompts import AHEAD, ROW_ERRORS, RowError, RowPrompts, answered
+from tinychat.rows.prompts import AHEAD, ROW_ERRORS, RowError, RowPrompts, RowRequest, answered
 
 if TYPE_CHECKING:
     from tinychat.conversation.reply_calls import ReplyCalls
@@ -83,24 +83,15 @@ class BatchAnswers:
 
     def requests(self, tasks: Sequence[Task]) -> list[tuple[Prompt, Request] | TinychatError]:
         """Return prompt and request of each task, or the error of its row."""
-        together = [task for task in tasks if task.error is None and not self._is_special(task)]
-        made = {id(task): prompt for task, prompt in zip(together, self.prompts.of_many([t.prompt for t in together]))}
-        return [self._request(task, made.get(id(task))) for task in tasks]
+        return self.prompts.requests(map(self._asked, tasks))
 
-    @staticmethod
-    def _is_special(task: Task) -> bool:
-        """Return whether the prompt has tools, or is a text that OpenAI's form continues."""
-        return bool(task.tools.tools) or (task.url is not None and isinstance(task.prompt, str))
-
-    def _request(self, task: Task, prompt: Prompt | RowError | None) -> tuple[Prompt, Request] | TinychatError:
+    def _asked(self, task: Task) -> RowRequest | RowError:
         if task.error is not None:
             return SettingError(task.error)
         try:
             constraint = self._constraint(task)
             request = task.request if constraint is None else replace(task.request, constraint=constraint)
-            if isinstance(prompt, ROW_ERRORS):
-                return prompt
-            return prompt or self._special_prompt(task), request
+            return self._special_prompt(task) or task.prompt, request
         except ROW_ERRORS as error:
             return error
 
@@ -125,9 +116,12 @@ class BatchAnswers:
 
         return self.model.constraint(Grammar.from_schema(schema, "response_format"))
 
-    def _special_prompt(self, task: Task) -> Prompt:
+    def _special_prompt(self, task: Task) -> Prompt | None:
+        """Return the prompt with tools, or of a text that OpenAI's form continues; None for any other."""
         if task.tools.tools:
             messages = self.prompts.messages(task.prompt) if isinstance(task.prompt, str) else task.prompt
             tools = [tool.as_dict() for tool in task.tools.tools]
             return self.model.chat_prompt(messages, thinking=self.prompts.thinking, tools=tools)
-        return self.model.text_prompt(str(task.prompt), as_chat=False)
+        if task.url is not None and isinstance(task.prompt, str):
+            return self.model.text_prompt(task.prompt, as_chat=False)
+        return None

@@ -17,7 +17,7 @@ from tinychat.generate.prompt import Prompt
 from tinychat.generate.request import Request, as_request
 from tinychat.rows.columns import RowColumns
 from tinychat.rows.own_cores import bind_to_own_cores
-from tinychat.rows.prompts import AHEAD, ROW_ERRORS, TOGETHER, Conversation, RowError, RowPrompts, answered
+from tinychat.rows.prompts import AHEAD, ROW_ERRORS, TOGETHER, RowError, RowPrompts, RowRequest, answered
 from tinychat.rows.result_columns import COLUMNS
 from tinychat.settings import LoadSettings, names
 
@@ -136,10 +136,9 @@ class RowAnswerer:
         """Yield the prompt and request of each row, or its error, of some rows together."""
         prompts, coming = RowPrompts(model, self._system, self._as_chat, self._thinking.wanted), iter(rows)
         while group := [self._asked(request, row) for row in islice(coming, TOGETHER)]:
-            made = iter(prompts.of_many([each[0] for each in group if isinstance(each, tuple)]))
-            yield [_request(next(made), each[1]) if isinstance(each, tuple) else each for each in group]
+            yield prompts.requests(group)
 
-    def _asked(self, request: Request, row: Mapping[str, Any]) -> tuple[str | Conversation, Request] | RowError:
+    def _asked(self, request: Request, row: Mapping[str, Any]) -> RowRequest | RowError:
         """Return the text or messages of a row and its request, or its error."""
         try:
             asked, settings = self._columns.prompt_of(row), self._columns.settings_of(row)
@@ -163,10 +162,6 @@ def _grammar(schema: str) -> Grammar:
     from tinychat.generate.grammar import Grammar
 
     return Grammar.from_schema(schema)
-
-
-def _request(prompt: Prompt | RowError, request: Request) -> tuple[Prompt, Request] | RowError:
-    return (prompt, request) if isinstance(prompt, Prompt) else prompt
 
 
 def _columns(result: Reply | TinychatError) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tinychat.errors import ContextError, SettingError, TextError, TinychatError
 from tinychat.generate.prompt import Prompt
+from tinychat.generate.request import Request
 from tinychat.worker_threads import made_ahead
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ Conversation = Sequence[Mapping[str, object]]
 RowError = ContextError | SettingError | TextError
 ROW_ERRORS = (ContextError, SettingError, TextError)
 """Errors of one row, which do not end the others."""
+RowRequest = tuple[str | Conversation | Prompt, Request]
+"""What a row asks: a text, messages or a prompt that is made already; and its settings."""
 AHEAD = 32
 """Prompts to make before a reply can begin: templates and tokenizers run in a process and threads of their own."""
 TOGETHER = 16
@@ -45,7 +48,21 @@ class RowPrompts:
         standing = [{"role": "system", "content": self.system}] if self.system else []
         return [*standing, {"role": "user", "content": text}]
 
-    def of_many(self, asked: Sequence[str | Conversation]) -> list[Prompt | RowError]:
+    def requests(self, rows: Iterable[RowRequest | RowError]) -> list[tuple[Prompt, Request] | TinychatError]:
+        """Return prompt and request of each row, or its error; all prompts that are not made yet are made together."""
+        rows = [*rows]
+        asked = [row[0] for row in rows if isinstance(row, tuple) and not isinstance(row[0], Prompt)]
+        made = iter(self._of_many(asked))
+        found: list[tuple[Prompt, Request] | TinychatError] = []
+        for row in rows:
+            if isinstance(row, tuple):
+                prompt = row[0] if isinstance(row[0], Prompt) else next(made)
+                found.append((prompt, row[1]) if isinstance(prompt, Prompt) else prompt)
+            else:
+                found.append(row)
+        return found
+
+    def _of_many(self, asked: Sequence[str | Conversation]) -> list[Prompt | RowError]:
         """Return the prompts of texts and conversations without tools, or their errors."""
         is_message = self.model.takes_message(self.system, self.as_chat)
         found = [(self.messages(each) if is_message else None) if isinstance(each, str) else each for each in asked]
