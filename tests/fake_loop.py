@@ -1,4 +1,4 @@
-"""A chat loop for slash commands, without input, that records notices and writes replies at once."""
+"""A chat loop for slash commands, without input, that records notices and writes replies at once; prepared input."""
 
 import io
 from types import SimpleNamespace
@@ -29,6 +29,23 @@ class Recorder(Renderer):
 
     def offer_to_terminal(self, text):
         return self.terminal is not None and offer_to_terminal(text, self.terminal)
+
+
+class Script:
+    """Gives prepared lines to prompts and questions; an exception in their place is raised."""
+
+    def __init__(self, lines, interactive):
+        self.interactive, self.prompts = interactive, []
+        self._lines = list(lines)
+
+    def read(self, prompt):
+        self.prompts.append(prompt)
+        if not self._lines:
+            raise EOFError
+        line = self._lines.pop(0)
+        if isinstance(line, type):
+            raise line
+        return line
 
 
 class FakeLoop(ChatLoop):

@@ -1,10 +1,18 @@
 """A terminal's screen for tests: it obeys the few codes that the chat may write, and refuses all others."""
 
+import io
 import re
 
 from rich.cells import cell_len
 
 _CODE = re.compile(r"\x1b\[(\d*)([AJKm]|[\d;]*m)|(.)", re.DOTALL)
+
+
+class Terminal(io.StringIO):
+    """A terminal that keeps what is written to it."""
+
+    def isatty(self):
+        return True
 
 
 class Screen:

@@ -2,6 +2,7 @@ import io
 import signal
 
 import pytest
+from fake_loop import Script
 from fake_model import EOS, Replies, fake_model
 
 from tinychat.chat.commands import COMMANDS
@@ -10,22 +11,6 @@ from tinychat.conversation.conversation import Chat
 from tinychat.errors import ContextError, SettingError
 from tinychat.terminal.line_input import LineDiscarded
 from tinychat.terminal.rendering import Renderer
-
-
-class Script:
-    """Gives prepared lines; an exception in their place is raised."""
-
-    def __init__(self, lines, interactive):
-        self.interactive = interactive
-        self._lines = list(lines)
-
-    def read(self, _prompt):
-        if not self._lines:
-            raise EOFError
-        line = self._lines.pop(0)
-        if isinstance(line, type):
-            raise line
-        return line
 
 
 def converse(lines, *replies, interactive=True, model=None, **sequence):

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from fake_loop import FakeLoop
+from fake_loop import FakeLoop, Script
 from fake_model import Replies, fake_model
 from fake_tools import FakeTool, call
 
@@ -35,23 +35,6 @@ def unconstrained(monkeypatch):
 def group(monkeypatch):
     """Return a function that makes tools the group "fake"."""
     return lambda *tools: monkeypatch.setitem(GROUPS, "fake", lambda folder: tools)
-
-
-class Script:
-    """Gives prepared lines to prompts and questions; an exception in their place is raised."""
-
-    def __init__(self, lines, interactive):
-        self.interactive, self.prompts = interactive, []
-        self._lines = list(lines)
-
-    def read(self, prompt):
-        self.prompts.append(prompt)
-        if not self._lines:
-            raise EOFError
-        line = self._lines.pop(0)
-        if isinstance(line, type):
-            raise line
-        return line
 
 
 def converse(lines, *replies, interactive=True, settings=None):

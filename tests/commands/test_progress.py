@@ -1,12 +1,9 @@
 import io
 import sys
 
+from screen import Terminal
+
 from tinychat.commands.progress import progress_bar
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
 
 
 def test_nothing_to_wait_for_shows_nothing(monkeypatch):

@@ -1,9 +1,9 @@
 import base64
-import io
 import os
 
 import pytest
 from fake_loop import FakeLoop
+from screen import Terminal
 
 from tinychat.conversation.messages import Message
 from tinychat.errors import SettingError
@@ -53,11 +53,6 @@ def test_each_system_gets_its_own_encoding(install, tmp_path, monkeypatch):
     install("pbcopy", f'echo "$LC_CTYPE" > {tmp_path / "locale"}')
     write_clipboard("grün\n")
     assert (tmp_path / "locale").read_text() == "UTF-8\n"
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
 
 
 def test_without_a_program_the_terminal_is_asked(install):

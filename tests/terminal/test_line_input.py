@@ -1,6 +1,7 @@
 import io
 
 import pytest
+from screen import Terminal
 
 from tinychat.errors import SettingError
 from tinychat.terminal.line_input import InputPrompt, PlainInput, is_open, unfence
@@ -20,11 +21,6 @@ def test_input_that_is_not_utf8_is_refused(errors):
     stream = io.TextIOWrapper(io.BytesIO(b"caf\xe9\n"), encoding="utf-8", errors=errors)
     with pytest.raises(SettingError, match="not valid UTF-8"):
         PlainInput(stream).read(InputPrompt())
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
 
 
 @pytest.mark.parametrize(("stdin", "stdout"), [(io.StringIO, Terminal), (Terminal, io.StringIO)])

@@ -3,6 +3,7 @@ import os
 from dataclasses import replace
 
 import pytest
+from screen import Terminal
 
 from tinychat.generate.reply import Summary
 from tinychat.terminal.rendering import Renderer, terminal_size
@@ -19,11 +20,6 @@ SUMMARY = Summary(
     finish_reason="stop",
     seed=1,
 )
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
 
 
 def renderer(out, err, plain=True, **environment):
