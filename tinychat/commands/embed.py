@@ -84,7 +84,8 @@ def embed(
     with _opened(target) as out:
         loaded = load(model, given_settings(flags))
         ids = [_ids_of(loaded, text, prompt) for text in texts]
-        vectors, size = _vectors(loaded, ids, pooling, dimensions), dimensions or loaded.embedding.size
+        steps, size = loaded.embedding.steps(ids, pooling, dimensions), dimensions or loaded.embedding.size
+        vectors = run_steps("embedding", steps, [*map(len, ids)])
         if is_array:
             _write_array(out, [*vectors], size)
         else:
@@ -104,11 +105,6 @@ def _ids_of(model: Model, text: Text, prompt: str | None) -> list[int]:
     ids = model.embedding.text_ids(text.text, prompt)
     check_ids(model, ids, text)
     return ids
-
-
-def _vectors(model: Model, ids: Sequence[list[int]], pooling: str | None, dimensions: int | None) -> Iterator[Vector]:
-    """Yield the vectors."""
-    return run_steps("embedding", model.embedding.steps(ids, pooling, dimensions), [*map(len, ids)])
 
 
 def _write_array(out: BinaryIO, vectors: Sequence[Vector], size: int) -> None:
