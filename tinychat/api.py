@@ -13,6 +13,7 @@ from tinychat.checkpoint.folder import folder_of
 from tinychat.checkpoint.gguf import is_gguf
 from tinychat.errors import ConversionError, HubError
 from tinychat.file_lock import locked
+from tinychat.json_file import each_file_once
 from tinychat.models.passthrough import NATIVE, STORED_NATIVE, dtype_named
 from tinychat.settings import LoadSettings
 from tinychat.store.catalog import CATALOG
@@ -159,7 +160,6 @@ def adapter_folder(source: str) -> Path:
 def check_checkpoint(folder: Path) -> None:
     """Refuse a checkpoint with unusable configuration, tensors, tokenizer or chat template, before it is converted."""
     from tinychat.checkpoint.checkpoint import open_checkpoint
-    from tinychat.json_file import each_file_once
 
     with each_file_once():
         open_checkpoint(folder)

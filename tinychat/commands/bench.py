@@ -17,6 +17,7 @@ from tinychat.commands.loading import Loader, given_settings
 from tinychat.commands.options import load_flags, model_argument
 from tinychat.commands.progress import progress_bar
 from tinychat.configuration import resolve_alias
+from tinychat.generate.precedence import Preferences
 from tinychat.models.shapes import SHAPES, config_of
 from tinychat.setting_kinds import whole_number
 from tinychat.settings import LoadSettings
@@ -170,7 +171,6 @@ def _write_actors(name: str, found: list[ActorRates], best: ActorRates) -> None:
 def _batches(model: Model) -> dict[str, Any]:
     """Measure many replies at once, with the settings that the model's makers advise."""
     from tinychat.bench.batch_rates import measure_batches
-    from tinychat.generate.precedence import Preferences
 
     request = Preferences().resolve(advice=model.own_defaults).request
     with progress_bar("measuring many replies at once") as progress:

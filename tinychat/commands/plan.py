@@ -19,6 +19,7 @@ from tinychat.commands.loading import Loader
 from tinychat.commands.planned_rows import PlannedRows
 from tinychat.commands.progress import progress_bar
 from tinychat.errors import SettingError, TinychatError
+from tinychat.generate.prompt import check_prompt
 from tinychat.json_file import read_json_object
 from tinychat.rows.locations import Location
 from tinychat.rows.prompts import ROW_ERRORS, RowPrompts
@@ -170,8 +171,6 @@ class _PromptMaker:
         self, tasks: Iterable[Task], machines: int, sample: RowSample
     ) -> Iterator[tuple[int, Sequence[int], int | None]]:
         """Yield the machine, the prompt's ids and the token limit of each row, and let a sample have them."""
-        from tinychat.generate.prompt import check_prompt
-
         model = self.answers.model
         for task in tasks:
             try:

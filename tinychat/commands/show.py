@@ -9,6 +9,8 @@ import click
 
 from tinychat.commands.options import model_argument
 from tinychat.configuration import resolve_alias
+from tinychat.generate.generation_config import own_defaults
+from tinychat.json_file import read_json_object, read_settings
 
 
 @click.command()
@@ -43,8 +45,6 @@ def show(model: str | None, as_json: bool) -> None:
 
 
 def _facts_of_folder(folder: Path) -> dict[str, object]:
-    from tinychat.generate.generation_config import own_defaults
-    from tinychat.json_file import read_json_object, read_settings
     from tinychat.models.architectures import read_config, weight_count
     from tinychat.models.embedder import Embedder, read_embedder
     from tinychat.models.ranker import read_ranker

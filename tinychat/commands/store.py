@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from functools import cache
 
 import click
 
@@ -13,7 +14,7 @@ from tinychat.commands.progress import progress_bar
 from tinychat.commands.table import print_table
 from tinychat.configuration import read_configuration
 from tinychat.generate.precedence import Preferences
-from tinychat.store.local import StoredModel, code_lines, list_models, next_line, quality_lines, summary_line
+from tinychat.store.local import StoredModel, code_lines, list_models, next_line, quality_lines, remove, summary_line
 from tinychat.terminal.safe_text import one_safe_line
 
 
@@ -103,8 +104,6 @@ def _size(count: int) -> str:
 
 def _list_available() -> None:
     """Print the catalog with estimates for this machine."""
-    from functools import cache
-
     from tinychat.machine import available_memory_bytes, memory_bytes
     from tinychat.store.catalog import CATALOG, CatalogEntry
     from tinychat.store.estimates import (
@@ -162,8 +161,6 @@ def _list_available() -> None:
 )
 def rm(names: tuple[str, ...]) -> None:
     """Remove stored models."""
-    from tinychat.store.local import remove
-
     for name in names:
         remove(name)
         print(f"removed {name}", file=sys.stderr)
