@@ -18,17 +18,7 @@ _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 @dataclass(frozen=True)
 class RowColumns:
-    """The columns that ask.
-
-    Attributes
-    ----------
-    prompt : str
-        The column of the prompt: a text, or messages with `role` and `content`.
-    template : str, optional
-        The prompt instead, with names of columns in braces: "Summarise: {text}".
-    settings : tuple of str
-        Columns with settings of their row, such as "max_tokens"; a row without a value has the common one.
-    """
+    """The columns that ask: `prompt_column`, `template` and `setting_columns` of `tinychat.RowAnswerer`."""
 
     prompt: str = "prompt"
     template: str | None = None
