@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
+from typing import Any
 
-from tinychat.errors import CheckpointError, TextError
-from tinychat.files import read_small
+from tinychat.errors import CheckpointError, SettingError, TextError
+from tinychat.files import read_small, read_text
 
 # The largest index of a published checkpoint has nine megabytes; a byte of JSON may become thirty in memory.
 MAX_BYTES = 16 << 20
@@ -47,6 +48,17 @@ def read_json(path: Path) -> object:
         raise CheckpointError(f"{path} does not exist; check the path or download it again") from None
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def read_named_json(path: Path, limit: int) -> Any:
+    """Return the JSON of a file, pipe or device that a person named.
+
+    `SettingError` if it is none, `TextError` if it cannot be read or holds more than `limit` bytes.
+    """
+    try:
+        return json.loads(read_text(path, limit))
+    except (ValueError, RecursionError) as error:
+        raise SettingError(f"{path} is no JSON: {error}") from None
 
 
 def read_settings(path: Path) -> dict[str, object]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,8 +11,8 @@ import click
 
 from tinychat.commands.constraint_flags import MAX_CONSTRAINT_BYTES
 from tinychat.commands.options import together
-from tinychat.errors import SettingError
 from tinychat.files import read_text
+from tinychat.json_file import read_named_json
 from tinychat.settings import LINE, SETTINGS, names
 from tinychat.terminal.safe_text import one_safe_line
 
@@ -72,16 +71,9 @@ def remote_fields(found: Resolved, schema: Path | None, grammar: Path | None) ->
     if grammar is not None:
         fields["grammar"] = read_text(grammar, MAX_CONSTRAINT_BYTES)
     if schema is not None:
-        form = {"name": "reply", "schema": _schema(schema)}
+        form = {"name": "reply", "schema": read_named_json(schema, MAX_CONSTRAINT_BYTES)}
         fields["response_format"] = {"type": "json_schema", "json_schema": form}
     return fields
-
-
-def _schema(path: Path) -> Any:
-    try:
-        return json.loads(read_text(path, MAX_CONSTRAINT_BYTES))
-    except (ValueError, RecursionError) as error:
-        raise SettingError(f"{path} is no JSON: {error}") from None
 
 
 def tell_of_server(model: str, command: str) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
 from tinychat.commands.options import PATH, together
 from tinychat.errors import FieldError, SettingError
-from tinychat.files import read_text
+from tinychat.json_file import read_named_json
 from tinychat.tools.definitions import ToolChoice
 
 _MAX_BYTES = 4 << 20
@@ -47,10 +46,7 @@ def read_tools(path: Path | None, wanted: str | None, is_single: bool) -> ToolCh
             flag = "--no-parallel-tool-calls" if wanted is None else "--tool-choice"
             raise click.UsageError(f"{flag} needs tools: add --tools FILE")
         return ToolChoice()
-    try:
-        tools = json.loads(read_text(path, _MAX_BYTES))
-    except (ValueError, RecursionError) as error:
-        raise SettingError(f"{path} is no JSON: {error}") from None
+    tools = read_named_json(path, _MAX_BYTES)
     if isinstance(tools, dict):
         tools = tools.get("tools")
     if tools is None or tools == []:
