@@ -40,44 +40,21 @@ SEEDS = 1 << 64
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """A row of the table.
+    """A row of the table."""
 
-    Attributes
-    ----------
-    name : str
-        In Python, config.toml, ``/set`` and batch lines; the flag has hyphens for underscores.
-    scope : {"sampling", "reply", "load", "chat", "tools", "screen"}
-    default : object
-        None where the program decides later; None itself is then allowed.
-    entries : frozenset of str
-        Where it may be given beside Python.
-    help, metavar : str
-        For the flag, and the name of its value.
-    flag : str
-        The flag, if it takes no value.
-    huggingface, gguf : str
-        Its key in ``generation_config.json``, and in GGUF files behind ``general.sampling.``.
-    openai : tuple of str
-        Its other names in OpenAI-style bodies.
-    part_of : str
-        The setting without which it does nothing: while that has its default, this one is not in use.
-    example : tuple of (str, str)
-        A value in TOML and a remark, for the configuration file to begin with.
-    """
-
-    name: str
+    name: str  # in Python, config.toml, ``/set`` and batch lines; the flag has hyphens for underscores
     kind: Kind
-    scope: str
-    default: Any
-    entries: frozenset[str]
-    help: str
-    metavar: str
-    flag: str = ""
-    huggingface: str = ""
-    gguf: str = ""
-    openai: tuple[str, ...] = ()
-    part_of: str = ""
-    example: tuple[str, str] | None = None
+    scope: str  # "sampling", "reply", "load", "chat", "tools" or "screen"
+    default: Any  # None where the program decides later; None itself is then allowed
+    entries: frozenset[str]  # where it may be given beside Python
+    help: str  # for the flag
+    metavar: str  # the name of the flag's value
+    flag: str = ""  # the flag, if it takes no value
+    huggingface: str = ""  # its key in ``generation_config.json``
+    gguf: str = ""  # its key in GGUF files, behind ``general.sampling.``
+    openai: tuple[str, ...] = ()  # its other names in OpenAI-style bodies
+    part_of: str = ""  # the setting without which it does nothing: while that has its default, this one is not in use
+    example: tuple[str, str] | None = None  # a value in TOML and a remark, for the configuration file to begin with
 
     def check(self, value: Any) -> Any:
         """Return a value of Python, TOML or JSON in its canonical form; `FieldError` if its type or range is wrong."""

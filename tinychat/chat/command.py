@@ -17,26 +17,12 @@ Completion = Callable[[ChatLoop, str], Iterable[str | Candidate]]
 
 @dataclass(frozen=True)
 class Command:
-    """A row of the table of commands.
+    """A row of the table of commands."""
 
-    Attributes
-    ----------
-    name : str
-        Without the slash.
-    argument : str
-        Name of the argument for the help, in brackets if it is optional; empty if there is none.
-    help : str
-        Sentence case, no full stop.
-    run : callable
-        Called with the loop and the argument, stripped.
-    complete : callable
-        See `Completion`.
-    """
-
-    name: str
-    argument: str
-    help: str
-    run: Callable[[ChatLoop, str], None]
+    name: str  # without the slash
+    argument: str  # its name for the help, in brackets if it is optional; empty if there is none
+    help: str  # sentence case, no full stop
+    run: Callable[[ChatLoop, str], None]  # called with the loop and the argument, stripped
     complete: Completion = lambda _loop, _argument: ()
 
     @property

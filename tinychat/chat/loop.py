@@ -31,27 +31,7 @@ _CUTS: Mapping[FinishReason, str] = {
 
 
 class ChatLoop:
-    """The actions of a chat that commands and messages share.
-
-    Attributes
-    ----------
-    draft : Draft
-        The beginning of the next prompt.
-    is_leaving : bool
-        Whether the loop ends after this command.
-    multiline : bool
-        Whether Enter begins a new line instead of sending.
-    shelf : ToolShelf
-        The tools that the model may be given.
-    servers : dict of McpServer by name
-        Those that run for this chat.
-    server_errors : dict of str by name of a server
-        The errors of servers that fail, as they were shown.
-    tool_settings : ToolSettings
-        Those that chose the tools.
-    screen : CallScreen
-        Shows the calls of tools, and asks about them.
-    """
+    """The actions of a chat that commands and messages share."""
 
     def __init__(
         self, chat: Chat, lines: PlainInput | TerminalInput, renderer: Renderer, workspace: Workspace | None = None
@@ -59,14 +39,15 @@ class ChatLoop:
         self.chat = chat
         self.workspace = workspace or Workspace(chat)
         self.renderer = renderer
-        self.draft = Draft()
-        self.is_leaving = self.multiline = False
+        self.draft = Draft()  # the beginning of the next prompt
+        self.is_leaving = False  # whether the loop ends after this command
+        self.multiline = False  # whether Enter begins a new line instead of sending
         self._lines = lines
-        self.shelf = ToolShelf(chat)
+        self.shelf = ToolShelf(chat)  # the tools that the model may be given
         renderer.cuts = _CUTS
-        self.servers: dict[str, McpServer] = {}
-        self.server_errors: dict[str, str] = {}
-        self.tool_settings = ToolSettings()
+        self.servers: dict[str, McpServer] = {}  # those that run for this chat, by name
+        self.server_errors: dict[str, str] = {}  # of servers that fail, by name, as they were shown
+        self.tool_settings = ToolSettings()  # those that chose the tools
         self.screen = CallScreen(renderer, self.read, self.prefill)
         chat.tools.on_call, chat.tools.on_result = self.screen.begin, self.screen.end
         chat.on_summarising = renderer.summary_progress

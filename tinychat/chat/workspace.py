@@ -33,34 +33,18 @@ def _no_other_model(name: str) -> Model:
 
 @dataclass(frozen=True)
 class Models:
-    """The models and roles that a conversation can switch to.
+    """The models and roles that a conversation can switch to."""
 
-    Attributes
-    ----------
-    open, open_draft : callable
-        Loads a model by name, for the conversation or for drafts.
-    names : callable
-        Returns names for completion.
-    settings_for : callable, optional
-        Returns the settings in use for a name and its loaded model, in the role that was entered.
-    default : callable
-        Returns the name of the default model.
-    ready : callable
-        Returns names of models on this machine.
-    roles : callable
-        Returns the settings of each role by name, with its "model" if it has one.
-    enter_role : callable
-        Enters a role for `settings_for`; None leaves it.
-    """
-
-    open: Callable[[str], Model] = _no_other_model
-    open_draft: Callable[[str], Model] = _no_other_model
-    names: Callable[[], Iterable[str]] = tuple
+    open: Callable[[str], Model] = _no_other_model  # loads a model by name for the conversation
+    open_draft: Callable[[str], Model] = _no_other_model  # loads one for drafts
+    names: Callable[[], Iterable[str]] = tuple  # returns names for completion
+    # Returns the settings in use for a name and its loaded model, in the role that was entered.
     settings_for: Callable[[str | None, Model], Resolved] | None = None
-    default: Callable[[], str] = lambda: "without a name"
-    ready: Callable[[], list[str]] = list
+    default: Callable[[], str] = lambda: "without a name"  # returns the name of the default model
+    ready: Callable[[], list[str]] = list  # returns names of models on this machine
+    # Returns the settings of each role by name, with its "model" if it has one.
     roles: Callable[[], Mapping[str, Mapping[str, Any]]] = dict
-    enter_role: Callable[[str | None], None] = lambda name: None
+    enter_role: Callable[[str | None], None] = lambda name: None  # enters a role for `settings_for`; None leaves it
 
 
 def session_store() -> SessionStore:

@@ -28,36 +28,16 @@ _OPENAI_KEYS = ("custom_id", "method", "url", "body")
 
 @dataclass(frozen=True)
 class Task:
-    """One row to answer.
+    """One row to answer."""
 
-    Attributes
-    ----------
-    id : str or int
-        The row's own, or its number from 1.
-    prompt : str or list of dict
-        A text, or messages with `role` and `content`.
-    request : Request
-        That of the command line, with the settings of this row.
-    row : Row
-        The row itself.
-    url : str, optional
-        The endpoint that a line in OpenAI's form names; its result has that form too.
-    schema : str, optional
-        JSON schema of the reply, instead of the command line's.
-    tools : ToolChoice
-        The tools that the reply may or must call.
-    error : str, optional
-        The problem of an invalid row, whose other fields are unset.
-    """
-
-    id: str | int
-    prompt: str | list[dict[str, object]]
-    request: Request
+    id: str | int  # the row's own, or its number from 1
+    prompt: str | list[dict[str, object]]  # a text, or messages with `role` and `content`
+    request: Request  # that of the command line, with the settings of this row
     row: Row
-    url: str | None = None
-    schema: str | None = None
-    tools: ToolChoice = openai.NO_TOOLS
-    error: str | None = None
+    url: str | None = None  # the endpoint that a line in OpenAI's form names; its result has that form too
+    schema: str | None = None  # JSON schema of the reply, instead of the command line's
+    tools: ToolChoice = openai.NO_TOOLS  # those that the reply may or must call
+    error: str | None = None  # the problem of an invalid row, whose other fields are unset
 
 
 def read_tasks(rows: Iterable[Row], request: Request, columns: RowColumns | None = None) -> Iterator[Task]:

@@ -24,24 +24,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Previous:
-    """The saved one-shot that --continue continues; empty for a new one.
+    """The saved one-shot that --continue continues; empty for a new one."""
 
-    Attributes
-    ----------
-    name : str, optional
-        In the log.
-    revision : int
-        Of its file; another process that continues it changes it.
-    model : str, optional
-        The MODEL that answered, None for the default one.
-    flags : mapping
-        Settings of its flags, role and template by name, the system prompt among them.
-    messages : tuple of Message
-    """
-
-    name: str | None = None
-    revision: int = 0
-    model: str | None = None
+    name: str | None = None  # in the log
+    revision: int = 0  # of its file; another process that continues it changes it
+    model: str | None = None  # the MODEL that answered, None for the default one
+    # Settings of its flags, role and template by name, the system prompt among them.
     flags: Mapping[str, Any] = field(default_factory=dict)
     messages: tuple[Message, ...] = ()
 

@@ -21,32 +21,18 @@ _LIMITS = {
 
 @dataclass(frozen=True)
 class PlannedRows:
-    """An estimate with all that it comes from.
-
-    Attributes
-    ----------
-    model : str
-    counts : sequence of RowCount
-        One for each machine.
-    failed : int
-        Rows that cannot be answered.
-    new_tokens, how_new : float, str
-        Tokens of a reply, and how they are known.
-    rates, machine, costs, found : BatchRates, Machine, Costs, Estimate
-    price : float, optional
-        Of a machine for an hour.
-    """
+    """An estimate with all that it comes from."""
 
     model: str
-    counts: Sequence[RowCount]
-    failed: int
-    new_tokens: float
-    how_new: str
+    counts: Sequence[RowCount]  # one for each machine
+    failed: int  # rows that cannot be answered
+    new_tokens: float  # of a reply, in tokens
+    how_new: str  # how that is known
     rates: BatchRates
     machine: Machine
     costs: Costs
     found: Estimate
-    price: float | None
+    price: float | None  # of a machine for an hour
 
     @cached_property
     def total(self) -> RowCount:

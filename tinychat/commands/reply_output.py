@@ -29,30 +29,15 @@ SEPARATOR = "---"
 
 @dataclass(frozen=True)
 class OutputFlags:
-    """The form and number of the replies.
+    """The form and number of the replies."""
 
-    Attributes
-    ----------
-    as_json, as_jsonl : bool
-        Write JSON at the end, or JSON lines while they stream, instead of text.
-    samples : int
-    code_only : bool
-        Write only the first fenced code block of each.
-    fail_on_cut : bool
-        Exit with `EXIT_CUT` if a reply is cut.
-    stats : bool, optional
-        Write token counts and rates to stderr; None: if that is a terminal.
-    as_markdown : bool
-        Render Markdown on a terminal.
-    """
-
-    as_json: bool
-    as_jsonl: bool
+    as_json: bool  # write JSON at the end instead of text
+    as_jsonl: bool  # write JSON lines while they stream instead of text
     samples: int
-    code_only: bool
-    fail_on_cut: bool
-    stats: bool | None = None
-    as_markdown: bool = False
+    code_only: bool  # write only the first fenced code block of each
+    fail_on_cut: bool  # exit with `EXIT_CUT` if a reply is cut
+    stats: bool | None = None  # write token counts and rates to stderr; None: if that is a terminal
+    as_markdown: bool = False  # render Markdown on a terminal
 
 
 def write_replies(

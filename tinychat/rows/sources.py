@@ -29,26 +29,13 @@ _BOM = b"\xef\xbb\xbf"
 
 @dataclass(slots=True)
 class Row:
-    """One row.
+    """One row."""
 
-    Attributes
-    ----------
-    number : int
-        From 1, over all files: of a line in JSON Lines, empty ones counted, else of a row below the header.
-    file : Location
-    fields : mapping
-        Values by column; a cell of CSV without text is None.
-    line : bytes
-        The line with its end, in JSON Lines.
-    error : str, optional
-        The problem of a row that cannot be read, which has no fields.
-    """
-
-    number: int
+    number: int  # from 1, over all files: of a line in JSON Lines, empty ones counted, else of a row below the header
     file: Location
-    fields: Mapping[str, Any]
-    line: bytes = b""
-    error: str | None = None
+    fields: Mapping[str, Any]  # values by column; a cell of CSV without text is None
+    line: bytes = b""  # the line with its end, in JSON Lines
+    error: str | None = None  # the problem of a row that cannot be read, which has no fields
 
     @property
     def unit(self) -> str:
