@@ -35,10 +35,7 @@ def names_of(texts: Iterable[str]) -> list[str]:
 def set_up_tools(loop: ChatLoop, settings: ToolSettings, servers: Mapping[str, McpServer]) -> None:
     """Give a chat the tools of its settings, and say which are on and what they cost.
 
-    Raises
-    ------
-    TinychatError
-        If a group, file or server cannot be used. At a terminal that is shown, and the chat begins without it.
+    `TinychatError` if a group, file or server cannot be used. At a terminal it is shown, and the chat begins without.
     """
     _add_own(loop, settings)
     for name in names_of(settings.mcp) or (servers if settings.mcp_config else ()):

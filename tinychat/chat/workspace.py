@@ -56,29 +56,9 @@ def session_store() -> SessionStore:
 class Workspace:
     """The file of a conversation, saved at every change, and its model and role, which can be switched.
 
-    Parameters
-    ----------
-    chat : Chat
-        `autosave` replaces its `on_change`.
-    store : SessionStore, optional
-        By default that below the user's state folder.
-    model : str, optional
-        Name of the chat's model, None for the default one.
-    models : Models, optional
-        By default there are no others.
-    clock : callable
-        Monotonic seconds.
-    private : bool
-        Whether nothing is ever written.
-    caches : SavedCaches, optional
-        The KV caches of saved conversations; by default none are saved.
-    role : str, optional
-        The role that is entered.
-
-    Attributes
-    ----------
-    name : str or None
-        Name of the saved conversation, None before its first message.
+    `autosave` replaces `chat.on_change`. By default `store` is that below the user's state folder, there are no other
+    `models`, and no `caches` are saved; `model` is the name of the chat's model, None for the default one. In a
+    `private` chat nothing is ever written.
     """
 
     def __init__(
@@ -95,7 +75,7 @@ class Workspace:
         self.chat = chat
         self.store = store or session_store()
         self.models = models or Models()
-        self.name: str | None = None
+        self.name: str | None = None  # of the saved conversation, None before its first message
         self.role = role
         self.private = private
         self._model = lasting_name(model)

@@ -28,12 +28,7 @@ Answered = tuple[Task, Row]
 class BatchOutput:
     """The results of the rows of `source` in `target`; the replies are of the JSON schema `schema`, if any.
 
-    Raises
-    ------
-    click.UsageError
-        If the two do not fit together.
-    SettingError
-        If a package is missing.
+    `click.UsageError` if the two do not fit together, `SettingError` if a package is missing.
     """
 
     def __init__(self, source: Location, target: Location, schema: str | None = None) -> None:

@@ -59,20 +59,7 @@ class Outcome(NamedTuple):
 class Results:
     """Writer of results to a stream, which stays open.
 
-    Parameters
-    ----------
-    out : binary stream
-    common : sequence
-        Values that all tasks share: they are a part of each digest.
-
-    Attributes
-    ----------
-    done, failed, cut : int
-        Tasks with a result; those with an error; those with a reply that is cut.
-    tokens, prompt_tokens, cached_tokens : int
-        New tokens of this run; those of its prompts; those of them that were served from the cache.
-    again : list of Task
-        Tasks that ended in an error in an earlier run, and are the first to be added in this one.
+    `common` are values that all tasks share: they are a part of each digest.
     """
 
     def __init__(self, out: BinaryIO, common: Sequence[object] = ()) -> None:
@@ -80,7 +67,11 @@ class Results:
         # The last request and its settings: most tasks have the same.
         self._request: Request | None = None
         self._settings = ""
-        self.done = self.failed = self.cut = self.tokens = self.prompt_tokens = self.cached_tokens = 0
+        # Tasks with a result; those with an error; those with a reply that is cut.
+        self.done = self.failed = self.cut = 0
+        # New tokens of this run; those of its prompts; those of them that were served from the cache.
+        self.tokens = self.prompt_tokens = self.cached_tokens = 0
+        # Tasks that ended in an error in an earlier run, and are the first to be added in this one.
         self.again: list[Task] = []
         self._begun = self._ended = monotonic()
 

@@ -34,10 +34,7 @@ tool_flags = together(
 def read_tools(path: Path | None, wanted: str | None, is_single: bool) -> ToolChoice:
     """Return the choice of the tools of a file; none without a file.
 
-    Raises
-    ------
-    SettingError
-        If the file is no list of tools, or the choice names none of them.
+    `SettingError` if the file is no list of tools, `click.UsageError` if the choice names none of them.
     """
     from tinychat.conversation.openai import take_tools
 

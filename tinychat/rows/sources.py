@@ -46,14 +46,9 @@ class Row:
 class RowReader:
     """Iterates over the rows of a file, of all files of a folder, or of stdin.
 
-    Raises
-    ------
-    TextError
-        While iterating: if a file is damaged, is not in its format, or has a row of more than `MAX_ROW_BYTES`.
-    SettingError
-        If a format or address needs a package that is not there, or a folder has no rows.
-    OSError
-        If a file cannot be opened.
+    While iterating, `TextError` if a file is damaged, is not in its format, or has a row of more than `MAX_ROW_BYTES`.
+    `SettingError` if a format or address needs a package that is not there, or a folder has no rows; `OSError` if a
+    file cannot be opened.
     """
 
     def __init__(self, location: Location) -> None:
