@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 _BELOW_NORMAL = 0x4000
 _STANDARD_HANDLES = {1: -11, 2: -12}
 _DRAWS_ESCAPE_CODES = 0x0004
+_THIS_PROCESS = ctypes.c_void_p(-1)  # the handle that stands for it
 
 
 class _MemoryStatus(ctypes.Structure):
@@ -59,7 +60,7 @@ def discard(address: int, length: int) -> None:
 def peak_bytes() -> int:
     """Return the largest working set of this process so far."""
     counters = _ProcessMemory(size=ctypes.sizeof(_ProcessMemory))
-    _kernel32().K32GetProcessMemoryInfo(_this_process(), ctypes.byref(counters), ctypes.c_uint32(counters.size))
+    _kernel32().K32GetProcessMemoryInfo(_THIS_PROCESS, ctypes.byref(counters), ctypes.c_uint32(counters.size))
     return int(counters.peak)
 
 
@@ -71,7 +72,7 @@ def is_on_battery() -> bool:
 
 def lower_priority() -> bool:
     """Let other programs go before this process; return whether the system agreed."""
-    return bool(_kernel32().SetPriorityClass(_this_process(), ctypes.c_uint32(_BELOW_NORMAL)))
+    return bool(_kernel32().SetPriorityClass(_THIS_PROCESS, ctypes.c_uint32(_BELOW_NORMAL)))
 
 
 def draw_escape_codes(file_number: int) -> bool:
@@ -83,11 +84,6 @@ def draw_escape_codes(file_number: int) -> bool:
     if not kernel32.GetConsoleMode(handle, ctypes.byref(mode)):
         return False
     return bool(kernel32.SetConsoleMode(handle, ctypes.c_uint32(mode.value | _DRAWS_ESCAPE_CODES)))
-
-
-def _this_process() -> ctypes.c_void_p:
-    """Return the handle that stands for the calling process."""
-    return ctypes.c_void_p(-1)
 
 
 def _kernel32() -> Any:

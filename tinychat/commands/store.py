@@ -24,10 +24,6 @@ def _catalog_names() -> Iterable[str]:
     return CATALOG
 
 
-def _stored_names() -> list[str]:
-    return [model.name for model in list_models()]
-
-
 @click.command()
 @click.argument("model", shell_complete=complete_from(_catalog_names))
 @click.option(
@@ -157,7 +153,7 @@ def _list_available() -> None:
     metavar="NAME...",
     nargs=-1,
     required=True,
-    shell_complete=complete_from(_stored_names),
+    shell_complete=complete_from(lambda: [model.name for model in list_models()]),
 )
 def rm(names: tuple[str, ...]) -> None:
     """Remove stored models."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -99,13 +99,11 @@ class TerminalInput:
         """Return the edited message; EOFError at Ctrl-D on an empty line, KeyboardInterrupt at Ctrl-C."""
         self._prompt = prompt
         self._pasted.clear()
-        with self._at_prompt(prompt):
+        keyboard = self._keyboard
+        with nullcontext() if keyboard is None else keyboard.at_prompt(bool(prompt.text), prompt.is_fresh):
             text = self._session.prompt(prompt.mark, default=prompt.text)
         # Bytes that are not UTF-8 arrive as lone surrogates, which tokenizers refuse.
         return self._pasted.unfold(text).encode("utf-8", "replace").decode("utf-8")
-
-    def _at_prompt(self, prompt: InputPrompt) -> AbstractContextManager[None]:
-        return nullcontext() if self._keyboard is None else self._keyboard.at_prompt(bool(prompt.text), prompt.is_fresh)
 
     def _bar(self) -> str:
         columns = self._output.get_size().columns
