@@ -62,10 +62,13 @@ ARROWS = {
         "json_file",
         "machine",
         "models.architectures",
+        "models.config",
         "models.embedder",
         "models.multimodal",
         "models.passthrough",
         "models.ranker",
+        "models.tensors",
+        "models.varied_layers",
         "user_folders",
     ],
     "conversion": [

@@ -13,7 +13,7 @@ from tinychat.commands.loading import load_model
 from tinychat.commands.serve import _puller
 from tinychat.generate.precedence import Preferences
 from tinychat.serve.server import ServerOptions
-from tinychat.store.catalog import CATALOG, CatalogEntry, Shape
+from tinychat.store.catalog import CATALOG, CatalogEntry
 
 
 @pytest.fixture
@@ -25,8 +25,8 @@ def catalogued(monkeypatch, tmp_path, rng):
     monkeypatch.delenv("HF_TOKEN", raising=False)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    shape = Shape(1, 1, 1, 1, 1, 1, 1, True)
-    monkeypatch.setitem(CATALOG, "tiny", CatalogEntry("tiny", "owner/packed", "MIT", "LlamaForCausalLM", 64, shape))
+    entry = CatalogEntry("tiny", "owner/packed", "MIT", "LlamaForCausalLM", 64, (1, 1, 1, 1, 1, 1, 1, True))
+    monkeypatch.setitem(CATALOG, "tiny", entry)
     with serving_hub({"owner/packed": files}) as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
         yield hub

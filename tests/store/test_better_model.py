@@ -44,9 +44,9 @@ def test_the_best_is_the_largest_that_runs_well():
     assert disk_bytes(best) <= MOST_BYTES and tokens_per_second(best, at(20.0)) >= LEAST_RATE
     assert best_entry(at(20.0), None) is best
     small = best_entry(at(20.0), memory_bytes_needed(best) - 1)
-    assert CATALOG[DEFAULT_MODEL].shape.weights < small.shape.weights < best.shape.weights
+    assert disk_bytes(CATALOG[DEFAULT_MODEL]) < disk_bytes(small) < disk_bytes(best)
     slow = best_entry(at(3.0), 8 << 30)
-    assert slow.shape.weights < best.shape.weights and tokens_per_second(slow, at(3.0)) >= LEAST_RATE
+    assert disk_bytes(slow) < disk_bytes(best) and tokens_per_second(slow, at(3.0)) >= LEAST_RATE
     assert best_entry(at(0.1), 8 << 30) is None
     assert best_entry(at(20.0), 1 << 20) is None
 

@@ -1,14 +1,13 @@
-"""The catalog's shapes against the formulas that real configurations go through, and its names wherever MODEL is."""
-
-from dataclasses import replace
+"""The catalog's sizes against those of configurations and of conversions, and its names wherever MODEL is."""
 
 import pytest
 from console import Console
 
-from tinychat.conversion.pipeline import weight_count
-from tinychat.engine.blocks import bytes_per_position
-from tinychat.engine.states import sequence_state_bytes
-from tinychat.models.architectures import parse_config, supported_families
+from tinychat.conversion.pipeline import Recipe, fitted
+from tinychat.engine.blocks import bytes_per_position, sequence_bytes
+from tinychat.engine.states import state_bytes
+from tinychat.models.architectures import parse_config, supported_families, weight_count
+from tinychat.models.layout import tensor_specs
 from tinychat.models.shapes import config_of
 from tinychat.store import estimates
 from tinychat.store.catalog import CATALOG
@@ -22,123 +21,82 @@ def at(speed):
     return lambda size: speed
 
 
+# Those of Llama's build.
+DENSE = [f"{name}ForCausalLM" for name in ("Llama", "Mistral", "Qwen2", "Qwen3", "SmolLM3")]
+
+
 @pytest.mark.parametrize("name", ["smollm2-135m", "tinyllama-1.1b", "qwen3.5-0.8b", "gemma3n-e2b", "gemma4-e2b"])
-def test_shapes_that_are_known_elsewhere_are_the_same(name):
-    assert CATALOG[name].shape.weights == weight_count(parse_config(config_of(name), name))
-
-
-def test_states_count_in_memory_and_rate():
-    entry = CATALOG["qwen3.5-0.8b"]
-    config = parse_config(config_of(entry.name), entry.name)
-    cache = memory_bytes_needed(entry) - disk_bytes(entry) - PROGRAM_BYTES
-    assert cache == 8192 * bytes_per_position(config, "bf16") + sequence_state_bytes(config, 8192)
-    stateless = replace(entry, shape=replace(entry.shape, delta=None))
-    assert tokens_per_second(entry, at(40)) < tokens_per_second(stateless, at(40)) * 1.05
-    shapes = [CATALOG[f"qwen3.5-{size}"].shape for size in ("4b", "9b", "35b-a3b")]
-    assert [round(shape.weights / 1e9, 1) for shape in shapes] == [4.2, 9.0, 34.6]
-
-
-def test_models_with_mamba_have_the_sizes_that_they_are_published_with():
-    entries = [entry for entry in CATALOG.values() if entry.shape.scan]
-    assert {entry.name: round(entry.shape.weights / 1e8) / 10 for entry in entries} == {
-        "granite4-h-350m": 0.3,
-        "falcon-h1-0.5b": 0.5,
-        "granite4-h-1b": 1.5,
-        "granite4-h-micro": 3.2,
-        "granite4-h-tiny": 6.9,
-        "falcon-h1-7b": 7.6,
-        "nemotron3-nano": 31.6,
-        "granite4-h-small": 32.2,
-    }
-    assert round(CATALOG["nemotron3-nano"].shape.weights_per_token / 1e9, 1) == 3.2
-    config = parse_config(config_of("granite-4.0-h-1b"), "test")
-    entry = CATALOG["granite4-h-1b"]
-    assert entry.shape.weights == weight_count(config)
-    cache = memory_bytes_needed(entry) - disk_bytes(entry) - PROGRAM_BYTES
-    assert cache == 8192 * bytes_per_position(config, "bf16") + sequence_state_bytes(config, 8192)
-
-
-def test_what_is_looked_up_stays_on_the_disk():
-    small, large = (CATALOG[f"gemma4-e{size}b"] for size in (2, 4))
-    assert [round(entry.shape.weights / 1e9, 1) for entry in (small, large)] == [4.6, 7.5]
-    assert [round((entry.shape.weights - entry.shape.looked_up) / 1e9, 1) for entry in (small, large)] == [2.3, 4.6]
-    others = {"num_hidden_layers": 42, "hidden_size": 2560, "intermediate_size": 10240, "use_double_wide_mlp": False}
-    others |= {"num_kv_shared_layers": 18, "num_key_value_heads": 2, "layer_types": None}
-    for entry, changes in ((small, {}), (large, others)):
-        config = parse_config(config_of("gemma4-e2b") | changes, "test")
-        assert entry.shape.weights == weight_count(config)
-        assert entry.shape.cache_numbers == bytes_per_position(config, "bf16") // 2
-        assert memory_bytes_needed(entry) < disk_bytes(entry)
-
-
-def test_the_larger_gemma_3n_has_the_weights_of_its_configuration():
-    changes = {"num_hidden_layers": 35, "intermediate_size": 16384, "num_kv_shared_layers": 15}
-    for name, others, billions in (("gemma3n-e2b", {}, 4.4), ("gemma3n-e4b", changes, 6.8)):
-        shape, config = CATALOG[name].shape, parse_config(config_of("gemma3n-e2b") | others, "test")
-        assert shape.weights == weight_count(config)
-        assert round(shape.weights / 1e9, 1) == billions
-        assert shape.cache_numbers == bytes_per_position(config, "bf16") // 2
-
-
-# As their makers published them, but for what is the same in all of the family.
-MOONLIGHT = {
-    "architectures": ["DeepseekV3ForCausalLM"],
-    "hidden_size": 2048,
-    "intermediate_size": 11264,
-    "moe_intermediate_size": 1408,
-    "num_hidden_layers": 27,
-    "first_k_dense_replace": 1,
-    "num_attention_heads": 16,
-    "num_key_value_heads": 16,
-    "q_lora_rank": None,
-    "n_routed_experts": 64,
-    "n_shared_experts": 2,
-    "num_experts_per_tok": 6,
-    "n_group": 1,
-    "topk_group": 1,
-    "max_position_embeddings": 8192,
-    "tie_word_embeddings": False,
-    "vocab_size": 163840,
-}
-KIMI_LINEAR = {
-    "architectures": ["KimiLinearForCausalLM"],
-    "hidden_size": 2304,
-    "intermediate_size": 9216,
-    "num_hidden_layers": 27,
-    "num_attention_heads": 32,
-    "mla_use_nope": True,
-    "linear_attn_config": {"full_attn_layers": [4, 8, 12, 16, 20, 24, 27], "head_dim": 128, "num_heads": 32},
-    "tie_word_embeddings": False,
-    "vocab_size": 163840,
-}
+def test_sizes_that_are_known_elsewhere_are_the_same(name):
+    config = parse_config(config_of(name), name)
+    assert weight_count(CATALOG[name].config) == weight_count(config)
+    assert bytes_per_position(CATALOG[name].config, "bf16") == bytes_per_position(config, "bf16")
 
 
 @pytest.mark.parametrize(
-    ("name", "published", "experts"),
-    [("moonlight-16b-a3b", MOONLIGHT, 64), ("kimi-linear-48b-a3b", KIMI_LINEAR, 256)],
+    "entry",
+    [entry for entry in CATALOG.values() if entry.architecture in DENSE or not entry.writes],
+    ids=lambda e: e.name,
 )
-def test_latent_attention_has_the_weights_and_the_cache_of_its_configuration(name, published, experts):
-    entry, config = CATALOG[name], parse_config(published, name)
-    routers = 26 * experts * entry.shape.hidden
-    assert entry.shape.weights + routers == weight_count(config)
-    assert entry.context == config.max_position_embeddings
-    cache = memory_bytes_needed(entry) - disk_bytes(entry) - PROGRAM_BYTES
-    assert cache == 8192 * bytes_per_position(config, "bf16") + sequence_state_bytes(config, 8192)
-    assert round(entry.shape.weights_per_token / 1e9, 1) in (2.6, 3.1)
+def test_a_converted_model_has_the_size_that_is_estimated(entry):
+    recipe = Recipe() if entry.writes else Recipe("int8", check=False)
+    made = sum(spec.bytes for spec in tensor_specs(entry.config, fitted(entry.config, recipe)).values())
+    assert made == pytest.approx(disk_bytes(entry), rel=0.06)
 
 
-def test_the_weights_of_mixtures_are_those_that_they_are_named_for():
-    shape = CATALOG["qwen3-30b-a3b"].shape
-    assert (round(shape.weights / 1e9, 1), round(shape.weights_per_token / 1e9, 1)) == (30.5, 3.0)
-    assert round(CATALOG["gpt-oss-20b"].shape.weights / 1e9, 1) == 20.9
+@pytest.mark.parametrize("entry", CATALOG.values(), ids=lambda entry: entry.name)
+def test_memory_has_the_cache_of_a_full_context_and_its_states(entry):
+    config, in_memory = entry.config, disk_bytes(entry)
+    if config.varied:
+        in_memory = memory_bytes_needed(entry) - sequence_bytes(config, "bf16", 8192) - PROGRAM_BYTES
+        assert in_memory < disk_bytes(entry)
+    cache = memory_bytes_needed(entry) - in_memory - PROGRAM_BYTES
+    assert cache == sequence_bytes(config, "bf16", min(entry.context, 8192))
+
+
+def billions(*names):
+    """Return the weights of models, in 1e9."""
+    return [round(weight_count(CATALOG[name].config) / 1e9, 1) for name in names]
+
+
+def test_models_have_the_sizes_that_they_are_published_with():
+    granite = [f"granite4-h-{size}" for size in ("350m", "1b", "micro", "tiny", "small")]
+    assert billions(*granite) == [0.3, 1.5, 3.2, 6.9, 32.2]
+    assert billions("falcon-h1-0.5b", "falcon-h1-7b", "nemotron3-nano") == [0.5, 7.6, 31.6]
+    assert billions("qwen3.5-4b", "qwen3.5-9b", "qwen3.5-35b-a3b") == [4.2, 9.0, 34.7]
+    assert billions("gemma3n-e2b", "gemma3n-e4b", "gemma4-e2b", "gemma4-e4b") == [4.4, 6.8, 4.6, 7.5]
+    assert billions("moonlight-16b-a3b", "gpt-oss-20b", "qwen3-30b-a3b") == [16.0, 20.9, 30.5]
+    assert billions("kimi-linear-48b-a3b") == [49.1]
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [("nemotron3-nano", 3.2), ("moonlight-16b-a3b", 2.6), ("kimi-linear-48b-a3b", 3.1), ("qwen3-30b-a3b", 3.0)],
+)
+def test_a_token_reads_the_experts_that_it_chooses(name, read):
+    entry = CATALOG[name]
+    states = 2 * state_bytes(entry.config)
+    assert read_bytes(entry) == pytest.approx(4.5 / 8 * read * 1e9 + states, rel=0.03)
+
+
+def read_bytes(entry):
+    """Return the bytes that a token reads, by the rate at 40 GB/s."""
+    experts = entry.config.experts
+    parts = entry.config.num_hidden_layers + len(entry.config.state_layers) + len(experts.layers if experts else ())
+    return 0.87 * 40e9 * (1 / tokens_per_second(entry, at(40)) - parts * 25e-6)
+
+
+def test_a_state_is_read_and_written():
+    config = CATALOG["qwen3.5-0.8b"].config
+    assert read_bytes(CATALOG["qwen3.5-0.8b"]) == pytest.approx(
+        weight_count(config) * 4.5 / 8 + 2 * state_bytes(config)
+    )
 
 
 def test_experts_that_are_kept_beside_eight_bits_count_as_such():
     """As `tinychat bench --random gpt-oss-20b` makes them: 11,570 MiB, of which a token reads 2.58 GB."""
     entry = CATALOG["gpt-oss-20b"]
     assert disk_bytes(entry) == pytest.approx(11_570 * 2**20, rel=0.01)
-    read = 0.87 * 40e9 * (1 / tokens_per_second(entry, lambda _: 40.0) - entry.shape.parts * 25e-6)
-    assert read == pytest.approx(2.58e9, rel=0.01)
+    assert read_bytes(entry) == pytest.approx(2.58e9, rel=0.01)
 
 
 def test_every_model_is_of_a_family_that_is_supported():
@@ -146,13 +104,14 @@ def test_every_model_is_of_a_family_that_is_supported():
 
 
 def test_rates_follow_the_bytes_that_a_token_reads():
-    small, large, tied = (CATALOG[name] for name in ("smollm2-135m", "llama3.1-8b", "qwen3-8b"))
+    small, large, own = (CATALOG[name] for name in ("smollm2-135m", "llama3.1-8b", "qwen3-8b"))
     # The measured rates of docs/benchmarks.md, on a machine that read 38.6 GB/s.
     assert tokens_per_second(small, at(38.6)) == pytest.approx(306, rel=0.15)
     assert tokens_per_second(CATALOG["tinyllama-1.1b"], at(38.6)) == pytest.approx(54, rel=0.15)
     assert tokens_per_second(large, at(20)) < 2 * tokens_per_second(large, at(10))
     # An embedding of its own is not read.
-    assert tied.shape.weights - tied.shape.weights_per_token == tied.shape.vocab * tied.shape.hidden
+    embedding = own.config.vocab_size * own.config.hidden_size
+    assert read_bytes(own) == pytest.approx(disk_bytes(own) - embedding * 4.5 / 8)
 
 
 def test_what_a_cache_holds_is_read_faster():

@@ -9,6 +9,7 @@ from functools import cache
 from time import time
 
 from tinychat.machine import available_memory_bytes, memory_bytes
+from tinychat.models.architectures import weight_count
 from tinychat.store.catalog import CATALOG, CatalogEntry
 from tinychat.store.default_model import DEFAULT_MODEL, Offer, read_offer, write_offer
 from tinychat.store.estimates import disk_bytes, memory_bandwidth, memory_bytes_needed, tokens_per_second
@@ -53,14 +54,14 @@ def best_entry(bandwidth: Callable[[int], float], free: int | None) -> CatalogEn
         if entry.licence in _OPEN_LICENCES
         and entry.writes
         # Their checkpoints also hold what reads pictures or listens, which would be downloaded in vain.
-        and entry.shape.delta is None
-        and not entry.shape.inputs
+        and entry.config.delta_net is None
+        and entry.config.varied is None
         and disk_bytes(entry) <= MOST_BYTES
         and (free is None or memory_bytes_needed(entry) <= free)
         and tokens_per_second(entry, bandwidth) >= LEAST_RATE
     ]
-    best = max(fitting, key=lambda entry: entry.shape.weights, default=None)
-    return best if best is not None and best.shape.weights > CATALOG[DEFAULT_MODEL].shape.weights else None
+    best = max([CATALOG[DEFAULT_MODEL], *fitting], key=lambda entry: weight_count(entry.config))
+    return None if best.name == DEFAULT_MODEL else best
 
 
 def model_to_offer(environment: Mapping[str, str] = os.environ, clock: Callable[[], float] = time) -> Better | None:

@@ -14,6 +14,9 @@ from time import monotonic, perf_counter, sleep
 from tinychat.engine.context import DEFAULT_CONTEXT
 from tinychat.errors import ConversionError
 from tinychat.machine import free_cores, usable_cores
+from tinychat.models.architectures import linears, weight_count
+from tinychat.models.tensors import Linear
+from tinychat.models.varied_layers import LAYER_INPUTS
 from tinychat.store.catalog import CatalogEntry
 
 # Most bits of a weight, embedding included, where nothing is said: the first for models below SMALL weights.
@@ -25,8 +28,8 @@ _MXFP4_BITS, _ROUNDED_BITS = 4.25, 8.5
 PROGRAM_BYTES = 300 << 20
 # Of a chat's KV cache.
 _BYTES_PER_CACHED_NUMBER = 2
-# Of states; a sequence has some that take turns, beside its snapshots, one in so many positions.
-_BYTES_PER_STATE_NUMBER, _STATES, _SNAPSHOT = 4, 3, 512
+# Of states, a sequence has some that take turns, beside its snapshots, one in so many positions.
+_STATES, _SNAPSHOT = 3, 512
 # The share of the memory's speed that decoding leaves, and what a layer takes beside the reading of its weights, and as
 # much again where it has a state or experts: `scripts/compare_estimates.py`, at the beginning of a conversation.
 _SHARE_OF_BANDWIDTH, _SECONDS_PER_PART = 0.87, 25e-6
@@ -43,25 +46,17 @@ def default_bits(weights: int) -> float:
 
 def disk_bytes(entry: CatalogEntry) -> int:
     """Return the size of a model folder as it is made by default."""
-    return _stored_bytes(entry, entry.shape.weights, entry.shape.experts)
-
-
-def _stored_bytes(entry: CatalogEntry, weights: int, experts: int) -> int:
-    """Return the bytes of some weights of a model, those of so many experts of each layer among them."""
-    if not entry.writes:
-        return round(weights * _ROUNDED_BITS / 8)
-    if not entry.mxfp4:
-        return round(weights * default_bits(entry.shape.weights) / 8)
-    kept = entry.shape.expert_weights(experts)
-    return round((kept * _MXFP4_BITS + (weights - kept) * _ROUNDED_BITS) / 8)
+    return _stored_bytes(entry, lambda linear: 1)
 
 
 def memory_bytes_needed(entry: CatalogEntry) -> int:
     """Return the bytes of memory of a chat once its context, of the default size, is full."""
-    context = min(entry.context, DEFAULT_CONTEXT)
-    cache = context * entry.shape.cache_numbers * _BYTES_PER_CACHED_NUMBER
-    states = (_STATES + context // _SNAPSHOT) * entry.shape.state_numbers * _BYTES_PER_STATE_NUMBER
-    in_memory = _stored_bytes(entry, entry.shape.weights - entry.shape.looked_up, entry.shape.experts)
+    config, context = entry.config, min(entry.context, DEFAULT_CONTEXT)
+    sizes = ((count, heads, d, d if config.varied else config.value_dim) for count, heads, d in config.cache_shapes)
+    cached = sum(count * heads * (keys + values) for count, heads, keys, values in sizes)
+    cache = context * cached * _BYTES_PER_CACHED_NUMBER
+    states = (_STATES + context // _SNAPSHOT) * config.recurrence.state_bytes if config.recurrence else 0
+    in_memory = _stored_bytes(entry, lambda linear: linear.name != LAYER_INPUTS)
     return in_memory + cache + states + PROGRAM_BYTES
 
 
@@ -70,12 +65,31 @@ def tokens_per_second(entry: CatalogEntry, bandwidth: Callable[[int], float]) ->
 
     `bandwidth` is that of so many bytes, in GB/s, as `memory_bandwidth` measures it: a cache may hold a small model.
     """
-    shape = entry.shape
-    weights = _stored_bytes(entry, shape.weights_per_token, shape.used_experts)
+    config, experts, states = entry.config, entry.config.experts, entry.config.recurrence
+    looked_up = (LAYER_INPUTS,) if config.tie_word_embeddings else (LAYER_INPUTS, "embed_tokens")
+
+    def share_read(linear: Linear) -> float:
+        if linear.experts and experts:
+            return experts.num_experts_per_tok / linear.experts
+        return linear.name not in looked_up
+
+    weights = _stored_bytes(entry, share_read)
     # A state is read and written.
-    read = weights + 2 * _BYTES_PER_STATE_NUMBER * shape.state_numbers
+    read = weights + (2 * states.state_bytes if states else 0)
     speed = bandwidth(min(weights, _BUFFER_BYTES))
-    return 1 / (read / (_SHARE_OF_BANDWIDTH * speed * 1e9) + shape.parts * _SECONDS_PER_PART)
+    parts = config.num_hidden_layers + len(config.state_layers) + (len(experts.layers) if experts else 0)
+    return 1 / (read / (_SHARE_OF_BANDWIDTH * speed * 1e9) + parts * _SECONDS_PER_PART)
+
+
+def _stored_bytes(entry: CatalogEntry, share: Callable[[Linear], float]) -> int:
+    """Return the bytes of a model's weights, of each linear a share of them."""
+    is_rounded = entry.mxfp4 or not entry.writes
+    bits = _ROUNDED_BITS if is_rounded else default_bits(weight_count(entry.config))
+
+    def bits_of(linear: Linear) -> float:
+        return _MXFP4_BITS if entry.mxfp4 and linear.experts else bits
+
+    return round(sum(linear.weights * share(linear) * bits_of(linear) for linear in linears(entry.config)) / 8)
 
 
 def memory_bandwidth(buffer_bytes: int = _BUFFER_BYTES) -> float:
