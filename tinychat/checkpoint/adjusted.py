@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tinychat.checkpoint.group_codes import GroupCodes
 from tinychat.checkpoint.mapping import FloatArray
-from tinychat.checkpoint.tensor_part import JoinedTensor, ProductTensor, ShiftedTensor, part_of
+from tinychat.checkpoint.tensor_part import ComputedRows, JoinedTensor, ProductTensor, ShiftedTensor, part_of
 from tinychat.checkpoint.tensors import Derived, Tensor, Tensors
 from tinychat.models.architectures import linears, norms, tables
 from tinychat.models.config import ModelConfig
@@ -24,30 +24,25 @@ from tinychat.models.tensors import whole_and_part
 SHORTEST = 1e-12
 
 
-Function = Callable[[NDArray[np.float32]], NDArray[np.float32]]
-FUNCTIONS: Mapping[str, Function] = {
-    "softplus": lambda values: np.logaddexp(np.float32(0), values),
+def _unit_length(rows: FloatArray) -> FloatArray:
+    """Return rows divided by their lengths, float32."""
+    wide = rows.astype(np.float32)
+    lengths = np.sqrt(np.square(wide, dtype=np.float64).sum(axis=1, keepdims=True))
+    return np.asarray(wide / np.maximum(lengths, SHORTEST), np.float32)
+
+
+# Of the norms of `tinychat.models.tensors`, and of rows of linears.
+FUNCTIONS: Mapping[str, Callable[[FloatArray], FloatArray]] = {
+    "softplus": lambda values: np.logaddexp(np.float32(0), values.astype(np.float32)),
     "exp": lambda values: np.exp(values.astype(np.float64)).astype(np.float32),
+    "unit length": _unit_length,
 }
-
-
-class Elementwise(Derived):
-    """A function of each number of a tensor, float32."""
-
-    def __init__(self, tensor: Tensor, function: Function) -> None:
-        super().__init__(tensor)
-        self._function = function
-
-    def read(self, start: int, stop: int) -> NDArray[np.float32]:
-        """Return rows ``start..stop-1``."""
-        return self._function(self._tensor.read(start, stop).astype(np.float32))
 
 
 class AdjustedTensor(Derived):
     """A tensor as ``scale * (offset + tensor[order])``.
 
-    Instead of reordered, it may be `transposed`, `flattened` to one axis, or each stored row `cut` into so many. With
-    `unit_rows` each row is divided by its length.
+    Instead of reordered, it may be `transposed`, `flattened` to one axis, or each stored row `cut` into so many.
     """
 
     def __init__(
@@ -58,13 +53,12 @@ class AdjustedTensor(Derived):
         offset: float = 0.0,
         scale: float = 1.0,
         transposed: bool = False,
-        unit_rows: bool = False,
         flattened: bool = False,
         cut: int = 1,
     ) -> None:
         super().__init__(tensor)
         self._order, self._offset, self._scale = order, offset, scale
-        self._transposed, self._unit_rows, self._flattened, self._cut = transposed, unit_rows, flattened, cut
+        self._transposed, self._flattened, self._cut = transposed, flattened, cut
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -79,10 +73,6 @@ class AdjustedTensor(Derived):
     def read(self, start: int, stop: int) -> FloatArray:
         """Return rows ``start..stop-1``; float32 where they are computed."""
         rows = self._rows(start, stop)
-        if self._unit_rows:
-            wide = rows.astype(np.float32)
-            lengths = np.sqrt(np.square(wide, dtype=np.float64).sum(axis=1, keepdims=True))
-            return np.asarray(wide / np.maximum(lengths, SHORTEST), np.float32)
         if (self._offset, self._scale) == (0.0, 1.0):
             return rows
         adjusted: NDArray[np.float32] = np.float32(self._scale) * (np.float32(self._offset) + rows.astype(np.float32))
@@ -95,7 +85,7 @@ class AdjustedTensor(Derived):
 
     @property
     def _is_computed(self) -> bool:
-        return self._transposed or self._unit_rows or self._cut > 1 or (self._offset, self._scale) != (0.0, 1.0)
+        return self._transposed or self._cut > 1 or (self._offset, self._scale) != (0.0, 1.0)
 
     @property
     def form(self) -> Form | None:
@@ -178,7 +168,7 @@ def adjusted(tensors: Tensors, config: ModelConfig, done: Collection[str] = ()) 
     def adjust(name: str, function: str = "", **adjustment: Any) -> None:
         tensor = _find(tensors, name)
         if tensor is not None:
-            tensor = Elementwise(tensor, FUNCTIONS[function]) if function else tensor
+            tensor = ComputedRows(tensor, FUNCTIONS[function]) if function else tensor
             found = AdjustedTensor(tensor, **adjustment)
             changed[name] = found if found.differs else tensor
 
@@ -188,8 +178,9 @@ def adjusted(tensors: Tensors, config: ModelConfig, done: Collection[str] = ()) 
         scales = linear.scales or (linear.scale,) * len(linear.sources)
         for shard in range(linear.shards):
             for source, order, scale in zip(linear.names(shard), orders, scales):
-                weight: dict[str, Any] = {"transposed": transposed, "unit_rows": linear.unit_rows, "cut": linear.cut}
-                adjust(f"{source}.weight", order=order, scale=scale, **weight)
+                function = "unit length" if linear.unit_rows else ""
+                weight: dict[str, Any] = {"transposed": transposed, "cut": linear.cut}
+                adjust(f"{source}.weight", function, order=order, scale=scale, **weight)
                 adjust(f"{source}.bias", order=order, scale=scale)
     for norm in norms(config):
         offset = 0.0 if "offset" in done else norm.offset

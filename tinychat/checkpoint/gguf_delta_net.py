@@ -9,12 +9,11 @@ are one tensor. Decays are stored as -exp(A).
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tinychat.checkpoint.adjusted import AdjustedTensor, Elementwise
+from tinychat.checkpoint.adjusted import AdjustedTensor
 from tinychat.checkpoint.mapping import FloatArray
-from tinychat.checkpoint.tensor_part import TensorPart
-from tinychat.checkpoint.tensors import Derived, Tensor
+from tinychat.checkpoint.tensor_part import ComputedRows, TensorPart
+from tinychat.checkpoint.tensors import Tensor
 from tinychat.errors import CheckpointError
 from tinychat.models.delta_net import DeltaNet
 
@@ -28,25 +27,12 @@ GATES, BOTH_GATES = ("ssm_beta", "ssm_alpha"), "ssm_ba"
 
 def logarithms(tensor: Tensor) -> Tensor:
     """Return the A of decays that a file has as -exp(A); NaN, which conversion refuses, where there is none."""
-    return Elementwise(tensor, _logarithms_of_negated)
+    return ComputedRows(tensor, _logarithms_of_negated)
 
 
-def _logarithms_of_negated(decays: NDArray[np.float32]) -> NDArray[np.float32]:
+def _logarithms_of_negated(decays: FloatArray) -> FloatArray:
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(np.log(-decays))
-
-
-class ReorderedColumns(Derived):
-    """A matrix with its columns in another order."""
-
-    def __init__(self, tensor: Tensor, order: NDArray[np.intp]) -> None:
-        super().__init__(tensor)
-        self._order = order
-
-    def read(self, start: int, stop: int) -> FloatArray:
-        """Return rows ``start..stop-1``; those of another length are refused later, by their shape."""
-        rows = self._tensor.read(start, stop)
-        return rows[:, self._order] if rows.shape[1:] == self._order.shape else rows
+        return np.asarray(np.log(-decays.astype(np.float32)))
 
 
 def gates_of(both: Tensor, kind: str, net: DeltaNet) -> Tensor:
@@ -72,5 +58,6 @@ def restored(tensor: Tensor, theirs: str, net: DeltaNet, stands_apart: bool = Tr
     if net.value_heads == net.key_heads or not stands_apart:
         return found
     if kind == OUTPUT:
-        return ReorderedColumns(found, values)
+        # Rows of another length are refused later, by their shape.
+        return ComputedRows(found, lambda rows: rows[:, values] if rows.shape[1:] == values.shape else rows)
     return AdjustedTensor(found, order=orders[kind]) if kind in orders else found

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tinychat.checkpoint.adjusted import AdjustedTensor, stored_name
 from tinychat.checkpoint.mapping import FloatArray
 from tinychat.checkpoint.small_floats import Float4Tensor
-from tinychat.checkpoint.tensor_part import JoinedTensor, PackedTensor, StackedTensor, part_of
+from tinychat.checkpoint.tensor_part import ComputedRows, JoinedTensor, PackedTensor, StackedTensor, part_of
 from tinychat.checkpoint.tensors import Derived, Tensor, Tensors
 from tinychat.errors import CheckpointError
 from tinychat.models.architectures import linears
@@ -48,13 +48,9 @@ class AsMatrix(Derived):
         return self._tensor.read_integers().reshape(self.shape)
 
 
-class TapsFirst(AsMatrix):
-    """Weights [N, K, taps] of a convolution as those of a linear [N, taps K]: the columns of the first tap first."""
-
-    def read(self, start: int, stop: int) -> FloatArray:
-        """Return rows ``start..stop-1``."""
-        values = self._tensor.read(start, stop)
-        return np.ascontiguousarray(np.moveaxis(values, -1, 1)).reshape(len(values), -1)
+def _taps_first(rows: FloatArray) -> FloatArray:
+    """Return weights [N, K, taps] of a convolution as a linear's, [N, taps K]: the columns of the first tap first."""
+    return np.ascontiguousarray(np.moveaxis(rows, -1, 1)).reshape(len(rows), -1)
 
 
 def unstacked(tensors: Tensors, config: ModelConfig) -> Tensors:
@@ -97,7 +93,8 @@ def _of_convolution(tensors: Tensors, config: ModelConfig, layer: int) -> dict[s
             raise CheckpointError(f"{whole.path}: {stem}{end} has shape {list(whole.shape)}, expected {shape}")
         for head in range(net.value_heads):
             part = part_of(whole, f"{stem}{end}", Part(0, head * d, (head + 1) * d, net.channels))
-            found[f"{stem}{head}.{end}"] = TapsFirst(part) if end == "weight" else part
+            is_weight = end == "weight"
+            found[f"{stem}{head}.{end}"] = ComputedRows(part, _taps_first, (d, d * net.taps)) if is_weight else part
     return found
 
 

@@ -1,7 +1,7 @@
 """Parts of a tensor as tensors of their own, of one expert or of those that share a tensor; and tensors as one."""
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -111,21 +111,23 @@ def tensors_of_expert(tensors: Tensors, stem: str, expert: int) -> Tensors:
     return Tensors(tensors.folder, {name: StackedTensor(tensors[name], name, expert) for name in names})
 
 
-class TensorColumns(Derived):
-    """Columns of a matrix as a tensor of their own."""
+class ComputedRows(Derived):
+    """A tensor of which each row is computed from the same row of another one; `shape` : if it is not the other's."""
 
-    def __init__(self, tensor: Tensor, part: Part) -> None:
+    def __init__(
+        self, tensor: Tensor, function: Callable[[FloatArray], FloatArray], shape: tuple[int, ...] | None = None
+    ) -> None:
         super().__init__(tensor)
-        self._part = part
+        self._function, self._shape = function, shape
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of these columns."""
-        return self._tensor.shape[0], self._part.stop - self._part.first
+        """Shape of what is computed."""
+        return self._shape or self._tensor.shape
 
     def read(self, start: int, stop: int) -> FloatArray:
         """Return rows ``start..stop-1``."""
-        return np.ascontiguousarray(self._tensor.read(start, stop)[:, self._part.first : self._part.stop])
+        return self._function(self._tensor.read(start, stop))
 
 
 class JoinedTensor(Tensor):
@@ -223,12 +225,14 @@ class ShiftedTensor(_PairTensor):
         return self._other.read(0, 1).astype(np.float32)
 
 
-def part_of(tensor: Tensor, name: str, part: Part) -> TensorPart | TensorColumns:
+def part_of(tensor: Tensor, name: str, part: Part) -> Tensor:
     """Return the rows or columns of a tensor that `tinychat.models.tensors.whole_and_part` gave for a name."""
     shape = tensor.shape
     if len(shape) <= part.axis or shape[part.axis] != part.whole:
         wanted = f"{part.whole} {'columns' if part.axis else 'rows'}"
         raise CheckpointError(f"{tensor.path}: {name} is of a tensor with {wanted}: download the checkpoint again")
+    size = part.stop - part.first
     if part.axis:
-        return TensorColumns(tensor, part)
-    return TensorPart(tensor, part.first, (part.stop - part.first, *shape[1:]))
+        columns = slice(part.first, part.stop)
+        return ComputedRows(tensor, lambda rows: np.ascontiguousarray(rows[:, columns]), (shape[0], size))
+    return TensorPart(tensor, part.first, (size, *shape[1:]))
