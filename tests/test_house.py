@@ -42,6 +42,7 @@ ARROWS = {
         "models.architectures",
         "models.config",
         "models.config_values",
+        "models.decoder",
         "models.delta_net",
         "models.dense",
         "models.embedder",

@@ -11,6 +11,7 @@ from tinychat.checkpoint.gguf_configs import Extra
 from tinychat.checkpoint.gguf_gemma import embedding_gemma, gemma2, gemma3, gemma3n, gemma4
 from tinychat.checkpoint.gguf_mamba import falcon_h1, jamba, nemotron_h
 from tinychat.checkpoint.gguf_values import GgufValues
+from tinychat.models.decoder import HEAD_GATES
 from tinychat.models.delta_net import DECAYS, GATES
 from tinychat.models.mamba import STEPS
 
@@ -85,16 +86,17 @@ FAMILIES: Mapping[str, GgufFamily] = {
     # Of models that also look at images: positions of three axes are the same in text.
     "qwen2vl": GgufFamily("Qwen2ForCausalLM"),
     "qwen3vl": GgufFamily("Qwen3ForCausalLM"),
-    "qwen3vlmoe": GgufFamily("Qwen3MoeForCausalLM", extra=gguf_configs.qwen_moe, experts=True),
     "qwen2moe": GgufFamily("Qwen2MoeForCausalLM", extra=gguf_configs.qwen_moe, experts=True),
-    "qwen3moe": GgufFamily("Qwen3MoeForCausalLM", extra=gguf_configs.qwen_moe, experts=True),
-    "qwen35": GgufFamily("Qwen3_5ForCausalLM", done=_GAINS, extra=gguf_configs.qwen3_5, norms=_AFTER_ATTENTION),
-    "qwen35moe": GgufFamily(
-        "Qwen3_5MoeForCausalLM", done=_GAINS, extra=gguf_configs.qwen3_5_moe, experts=True, norms=_AFTER_ATTENTION
+    **dict.fromkeys(
+        ("qwen3moe", "qwen3vlmoe"), GgufFamily("Qwen3MoeForCausalLM", extra=gguf_configs.qwen_moe, experts=True)
     ),
-    # Its tensors are those of Qwen3.5.
-    "qwen3next": GgufFamily(
-        "Qwen3_5MoeForCausalLM", done=_GAINS, extra=gguf_configs.qwen3_5_moe, experts=True, norms=_AFTER_ATTENTION
+    "qwen35": GgufFamily("Qwen3_5ForCausalLM", done=_GAINS, extra=gguf_configs.qwen3_5, norms=_AFTER_ATTENTION),
+    # The tensors of Qwen3-Next are those of Qwen3.5.
+    **dict.fromkeys(
+        ("qwen35moe", "qwen3next"),
+        GgufFamily(
+            "Qwen3_5MoeForCausalLM", done=_GAINS, extra=gguf_configs.qwen3_5_moe, experts=True, norms=_AFTER_ATTENTION
+        ),
     ),
     "olmoe": GgufFamily("OlmoeForCausalLM", experts=True),
     "gpt-oss": GgufFamily(
@@ -146,8 +148,7 @@ FAMILIES: Mapping[str, GgufFamily] = {
         "LagunaForCausalLM",
         extra=gguf_configs.laguna,
         experts=True,
-        norms={"other_q_norm": "attn_q_norm", "other_k_norm": "attn_k_norm"},
-        linears=dict.fromkeys(("head_gates_proj", "other_head_gates_proj"), ("attn_gate",)),
+        linears={HEAD_GATES: ("attn_gate",)},
     ),
     "exaone-moe": GgufFamily(
         "ExaoneMoeForCausalLM",
@@ -171,15 +172,12 @@ FAMILIES: Mapping[str, GgufFamily] = {
         "ModernBertModel",
         # The family is no causal one anyway, and the key would change how windows are counted.
         extra=lambda values: {"local_rope_theta": values.get("rope.freq_base_swa", 1e4), "is_causal": None},
-        linears={"other_qkv_proj": ("attn_qkv",)},
     ),
     "gemma4": GgufFamily(
         "Gemma4ForCausalLM",
         extra=gemma4,
         experts=True,
         norms={
-            "wide_q_norm": "attn_q_norm",
-            "wide_k_norm": "attn_k_norm",
             "layer_scale": "layer_output_scale",
             "inputs_norm": "per_layer_proj_norm",
             "input_norm": "post_norm",

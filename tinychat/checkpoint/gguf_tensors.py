@@ -29,6 +29,7 @@ from tinychat.errors import CheckpointError
 from tinychat.models.altup import LAUREL, STREAM_LINEARS
 from tinychat.models.architectures import linears, norms, tables
 from tinychat.models.config import ModelConfig
+from tinychat.models.decoder import OTHER
 from tinychat.models.delta_net import GATES
 from tinychat.models.mamba import STEPS
 from tinychat.models.selective import LOW
@@ -62,13 +63,6 @@ LINEARS: Mapping[str, Mapping[int, tuple[str, ...]]] = {
     "shared_up_proj": {1: ("ffn_up_shexp",)},
     "shared_down_proj": {1: ("ffn_down_shexp",)},
     "query_proj": {1: ("attn_q",)},
-    "other_qkv_proj": {3: ("attn_q", "attn_k", "attn_v")},
-    "other_o_proj": {1: ("attn_output",)},
-    "wide_qkv_proj": {3: ("attn_q", "attn_k", "attn_v")},
-    "wide_query_proj": {1: ("attn_q",)},
-    "wide_o_proj": {1: ("attn_output",)},
-    "wide_gate_up_proj": {2: ("ffn_gate", "ffn_up")},
-    "wide_down_proj": {1: ("ffn_down",)},
     LAYER_INPUTS: {1: ("per_layer_token_embd",)},
     "inputs_proj": {1: ("per_layer_model_proj",)},
     "input_gate": {1: ("inp_gate",)},
@@ -130,7 +124,8 @@ def tensor_names(config: ModelConfig, family: GgufFamily) -> dict[str, str]:
     for linear in linears_of_file(config):
         for shard in range(linear.shards):
             prefix = "" if linear.layers is None else f"blk.{linear.layer_of(shard)}."
-            own = family.linears.get(linear.name) or LINEARS[linear.name][len(linear.sources)]
+            kind = _without_sizes(linear.name)
+            own = family.linears.get(kind) or LINEARS[kind][len(linear.sources)]
             for name, theirs in zip(linear.names(shard), own):
                 stored = _with_kinds(name, names)
                 for part in parts_of(linear.bias):
@@ -138,10 +133,11 @@ def tensor_names(config: ModelConfig, family: GgufFamily) -> dict[str, str]:
                     names.setdefault(whole_and_part(f"{stored}.{part}")[0], f"{prefix}{theirs}.{part}")
     known = {**NORMS, **family.norms, **(family.parallel_norms if config.separate_mlp_norm else {})}
     for norm in (each for each in norms(config) if each.name not in family.numbers):
+        vector, kind = _VECTORS.get(norm.name), _without_sizes(norm.name)
         for layer, source in zip(norm.at or range(norm.layers or 1), norm.sources):
             prefix = "" if norm.layers is None else f"blk.{layer}."
             for part in parts_of(norm.bias):
-                theirs = _VECTORS.get(norm.name) or f"{known[norm.name].replace('+', f'.{part}+')}.{part}"
+                theirs = vector or f"{known[kind].replace('+', f'.{part}+')}.{part}"
                 # A norm that attention and MLP share has the first one's name.
                 sources = source.split("+") if "+" in theirs else [source]
                 for one, name in zip(sources, theirs.split("+")):
@@ -149,6 +145,11 @@ def tensor_names(config: ModelConfig, family: GgufFamily) -> dict[str, str]:
     for table in tables(config):
         names[f"{_with_kinds(table.source, names)}.weight"] = f"{TABLES[table.name]}.weight"
     return names
+
+
+def _without_sizes(name: str) -> str:
+    """Return the name that a linear or norm has in the other layers: files call those of all sizes alike."""
+    return name.removeprefix(OTHER).removeprefix("wide_")
 
 
 def _with_kinds(source: str, names: dict[str, str]) -> str:
