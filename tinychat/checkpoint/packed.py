@@ -37,7 +37,7 @@ from tinychat.checkpoint.small_floats import MLX_MODES, MODELOPT_FILE, has_small
 from tinychat.checkpoint.tensor_part import PackedTensor, tensors_of_expert
 from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.checkpoint.ternary import METHOD, unpack_ternary
-from tinychat.errors import CheckpointError, UnsupportedModelError
+from tinychat.errors import UnsupportedModelError
 from tinychat.json_file import one_line, read_json_object
 from tinychat.models.passthrough import BITS, GROUPS, Form
 
@@ -293,9 +293,6 @@ class PackedWeight(PackedTensor):
         if shape is not None and found.shape != shape:
             raise self._damaged(name, f"has shape {list(found.shape)}, not {list(shape)}")
         return found
-
-    def _damaged(self, name: str, what: str) -> CheckpointError:
-        return CheckpointError(f"{self.path}: {self._stem}.{name} {what}: download the checkpoint again")
 
 
 def unpacked(numbers: NDArray[Any], bits: int, order: tuple[int, ...] | None = None) -> Integers:

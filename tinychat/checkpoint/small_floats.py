@@ -32,7 +32,7 @@ from tinychat.checkpoint.mapping import FLOAT8, FloatArray
 from tinychat.checkpoint.rescaled import one_scale
 from tinychat.checkpoint.tensor_part import PackedTensor, tensors_of_expert
 from tinychat.checkpoint.tensors import Tensor, Tensors
-from tinychat.errors import CheckpointError, UnsupportedModelError
+from tinychat.errors import UnsupportedModelError
 from tinychat.models.passthrough import Form
 
 METHODS = ("fp8", "fbgemm_fp8", "modelopt")
@@ -61,9 +61,6 @@ class _SmallFloats(PackedTensor):
     def of_expert(self, expert: int) -> Tensor:
         """Return the weight of one expert, of mlx."""
         raise self._damaged(self._codes_name, "is of all experts, which is not supported")
-
-    def _damaged(self, name: str, what: str) -> CheckpointError:
-        return CheckpointError(f"{self.path}: {self._stem}.{name} {what}: download the checkpoint again")
 
     def _scales_of(self, shape: tuple[int, int], as_integers: bool) -> FloatArray:
         """Return the scales as they are stored, in that shape; axes of one element may be beside."""

@@ -100,6 +100,11 @@ class StackedTensor(Derived):
 class PackedTensor(Tensor):
     """A weight of several tensors, as of codes and of scales; of mlx, perhaps, of those of all experts."""
 
+    _stem: str  # its name without ``.weight``
+
+    def _damaged(self, name: str, what: str) -> CheckpointError:
+        return CheckpointError(f"{self.path}: {self._stem}.{name} {what}: download the checkpoint again")
+
     @abstractmethod
     def of_expert(self, expert: int) -> Tensor:
         """Return the weight of one expert, where the tensors are those of all."""
