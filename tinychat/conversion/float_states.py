@@ -1,6 +1,9 @@
 """The stages of convolutions, and of layers with a state, in NumPy: see `conversion.float_stages`."""
 
+import functools
+from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +29,7 @@ class StateStages:
 
     def short_convolution(self, T, batch, bcx, taps, rows, sizes, cache, out):
         found, factors = bcx.take(), self._source.vector(taps).reshape(sizes.hidden_size, -1)
-        out.value = np.concatenate([_convolved(factors, found[start:stop]) for start, stop in pairwise(batch.firsts)])
+        out.value = _by_text(batch, functools.partial(_convolved, factors), found)
 
     def convolve_heads(self, batch, x, taps, bias, layer, sizes, pairs):
         C, G, d = sizes.value_heads * sizes.value_dim, sizes.key_heads, sizes.value_dim
@@ -69,12 +72,8 @@ class StateStages:
         factors.value = decays, sizes.rate_scale * sigmoid(rates)
 
     def delta_rule(self, batch, x, factors, layer, sizes, out):
-        by_text = [
-            delta_outputs(x.value[start:stop], *(part[start:stop] for part in factors.value), self._config.delta_net)
-            for start, stop in pairwise(batch.firsts)
-        ]
-        factors.take()
-        out.value = np.concatenate(by_text)
+        rule = functools.partial(delta_outputs, net=self._config.delta_net)
+        out.value = _by_text(batch, rule, x.value, *factors.take())
 
     def norm_gated(self, T, x, gain, sizes, out):
         gates = x.take()[:, self._config.delta_net.channels :]
@@ -100,13 +99,9 @@ class StateStages:
     def scan_steps(self, batch, x, factors, skip, layer, sizes, out):
         net, mixed = self._config.mamba, x.take()
         share = np.repeat(self._source.vector(skip), net.value_dim)
-        by_text = [
-            state_outputs(mixed[start:stop], *(part[start:stop] for part in factors.value), net)
-            for start, stop in pairwise(batch.firsts)
-        ]
-        factors.take()
+        outputs = _by_text(batch, functools.partial(state_outputs, net=net), mixed, *factors.take())
         gates = mixed[:, net.channels :]
-        out.value = (np.concatenate(by_text) + share * mixed[:, : net.value_size]) * gates * sigmoid(gates)
+        out.value = (outputs + share * mixed[:, : net.value_size]) * gates * sigmoid(gates)
 
     def norm_selective(self, T, gains, sizes, low):
         rank, d = self._config.selective.step_rank, sizes.key_dim
@@ -117,14 +112,17 @@ class StateStages:
         values, gates = np.split(x.take(), 2, axis=1)
         found, (b, c) = np.logaddexp(np.float32(0), steps.take()), np.split(low.take(), 2, axis=1)
         speeds = self._source.vector(decays).reshape(values.shape[1], -1)
-        by_text = [
-            selective_outputs(*(part[start:stop] for part in (values, found, b, c)), speeds)
-            for start, stop in pairwise(batch.firsts)
-        ]
-        out.value = (np.concatenate(by_text) + self._source.vector(skip) * values) * gates * sigmoid(gates)
+        outputs = _by_text(batch, functools.partial(selective_outputs, speeds=speeds), values, found, b, c)
+        out.value = (outputs + self._source.vector(skip) * values) * gates * sigmoid(gates)
 
     def norm_groups(self, T, gain, sizes, out):
         out.value = group_norm(out.take(), self._source.vector(gain), sizes.key_heads, sizes.rms_norm_eps)
+
+
+def _by_text(batch: Any, function: Callable[..., Floats], *arrays: Floats) -> Floats:
+    """Return what a function gives for the rows of each text, one text after another."""
+    texts = pairwise(batch.firsts)
+    return np.concatenate([function(*(array[start:stop] for array in arrays)) for start, stop in texts])
 
 
 def _convolved(taps: Floats, bcx: Floats) -> Floats:
