@@ -17,7 +17,7 @@ from tinychat.checkpoint.safetensors_file import read_floats
 from tinychat.checkpoint.stacked import unstacked
 from tinychat.checkpoint.tensors import Tensors
 from tinychat.conversion.gptq import Calibrated, Finished, Packed
-from tinychat.conversion.pack import check_finite, pack_linear, relative_error
+from tinychat.conversion.pack import check_finite, pack_linear, relative_error, weight_names
 from tinychat.conversion.passthrough import count_tensors, passthrough_layers
 from tinychat.conversion.score_head import head_of
 from tinychat.conversion.smoothing import smoothed
@@ -208,7 +208,7 @@ class _Plain:
         shards = [(linear, shard) for linear in self._linears for shard in range(linear.shards)]
 
         def arrival(shard: tuple[Linear, int]) -> int:
-            return max(self._tensors[f"{source}.weight"].arrival for source in shard[0].names(shard[1]))
+            return max(self._tensors[name].arrival for name in weight_names(*shard))
 
         # While a checkpoint is downloaded, the shards on disk come first.
         for linear, shard in sorted(shards, key=arrival):

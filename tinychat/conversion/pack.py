@@ -89,12 +89,17 @@ def pack_codes(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
     return packed
 
 
+def weight_names(linear: Linear, shard: int) -> list[str]:
+    """Return the checkpoint's names of the weights that make up a linear."""
+    return [f"{source}.weight" for source in linear.names(shard)]
+
+
 def slabs(tensors: Tensors, linear: Linear, shard: int) -> Iterator[tuple[str, int, Array]]:
     """Yield (weight name, first row block, rows) of a linear from the top: float32, or uint16 as bits of bfloat16.
 
     Weights that do not end on a row block are joined first.
     """
-    names = [f"{source}.weight" for source in linear.names(shard)]
+    names = weight_names(linear, shard)
     if shares_blocks(linear):
         parts = [tensors.read(name) for name in names]
         if len({part.dtype for part in parts}) > 1:

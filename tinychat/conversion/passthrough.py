@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tinychat.checkpoint.checkpoint import Checkpoint
 from tinychat.checkpoint.group_codes import GroupCodes
 from tinychat.checkpoint.tensors import Tensors
-from tinychat.conversion.pack import SLAB_ROWS, Array, check_finite, pack_codes, read_bias, shares_blocks
+from tinychat.conversion.pack import SLAB_ROWS, Array, check_finite, pack_codes, read_bias, shares_blocks, weight_names
 from tinychat.errors import ConversionError
 from tinychat.kernels.weights import TABLE_SIZE, ZERO
 from tinychat.models.architectures import linears
@@ -81,11 +81,6 @@ def count_tensors(checkpoint: Checkpoint) -> dict[str, dict[str, int]]:
         found = counts["rounded" if tensor.form is None else "kept"]
         found[tensor.kind] = found.get(tensor.kind, 0) + 1
     return counts
-
-
-def weight_names(linear: Linear, shard: int) -> list[str]:
-    """Return the checkpoint's names of the weights that make up a linear."""
-    return [f"{source}.weight" for source in linear.names(shard)]
 
 
 def passthrough_linear(tensors: Tensors, linear: Linear) -> PassthroughLinear:

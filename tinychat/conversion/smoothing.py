@@ -18,6 +18,7 @@ from tinychat.checkpoint.checkpoint import Checkpoint
 from tinychat.checkpoint.mapping import FloatArray
 from tinychat.checkpoint.tensors import Derived, Tensor, Tensors
 from tinychat.conversion.float_pass import FloatPass
+from tinychat.conversion.pack import weight_names
 from tinychat.conversion.source import Floats, Source
 from tinychat.models.decoder import HEAD_GATES, OTHER_HEAD_GATES
 from tinychat.models.delta_net import GATES
@@ -73,7 +74,7 @@ def smoothed(checkpoint: Checkpoint, texts: Sequence[Sequence[int]]) -> Checkpoi
     rows: Factors = {}
     columns: Factors = {}
     for (name, shard), factors in _factors(source, texts).items():
-        columns |= {f"{part}.weight": factors for part in source.layout(name).names(shard)}
+        columns |= dict.fromkeys(weight_names(source.layout(name), shard), factors)
         rows |= _before(source, name, shard, np.reciprocal(factors))
     scaled = {name: ScaledTensor(tensors[name], rows.get(name), columns.get(name)) for name in {*rows, *columns}}
     return replace(checkpoint, tensors=Tensors(tensors.folder, tensors.by_name | scaled))

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.checkpoint.checkpoint import Checkpoint
-from tinychat.conversion.pack import check_finite
+from tinychat.conversion.pack import check_finite, weight_names
 from tinychat.engine.named_tensors import NamedVector
 from tinychat.kernels.variants import ChannelScale, NoNorm
 from tinychat.models.architectures import linears, norms
@@ -33,7 +33,7 @@ class Source:
     def weight(self, name: str, shard: int) -> Floats:
         """Return a linear's weight [N, K]."""
         layout = self.layout(name)
-        parts = [f"{source}.weight" for source in layout.names(shard)]
+        parts = weight_names(layout, shard)
         weight = np.empty((sum(layout.rows), layout.columns), np.float32)
         first = 0
         for part, rows in zip(parts, layout.rows):
