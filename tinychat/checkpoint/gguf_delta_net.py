@@ -6,8 +6,6 @@ are one tensor. Decays are stored as -exp(A).
 (github.com/ggml-org/llama.cpp: conversion/qwen.py.)
 """
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from tinychat.checkpoint.adjusted import AdjustedTensor
@@ -17,8 +15,6 @@ from tinychat.checkpoint.tensors import Tensor
 from tinychat.errors import CheckpointError
 from tinychat.models.delta_net import DeltaNet
 
-# Names of vectors that do not end in ".weight".
-VECTORS: Mapping[str, str] = {"delta_A_log": "ssm_a", "delta_dt_bias": "ssm_dt.bias"}
 DECAYS, OUTPUT = "ssm_a", "ssm_out"
 # Of these, every row belongs to a head of values, or to a channel of one.
 BY_HEAD = ("ssm_a", "ssm_dt", "ssm_beta", "ssm_alpha")

@@ -5,7 +5,6 @@ from how many heads of keys they have, and how wide their MLPs are. Files of Fal
 (github.com/ggml-org/llama.cpp: conversion/mamba.py, granite.py, falcon_h1.py and nemotron.py.)
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 from tinychat.checkpoint.adjusted import AdjustedTensor
@@ -13,14 +12,6 @@ from tinychat.checkpoint.gguf_delta_net import logarithms
 from tinychat.checkpoint.gguf_values import GgufValues, positive, present
 from tinychat.checkpoint.tensors import Tensor
 
-# Names of vectors that do not end in ".weight".
-VECTORS: Mapping[str, str] = {
-    "mamba_A_log": "ssm_a",
-    "mamba_decays": "ssm_a",
-    "mamba_D": "ssm_d",
-    "mamba_dt_bias": "ssm_dt.bias",
-    "mamba_taps_bias": "ssm_conv1d.bias",
-}
 DECAYS, FLATTENED = "ssm_a", ("ssm_a", "ssm_d", "ssm_norm")
 
 

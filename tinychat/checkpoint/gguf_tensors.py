@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 
 from tinychat.checkpoint.adjusted import AdjustedTensor, adjusted
 from tinychat.checkpoint.gguf_checkpoint import check_architecture
-from tinychat.checkpoint.gguf_delta_net import BOTH_GATES, VECTORS, gates_of, restored
+from tinychat.checkpoint.gguf_delta_net import BOTH_GATES, gates_of, restored
 from tinychat.checkpoint.gguf_delta_net import GATES as DELTA_GATES
 from tinychat.checkpoint.gguf_families import FAMILIES, NORMS, GgufFamily
 from tinychat.checkpoint.gguf_file import GgufFile, open_gguf
-from tinychat.checkpoint.gguf_mamba import VECTORS as MAMBA_VECTORS
 from tinychat.checkpoint.gguf_mamba import restored as restored_scan
 from tinychat.checkpoint.rescaled import RescaledTensor
 from tinychat.checkpoint.stacked import unstacked
@@ -84,12 +83,18 @@ LINEARS: Mapping[str, Mapping[int, tuple[str, ...]]] = {
 }
 # Whose names have their own endings.
 _VECTORS = {
-    **VECTORS,
-    **MAMBA_VECTORS,
+    "delta_A_log": "ssm_a",
+    "delta_dt_bias": "ssm_dt.bias",
+    "mamba_A_log": "ssm_a",
+    "mamba_decays": "ssm_a",
+    "mamba_D": "ssm_d",
+    "mamba_dt_bias": "ssm_dt.bias",
+    "mamba_taps_bias": "ssm_conv1d.bias",
     "router_bias": "exp_probs_b.bias",
     "router_norm": "ffn_gate_inp.scale",
     "expert_scale": "ffn_down_exps.scale",
 }
+PARTS = ("weight", "bias")
 TABLES = {"embed_positions": "position_embd"}
 # Halves of the rows of a linear that is one tensor in a checkpoint and two in a file.
 HALVES = ("gate", "up")
@@ -118,9 +123,6 @@ def tensor_names(config: ModelConfig, family: GgufFamily) -> dict[str, str]:
     """Return the names that files of a family have for a checkpoint's tensors, weights and biases."""
     names: dict[str, str] = {}
 
-    def parts_of(has_bias: bool) -> Sequence[str]:
-        return ("weight", "bias") if has_bias else ("weight",)
-
     for linear in linears_of_file(config):
         for shard in range(linear.shards):
             prefix = "" if linear.layers is None else f"blk.{linear.layer_of(shard)}."
@@ -128,7 +130,7 @@ def tensor_names(config: ModelConfig, family: GgufFamily) -> dict[str, str]:
             own = family.linears.get(kind) or LINEARS[kind][len(linear.sources)]
             for name, theirs in zip(linear.names(shard), own):
                 stored = _with_kinds(name, names)
-                for part in parts_of(linear.bias):
+                for part in PARTS[: 1 + linear.bias]:
                     # Keys that are values too have the first one's name, and so have the parts of a tensor.
                     names.setdefault(whole_and_part(f"{stored}.{part}")[0], f"{prefix}{theirs}.{part}")
     known = {**NORMS, **family.norms, **(family.parallel_norms if config.separate_mlp_norm else {})}
@@ -136,7 +138,7 @@ def tensor_names(config: ModelConfig, family: GgufFamily) -> dict[str, str]:
         vector, kind = _VECTORS.get(norm.name), _without_sizes(norm.name)
         for layer, source in zip(norm.at or range(norm.layers or 1), norm.sources):
             prefix = "" if norm.layers is None else f"blk.{layer}."
-            for part in parts_of(norm.bias):
+            for part in PARTS[: 1 + norm.bias]:
                 theirs = vector or f"{known[kind].replace('+', f'.{part}+')}.{part}"
                 # A norm that attention and MLP share has the first one's name.
                 sources = source.split("+") if "+" in theirs else [source]
@@ -181,7 +183,7 @@ def join_halves(found: dict[str, Tensor], config: ModelConfig) -> None:
     for linear in filter(is_joined, linears(config)):
         for shard in range(linear.shards):
             (name,) = linear.names(shard)
-            for part in ("weight", "bias"):
+            for part in PARTS:
                 halves = [f"{name}.{half}.{part}" for half in HALVES]
                 if found.keys() >= {*halves}:
                     found[f"{name}.{part}"] = JoinedTensor(f"{name}.{part}", [found[half] for half in halves])
