@@ -120,7 +120,7 @@ class StateStages:
 
 
 def _by_text(batch: Any, function: Callable[..., Floats], *arrays: Floats) -> Floats:
-    """Return what a function gives for the rows of each text, one text after another."""
+    """Return the results of a function of the rows of each text, one text after another."""
     texts = pairwise(batch.firsts)
     return np.concatenate([function(*(array[start:stop] for array in arrays)) for start, stop in texts])
 
