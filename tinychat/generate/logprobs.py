@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tinychat.generate.sampling import most_likely
 from tinychat.generate.sequence import Logits
 
 
@@ -33,15 +34,6 @@ def token_logprobs(logits: Logits, token_id: int, count: int) -> TokenLogprobs:
     scores = logits.astype(np.float64)
     scores -= scores.max()
     scores -= np.log(np.exp(scores).sum())
-    best = tuple(ScoredToken(int(i), float(scores[i])) for i in _largest(logits, count))
+    best_ids = most_likely(logits, np.inf, count) if count else ()
+    best = tuple(ScoredToken(int(i), float(scores[i])) for i in best_ids)
     return TokenLogprobs(ScoredToken(token_id, float(scores[token_id])), best)
-
-
-def _largest(logits: Logits, count: int) -> list[int]:
-    count = min(count, len(logits))
-    if count == 0:
-        return []
-    weakest = np.partition(logits, len(logits) - count)[len(logits) - count]
-    ids = np.flatnonzero(logits >= weakest)
-    order = np.argsort(-logits[ids], kind="stable")[:count]
-    return [int(i) for i in ids[order]]
