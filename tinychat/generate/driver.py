@@ -131,6 +131,11 @@ class Driver:
                 self._idle.put(self._another())
             return self._idle.last
 
+    def release_idle(self) -> bool:
+        """Free the memory of the sequence that was idle longest; False if there is none."""
+        with self.exclusive():
+            return self._idle.release_oldest()
+
     def submit(self, run: Run) -> None:
         """Let a reply be written, unless it is already; `SettingError` if the driver is closed."""
         with self.exclusive():

@@ -7,11 +7,11 @@ any company, in steps of any size. Replies are written between the steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from time import sleep
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ from tinychat.models.embedder import POOLINGS, Embedder
 if TYPE_CHECKING:
     from tinychat.engine.scheduled_chunk import ScheduledChunk
     from tinychat.engine.sequence import Sequence as EngineSequence
+    from tinychat.models.score_head import ScoreHead
     from tinychat.text.tokenizer import Tokenizer
 
 Vector = npt.NDArray[np.float32]
@@ -44,37 +45,6 @@ _PAUSE_SECONDS = 0.001
 def shortest_floats(vector: Vector) -> list[float]:
     """Return the numbers of a vector for JSON, with no more digits than tell them from other float32 numbers."""
     return [float(text) for text in vector.astype(str)]
-
-
-def _add(total: States, rows: States, start: int) -> None:
-    """Add rows one after the other."""
-    for row in rows:
-        total += row
-
-
-def _replace(total: States, rows: States, start: int) -> None:
-    """Take the last row."""
-    total[:] = rows[-1]
-
-
-def _take_first(total: States, rows: States, start: int) -> None:
-    """Take the row of the first token."""
-    if start == 0:
-        total[:] = rows[0]
-
-
-_POOL: dict[str, Callable[[States, States, int], None]] = {"mean": _add, "last": _replace, "cls": _take_first}
-
-
-class PooledForm(Protocol):
-    """The form of a text's numbers, computed of its pooled hidden states: `VectorForm`, or the head of a ranker."""
-
-    @property
-    def pooling(self) -> str:
-        """Which hidden states are pooled, by one of the names of `POOLINGS`."""
-
-    def finish(self, total: States, tokens: int) -> Vector:
-        """Return the numbers of a text of so many tokens, of which `total` was pooled."""
 
 
 class VectorForm(NamedTuple):
@@ -142,7 +112,9 @@ class Embedding:
         return read_dense(self._path, self._embedder)
 
 
-def embed_ids(driver: Driver, texts: Sequence[Ids], form: PooledForm, seconds: Sequence[int] | None = None) -> Steps:
+def embed_ids(
+    driver: Driver, texts: Sequence[Ids], form: VectorForm | ScoreHead, seconds: Sequence[int] | None = None
+) -> Steps:
     """Yield, step after step, what the form gives of the texts that end in it: vectors of length 1, or scores.
 
     The vectors come in the order of the texts; some steps have none.
@@ -152,7 +124,8 @@ def embed_ids(driver: Driver, texts: Sequence[Ids], form: PooledForm, seconds: S
     driver : Driver
     texts : sequence of sequence of int
         Token ids, checked by `check_prompt`.
-    form : PooledForm
+    form : VectorForm or ScoreHead
+        Which hidden states are pooled, and the numbers that become of them.
     seconds : sequence of int, optional
         Of each text, the first of the tokens that are of the second kind: a document's behind a query's.
 
@@ -163,12 +136,7 @@ def embed_ids(driver: Driver, texts: Sequence[Ids], form: PooledForm, seconds: S
     ModelFolderError
         If a hidden state is not finite.
     """
-    steps = _Steps(driver, texts, form, seconds)
-    try:
-        while steps.are_left:
-            yield steps.run_next()
-    finally:
-        steps.end()
+    return _Steps(driver, texts, form, seconds).run()
 
 
 class _TextRange(NamedTuple):
@@ -182,18 +150,24 @@ class _TextRange(NamedTuple):
 class _Steps:
     """The steps that run some texts, each from its first token to its last; few are begun at a time."""
 
-    def __init__(self, driver: Driver, texts: Sequence[Ids], form: PooledForm, seconds: Sequence[int] | None) -> None:
-        self._driver, self._texts, self._form, self._pool = driver, texts, form, _POOL[form.pooling]
-        self._seconds = seconds
+    def __init__(
+        self, driver: Driver, texts: Sequence[Ids], form: VectorForm | ScoreHead, seconds: Sequence[int] | None
+    ) -> None:
+        self._driver, self._texts, self._form, self._seconds = driver, texts, form, seconds
         self._number = self._start = 0  # the first id that has not run
         self._begun: dict[int, tuple[EngineSequence, States]] = {}
 
-    @property
-    def are_left(self) -> bool:
-        """Whether any ids have not run."""
-        return self._number < len(self._texts)
+    def run(self) -> Steps:
+        """Run all steps; free what texts that have begun hold."""
+        try:
+            while self._number < len(self._texts):
+                yield self._run_next()
+        finally:
+            with self._driver.exclusive():
+                for number in [*self._begun]:
+                    self._end(number)
 
-    def run_next(self) -> list[Vector]:
+    def _run_next(self) -> list[Vector]:
         """Run a step; return the vectors of the texts that end in it."""
         with self._driver.exclusive():
             is_shared = len(self._driver) > 0
@@ -203,12 +177,6 @@ class _Steps:
         if is_shared:
             sleep(_PAUSE_SECONDS)
         return vectors
-
-    def end(self) -> None:
-        """Free what texts that have begun hold."""
-        with self._driver.exclusive():
-            for number in [*self._begun]:
-                self._end(number)
 
     def _parts(self, room: int) -> list[_TextRange]:
         """Return the ids that run next: up to `room`, or a whole text where tokens attend to later ones."""
@@ -231,7 +199,7 @@ class _Steps:
             try:
                 return zip(parts, self._driver.engine.hidden_states([self._chunk(part) for part in parts]), strict=True)
             except CacheFullError:
-                if self._free_idle():
+                if self._driver.release_idle():
                     continue
                 if len(parts) == 1:
                     raise
@@ -251,24 +219,27 @@ class _Steps:
     def _take(self, part: _TextRange, rows: States) -> Iterator[Vector]:
         """Pool the hidden states of a part; yield the vector of a text that ends with it."""
         ids, (_, total) = self._texts[part.number], self._begun[part.number]
-        self._pool(total, rows, part.start)
+        _pool(self._form.pooling, total, rows, part.start)
         self._number, self._start = part.number, part.stop
         if part.stop == len(ids):
             yield self._form.finish(total, len(ids))
             self._end(part.number)
             self._number, self._start = part.number + 1, 0
 
-    def _free_idle(self) -> bool:
-        """Free the memory of the conversation that was idle longest; False if there is none."""
-        for sequence in self._driver.idle:
-            if sequence.ids:
-                sequence.release()
-                return True
-        return False
-
     def _end(self, number: int) -> None:
         """Free the memory of a text: no later prompt is likely to begin like it."""
         self._begun.pop(number)[0].evict()
+
+
+def _pool(pooling: str, total: States, rows: States, start: int) -> None:
+    """Pool the hidden states of a text from its token `start` on, behind those that `total` has of it."""
+    if pooling == "mean":
+        for row in rows:
+            total += row
+    elif pooling == "last":
+        total[:] = rows[-1]
+    elif start == 0:
+        total[:] = rows[0]
 
 
 def _normalized(total: States) -> Vector:

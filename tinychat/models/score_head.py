@@ -21,7 +21,7 @@ _ACTIVATIONS = {"tanh": tanh, "gelu": gelu}
 
 
 class ScoreHead(NamedTuple):
-    """The tensors of a head, which compute a score: see `Ranker`. It is a `generate.embeddings.PooledForm`."""
+    """The tensors of a head, which compute a score: see `Ranker` and `generate.embeddings.embed_ids`."""
 
     ranker: Ranker
     score: DenseLayer  # of one row
