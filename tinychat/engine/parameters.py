@@ -150,22 +150,17 @@ def _mixer(config: ModelConfig, tensors: Tensors) -> Any:
         )
         found = per_layer(L, varied.narrow, narrow, wide)
         return _stream_mixer(tensors, range(L), found) if config.altup else found
+    attention = _attention(config, tensors, config.first_heads_at)
     if config.mamba and config.mamba.beside_attention:
-        attention = _attention(config, tensors, config.first_heads_at)
-        assert isinstance(attention, Attention)
         return MambaBeside(attention, _mamba(config.mamba, tensors))
     if config.compressed:
-        attention = _attention(config, tensors, config.first_heads_at)
-        assert isinstance(attention, Attention)
         return _compressed(config.compressed, tensors, attention)
     if config.other_heads:
-        first = _attention(config, tensors, config.first_heads_at)
-        return per_layer(L, config.first_heads_at, first, _other_heads(config, tensors, config.other_heads_at))
+        others = _other_heads(config, tensors, config.other_heads_at)
+        return per_layer(L, config.first_heads_at, attention, others)
     layers = [layer for layer in range(L) if layer not in config.mlp_alone]
     attending = [layers.index(layer) for layer in config.attention_layers]
-    mixers = per_layer(
-        len(layers), attending, _attention(config, tensors, config.first_heads_at), _other_mixer(config, tensors)
-    )
+    mixers = per_layer(len(layers), attending, attention, _other_mixer(config, tensors))
     return per_layer(L, layers, mixers, NoMixer())
 
 
@@ -185,9 +180,7 @@ def _varied_attention(
         keys=per_layer(len(layers), own, of_own, of_others),
         input_layernorm=tensors.norm("input_layernorm", layers),
         q_norm=tensors.vectors(f"{kind}q_norm"),
-        angles=np.array([config.angle_sets[layer] for layer in layers], np.int64),
-        rotary_dim=np.array([config.rotary_dims[layer] for layer in layers], np.int64),
-        window=_windows(config, layers),
+        **_positions(config, layers),
         scoring=_scoring(config, tensors),
         o_proj=tensors.weight(f"{kind}o_proj"),
         post_self_attn_layernorm=tensors.norm("post_self_attn_layernorm", layers),
@@ -213,9 +206,7 @@ def _attention(config: ModelConfig, tensors: Tensors, layers: Sequence[int], kin
         q_norm=tensors.vectors(f"{kind}q_norm") if by_head or rotated else no_gains,
         k_norm=tensors.vectors(f"{kind}k_norm") if by_head or rotated else no_gains,
         rotated_gains=RotatedGains(tensors.vectors("q_gains"), tensors.vectors("k_gains")) if rotated else NoNorm(),
-        angles=np.array([config.angle_sets[layer] for layer in layers], np.int64),
-        rotary_dim=np.array([config.rotary_dims[layer] for layer in layers], np.int64),
-        window=_windows(config, layers),
+        **_positions(config, layers),
         scoring=_scoring(config, tensors),
         attended_norm=tensors.norm("attn_sub_norm", layers),
         o_proj=tensors.weight(f"{kind}o_proj"),
@@ -237,9 +228,14 @@ def _attention(config: ModelConfig, tensors: Tensors, layers: Sequence[int], kin
     )
 
 
-def _windows(config: ModelConfig, layers: Sequence[int]) -> Any:
+def _positions(config: ModelConfig, layers: Sequence[int]) -> dict[str, Any]:
+    """Return the parts of attention by name that depend on positions."""
     windows = np.array([config.sliding_windows[layer] or NO_WINDOW for layer in layers], np.int64)
-    return BothWays(windows) if config.bidirectional else windows
+    return {
+        "angles": np.array([config.angle_sets[layer] for layer in layers], np.int64),
+        "rotary_dim": np.array([config.rotary_dims[layer] for layer in layers], np.int64),
+        "window": BothWays(windows) if config.bidirectional else windows,
+    }
 
 
 def _scoring(config: ModelConfig, tensors: Tensors) -> Any:
