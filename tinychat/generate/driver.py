@@ -139,21 +139,18 @@ class Driver:
     def submit(self, run: Run) -> None:
         """Let a reply be written, unless it is already; `SettingError` if the driver is closed."""
         with self.exclusive():
-            self._submit(run)
-
-    def _submit(self, run: Run) -> None:
-        self._check_open()
-        if run.is_over or run.is_submitted:
-            return
-        run.is_submitted = True
-        self._waiting.append(run)
-        if run.listener is not None:
-            with self._turn:
-                self._listened.append(run)
-                self._turn.notify_all()
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._write_for_listeners, daemon=True)
-                    self._thread.start()
+            self._check_open()
+            if run.is_over or run.is_submitted:
+                return
+            run.is_submitted = True
+            self._waiting.append(run)
+            if run.listener is not None:
+                with self._turn:
+                    self._listened.append(run)
+                    self._turn.notify_all()
+                    if self._thread is None:
+                        self._thread = threading.Thread(target=self._write_for_listeners, daemon=True)
+                        self._thread.start()
 
     def cancel(self, run: Run) -> None:
         """End a run; what it has written stays, with the text that was held back."""
@@ -221,7 +218,7 @@ class Driver:
             while True:
                 with self._locked(let_signals_act):
                     for run in submitted:
-                        self._submit(run)
+                        self.submit(run)
                     self._step()
                 if is_enough():
                     return
