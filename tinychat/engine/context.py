@@ -1,8 +1,5 @@
 """Limits of what a model is loaded with: positions of a cache, threads."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from tinychat.errors import SettingError
 from tinychat.models.config import ModelConfig
 
@@ -33,13 +30,3 @@ def beyond_training(context_size: int, trained_length: int) -> str:
 def fewer_threads(wanted: int, used: int) -> str:
     """Return the note on a number of threads beyond the cores."""
     return f"threads {wanted}: this process may use {used} core{'s' if used > 1 else ''}; using {used}"
-
-
-@contextmanager
-def memory_for(context_size: int) -> Iterator[None]:
-    """Check a capacity; a MemoryError in the block becomes a SettingError."""
-    check_context(context_size)
-    try:
-        yield
-    except MemoryError:
-        raise SettingError(f"a context of {context_size} tokens needs more memory than there is") from None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tinychat.engine.cache import KVCache
 from tinychat.engine.cache_file import read_cache, write_cache
-from tinychat.engine.context import DEFAULT_CONTEXT, memory_for
+from tinychat.engine.context import DEFAULT_CONTEXT, check_context
 from tinychat.engine.engine import Engine, Logits
 from tinychat.engine.ids import exact_ids
 from tinychat.engine.scheduled_chunk import ScheduledChunk
@@ -169,8 +169,7 @@ class Sequence:
     def resize(self, context_size: int) -> None:
         """Set the capacity; SettingError if it is less than the length, or more than this machine's memory."""
         context_size = index(context_size)
-        with memory_for(context_size):
-            self.engine.pool.reserve(context_size)
+        _reserve(self.engine, context_size)
         self.cache.resize(context_size)
 
     def on_changed_engine(
@@ -255,6 +254,14 @@ def new_sequence(engine: Engine, context_size: int | None = None) -> Sequence:
     if context_size is None:
         context_size = min(engine.config.max_position_embeddings, DEFAULT_CONTEXT)
     context_size = index(context_size)
-    with memory_for(context_size):
+    _reserve(engine, context_size)
+    return Sequence(engine, KVCache(engine.pool, context_size))
+
+
+def _reserve(engine: Engine, context_size: int) -> None:
+    """Let a sequence of so many positions fit; SettingError if it cannot."""
+    check_context(context_size)
+    try:
         engine.pool.reserve(context_size)
-        return Sequence(engine, KVCache(engine.pool, context_size))
+    except MemoryError:
+        raise SettingError(f"a context of {context_size} tokens needs more memory than there is") from None
