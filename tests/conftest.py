@@ -1,6 +1,7 @@
 """What every test shares: a private home for models, one cache of compiled kernels, a seeded generator."""
 
 import ctypes
+import functools
 import gc
 import itertools
 import os
@@ -84,6 +85,22 @@ def one_compiler_a_core():
         if "PYTEST_XDIST_WORKER" in os.environ:
             patch.setattr("tinychat.engine.second_compiler.MOST", 0)
         yield
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory):
+    """Return a function from a variant and its quantization to a model folder, which tests must leave as it is."""
+    import engines
+
+    place = tmp_path_factory.mktemp("models")
+
+    @functools.cache
+    def convert(name, method):
+        if name == "stories260K" and not engines.STORIES.is_dir():
+            pytest.skip(f"needs a trained checkpoint at {engines.STORIES}")
+        return engines.convert_variant(name, method, place / f"{name}-{method}")
+
+    return lambda name, method="int4": convert(name, method)
 
 
 @pytest.fixture

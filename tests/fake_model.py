@@ -64,6 +64,13 @@ class ByteTokenizer:
         return next((token_id for token_id, name in _NAMES.items() if name == text), None)
 
 
+class Letters(ByteTokenizer):
+    """Has a letter for each id."""
+
+    def token_bytes(self, token_id):
+        return bytes([65 + token_id % 26])
+
+
 class MarkerTemplate:
     """Puts one special token before each message."""
 

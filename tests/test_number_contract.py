@@ -14,7 +14,7 @@ import instruction_sets
 import numpy as np
 import pytest
 from covering import covering
-from engines import CONTEXT_SIZE, LENGTH, STORIES
+from engines import CONTEXT_SIZE, LENGTH
 
 from tinychat.engine.sequence import new_sequence
 from tinychat.engine.thread_count import ThreadTuner
@@ -31,21 +31,6 @@ NAMES = ("qwen3-window", "llama-all-biases", "tinyllama", "llama-wide", "stories
 def models(test):
     """Run a test for each model in each quantization."""
     return pytest.mark.parametrize("name", NAMES)(pytest.mark.parametrize("method", METHODS)(test))
-
-
-@pytest.fixture(scope="session")
-def folders(tmp_path_factory):
-    """Convert each model once; return a function from name and method to the folder."""
-    root, made = tmp_path_factory.mktemp("models"), {}
-
-    def folder(name, method):
-        if name == "stories260K" and not STORIES.is_dir():
-            pytest.skip(f"needs a trained checkpoint at {STORIES}")
-        if (name, method) not in made:
-            made[name, method] = engines.convert_variant(name, method, root / f"{name}-{method}")
-        return made[name, method]
-
-    return folder
 
 
 @pytest.fixture(scope="module")

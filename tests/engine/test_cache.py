@@ -2,7 +2,6 @@
 
 import gc
 
-import engines
 import families
 import numpy as np
 import pytest
@@ -18,9 +17,8 @@ from tinychat.models.rope import inverse_frequencies, sliding_rope
 
 
 @pytest.fixture(scope="module", params=["qwen3-window", "llama-yarn", "llama3.1", "laguna"])
-def config(request, tmp_path_factory):
-    folder = engines.convert_variant(request.param, "int4", tmp_path_factory.mktemp("models") / "model")
-    return open_model_folder(folder).config
+def config(request, folders):
+    return open_model_folder(folders(request.param)).config
 
 
 def pool_of(config, kv="f16", blocks=40):

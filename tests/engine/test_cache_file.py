@@ -21,9 +21,8 @@ CONTEXT = 500
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    place, method = tmp_path_factory.mktemp("models"), engines.METHOD_OF["bf16"]
-    return {name: engines.convert_variant(name, method, place / name) for name in ("qwen3-window", "tinyllama")}
+def folder(folders):
+    return folders("qwen3-window", "f32")
 
 
 @pytest.fixture
@@ -43,10 +42,10 @@ def run(sequence, ids):
 
 @given(length=st.integers(1, 400), kept=st.integers(0, 400), new=st.integers(1, 90))
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_sequence_that_goes_on_from_a_file_computes_what_a_fresh_one_does(folders, tmp_path, length, kept, new):
+def test_a_sequence_that_goes_on_from_a_file_computes_what_a_fresh_one_does(folder, tmp_path, length, kept, new):
     """After a rewind too, with another end, and from the middle of a block."""
     path, rng = tmp_path / "kept.cache", np.random.default_rng(length)
-    before, after, fresh = (new_sequence(new_engine(folders["qwen3-window"]), CONTEXT) for _ in range(3))
+    before, after, fresh = (new_sequence(new_engine(folder), CONTEXT) for _ in range(3))
     ids = rng.integers(0, 517, length).tolist()
     run(before, ids)
     before.rewind(kept := min(kept, length))
@@ -66,21 +65,21 @@ def kept_by(engine, path, length=150):
     return ids
 
 
-def test_another_sequence_goes_on_in_the_last_block_meanwhile(folders, path, monkeypatch):
-    first, rng = new_sequence(new_engine(folders["qwen3-window"]), CONTEXT), np.random.default_rng(3)
+def test_another_sequence_goes_on_in_the_last_block_meanwhile(folder, path, monkeypatch):
+    first, rng = new_sequence(new_engine(folder), CONTEXT), np.random.default_rng(3)
     run(first, ids := rng.integers(0, 517, 70).tolist())
     second, replacing = first.fork(), cache_file.replacing
     monkeypatch.setattr(cache_file, "replacing", lambda path: first.step([5, 6]) is not None and replacing(path))
     assert second.save(path)
     assert first.cache.table == second.cache.table
-    assert new_sequence(new_engine(folders["qwen3-window"]), CONTEXT).load(path) == len(ids)
+    assert new_sequence(new_engine(folder), CONTEXT).load(path) == len(ids)
 
 
-def test_only_what_is_of_the_same_is_used(folders, path, monkeypatch):
-    ids = kept_by(new_engine(folders["qwen3-window"]), path)
+def test_only_what_is_of_the_same_is_used(folder, folders, path, monkeypatch):
+    ids = kept_by(new_engine(folder), path)
 
     def found(name="qwen3-window", kv="bf16", blocks=40):
-        return new_sequence(new_engine(folders[name], blocks, kv), min(CONTEXT, blocks * 64)).load(path)
+        return new_sequence(new_engine(folders(name, "f32"), blocks, kv), min(CONTEXT, blocks * 64)).load(path)
 
     assert found() == len(ids)
     assert found(kv="f16") == 0
@@ -89,13 +88,13 @@ def test_only_what_is_of_the_same_is_used(folders, path, monkeypatch):
     monkeypatch.setattr("tinychat.engine.engine.sources_digest", lambda: "of another version")
     assert found() == 0
     monkeypatch.undo()
-    weights = folders["qwen3-window"] / "model.safetensors"
+    weights = folder / "model.safetensors"
     os.utime(weights, (0, 0))
     assert found() == 0, "the weights are others"
 
 
 def test_a_fine_tune_of_equal_size_and_time_is_another_model(folders, path, tmp_path):
-    folder = shutil.copytree(folders["tinyllama"], tmp_path / "model")
+    folder = shutil.copytree(folders("tinyllama", "f32"), tmp_path / "model")
     kept_by(new_engine(folder), path)
     weights = folder / "model.safetensors"
     stat, data = weights.stat(), bytearray(weights.read_bytes())
@@ -106,9 +105,9 @@ def test_a_fine_tune_of_equal_size_and_time_is_another_model(folders, path, tmp_
     assert new_sequence(new_engine(folder), CONTEXT).load(path) == 0
 
 
-def test_blocks_of_a_file_are_free_again_when_others_want_them(folders, path):
-    ids = kept_by(new_engine(folders["qwen3-window"]), path)
-    engine = new_engine(folders["qwen3-window"], 8)
+def test_blocks_of_a_file_are_free_again_when_others_want_them(folder, path):
+    ids = kept_by(new_engine(folder), path)
+    engine = new_engine(folder, 8)
     sequence = new_sequence(engine, CONTEXT)
     assert sequence.load(path) == len(ids)
     assert sequence.load(path) == len(ids), "a second time does no harm"
@@ -117,8 +116,8 @@ def test_blocks_of_a_file_are_free_again_when_others_want_them(folders, path):
     assert sequence.reuse(ids) == 0
 
 
-def test_a_file_that_is_missing_or_damaged_anywhere_is_as_good_as_none(folders, path):
-    engine = new_engine(folders["qwen3-window"])
+def test_a_file_that_is_missing_or_damaged_anywhere_is_as_good_as_none(folder, path):
+    engine = new_engine(folder)
     assert new_sequence(engine, CONTEXT).load(path) == 0
     kept_by(engine, path)
     whole = path.read_bytes()
@@ -127,24 +126,24 @@ def test_a_file_that_is_missing_or_damaged_anywhere_is_as_good_as_none(folders, 
     cut = [whole[:i] for i in (0, 10, 30, 100, len(whole) // 2, len(whole) - 1)]
     for data in (*damaged, *cut):
         path.write_bytes(data)
-        other = new_engine(folders["qwen3-window"])
+        other = new_engine(folder)
         assert new_sequence(other, CONTEXT).load(path) == 0
         assert other.pool.used == 0
 
 
-def test_what_follows_dropped_tokens_is_not_kept(folders, path):
-    sequence = new_sequence(new_engine(folders["qwen3-window"]), CONTEXT)
+def test_what_follows_dropped_tokens_is_not_kept(folder, path):
+    sequence = new_sequence(new_engine(folder), CONTEXT)
     ids = np.random.default_rng(1).integers(0, 517, 300).tolist()
     run(sequence, ids)
     sequence.drop(70, 90)
     assert sequence.save(path)
-    other = new_sequence(new_engine(folders["qwen3-window"]), CONTEXT)
+    other = new_sequence(new_engine(folder), CONTEXT)
     assert other.load(path) == 64
     assert other.reuse(ids) == 64
 
 
-def test_a_write_that_fails_leaves_the_old_file(folders, path, monkeypatch):
-    engine = new_engine(folders["qwen3-window"])
+def test_a_write_that_fails_leaves_the_old_file(folder, path, monkeypatch):
+    engine = new_engine(folder)
     kept_by(engine, path)
     before = path.read_bytes()
     monkeypatch.setattr("os.replace", lambda *names: (_ for _ in ()).throw(OSError(28, "no space")))
@@ -154,8 +153,8 @@ def test_a_write_that_fails_leaves_the_old_file(folders, path, monkeypatch):
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_place_that_cannot_be_written_is_named_in_one_line(folders, tmp_path):
-    engine = new_engine(folders["qwen3-window"])
+def test_a_place_that_cannot_be_written_is_named_in_one_line(folder, tmp_path):
+    engine = new_engine(folder)
     for path in (tmp_path / "missing" / "kept.cache", tmp_path / ("x" * 300)):
         with pytest.raises(SessionError, match="cannot be written") as caught:
             kept_by(engine, path)
@@ -184,26 +183,26 @@ def test_a_place_that_cannot_be_written_is_named_in_one_line(folders, tmp_path):
         lambda header: {name: value for name, value in header.items() if name != "blocks"},
     ],
 )
-def test_a_crafted_header_with_a_sound_checksum_is_as_good_as_none(crafted, folders, path):
-    engine = new_engine(folders["qwen3-window"])
+def test_a_crafted_header_with_a_sound_checksum_is_as_good_as_none(crafted, folder, path):
+    engine = new_engine(folder)
     kept_by(engine, path)
     header, rest = parts_of(path)
     path.write_bytes(with_header(json.dumps(crafted(header)).encode(), rest))
-    other = new_engine(folders["qwen3-window"])
+    other = new_engine(folder)
     assert new_sequence(other, CONTEXT).load(path) == 0
     assert other.pool.used == 0
 
 
 @pytest.mark.parametrize("text", [b"[" * 100_000, b'{"of":' * 100_000, b"5", b"\xff", b"9" * 5000, b""])
-def test_a_header_that_is_no_object_is_as_good_as_none(text, folders, path):
+def test_a_header_that_is_no_object_is_as_good_as_none(text, folder, path):
     path.write_bytes(with_header(text, b""))
-    assert new_sequence(new_engine(folders["qwen3-window"]), CONTEXT).load(path) == 0
+    assert new_sequence(new_engine(folder), CONTEXT).load(path) == 0
 
 
 @pytest.mark.parametrize("count", [100, 6 << 20])
-def test_a_header_of_many_lists_is_not_read(count, folders, path, monkeypatch):
+def test_a_header_of_many_lists_is_not_read(count, folder, path, monkeypatch):
     path.write_bytes(with_header(b"[" + b"[]," * count + b"0]", b""))
-    sequence = new_sequence(new_engine(folders["qwen3-window"]), CONTEXT)
+    sequence = new_sequence(new_engine(folder), CONTEXT)
     monkeypatch.setattr("json.loads", lambda text: pytest.fail("it is read"))
     assert sequence.load(path) == 0
 
@@ -220,8 +219,8 @@ def with_header(text, rest):
     return _MAGIC + struct.pack("<II", len(text), zlib.crc32(text)) + text + rest
 
 
-def test_another_type_of_cache_takes_over_what_is_there_and_keeps_none_of_it_for_others(folders, path):
-    sequence = new_sequence(new_engine(folders["qwen3-window"]), CONTEXT)
+def test_another_type_of_cache_takes_over_what_is_there_and_keeps_none_of_it_for_others(folder, path):
+    sequence = new_sequence(new_engine(folder), CONTEXT)
     ids = np.random.default_rng(1).integers(0, 517, 150).tolist()
     expected = run(sequence, ids)
     sequence.rewind(149)

@@ -24,18 +24,6 @@ NAMES = ("llama-all-biases", "tinyllama", "smollm2", "qwen2-window", "qwen3-wind
 LENGTH = 150
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    root, made = tmp_path_factory.mktemp("models"), {}
-
-    def folder(name, method="int4"):
-        if (name, method) not in made:
-            made[name, method] = engines.convert_variant(name, method, root / f"{name}-{method}")
-        return made[name, method]
-
-    return folder
-
-
 @pytest.fixture
 def sequence(folders):
     return engines.open_sequence(folders("qwen3-window"), context_size=300, threads=2)
@@ -104,7 +92,6 @@ def test_logits_are_those_of_the_weights_it_holds(name, method, folders):
     assert_close(logits_of_all(sequence, ids), reference.decoder_logits(config, weights, ids), *RANDOM[method])
 
 
-@pytest.mark.skipif(not engines.STORIES.is_dir(), reason=f"needs a trained checkpoint at {engines.STORIES}")
 @pytest.mark.parametrize("method", engines.METHODS)
 def test_logits_of_a_trained_model(method, folders):
     folder = folders("stories260K", method)

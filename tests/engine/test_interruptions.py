@@ -9,7 +9,7 @@ from pathlib import Path
 import engines
 import numpy as np
 import pytest
-from fake_model import ByteTokenizer
+from fake_model import Letters
 
 from tinychat.engine.sequence import new_sequence
 from tinychat.generate.drafts import Drafts
@@ -50,15 +50,8 @@ class Press:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return engines.convert_variant("qwen3-window", "int4", tmp_path_factory.mktemp("models") / "model")
-
-
-class Letters(ByteTokenizer):
-    """Has a letter for each id."""
-
-    def token_bytes(self, token_id):
-        return bytes([65 + token_id % 26])
+def folder(folders):
+    return folders("qwen3-window")
 
 
 def model_of(folder):

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 
-import engines
 import pytest
 
 import tinychat
@@ -60,8 +59,8 @@ def test_no_more_threads_compute_than_there_are_cores_to_use():
 
 
 @pytest.mark.skipif(not usable_cores(), reason="this system binds no threads")
-def test_threads_are_at_most_the_usable_cores(tmp_path):
-    folder, cores = engines.convert_variant("tinyllama", "int4", tmp_path / "model"), len(usable_cores())
+def test_threads_are_at_most_the_usable_cores(folders):
+    folder, cores = folders("tinyllama"), len(usable_cores())
     assert load_engine(folder, threads=1024, fewest_threads=9).threads <= cores
     assert load_engine(folder, threads=1).threads == 1
     assert load_engine(folder).threads <= cores

@@ -106,9 +106,8 @@ def test_fewer_threads_are_tuned_and_all_of_them_again():
 
 
 @pytest.mark.parametrize("percent", [60, 25])
-def test_the_processor_time_is_bounded_and_the_logits_are_the_same(percent, tmp_path):
-    engines.convert_variant("tinyllama", "int4", tmp_path / "model")
-    sequence = engines.open_sequence(tmp_path / "model", threads=2)
+def test_the_processor_time_is_bounded_and_the_logits_are_the_same(percent, folders):
+    sequence = engines.open_sequence(folders("tinyllama"), threads=2)
     ids = engines.draw_ids(sequence, 64)
     expected = sequence.step(ids).copy()
     sequence.engine.take_share(percent)
@@ -123,8 +122,7 @@ def test_the_processor_time_is_bounded_and_the_logits_are_the_same(percent, tmp_
     assert took <= 1.2 * percent / 100 * available_cores()
 
 
-def test_an_engine_of_other_caches_keeps_the_share(tmp_path):
-    engines.convert_variant("tinyllama", "int4", tmp_path / "model")
-    engine = engines.open_sequence(tmp_path / "model", threads=2).engine
+def test_an_engine_of_other_caches_keeps_the_share(folders):
+    engine = engines.open_engine(folders("tinyllama"), threads=2)
     engine.take_share(40)
     assert engine.changed("f32", 1).share.percent == 40

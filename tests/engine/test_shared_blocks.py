@@ -26,8 +26,8 @@ SEQUENCES = st.integers(0, 2)
 
 # Windows and normed heads; one latent for all heads.
 @pytest.fixture(scope="module", params=["qwen3-window", "youtu-halves"])
-def folder(request, tmp_path_factory):
-    return engines.convert_variant(request.param, "int4", tmp_path_factory.mktemp("models") / "model")
+def folder(request, folders):
+    return folders(request.param)
 
 
 def small_engine(folder, blocks):
@@ -170,10 +170,10 @@ class Sequences(RuleBasedStateMachine):
             assert sequence.ids == self.expect(i)[1]
 
 
-# Heads of two sizes, some of which read other layers' keys.
-@pytest.mark.parametrize("name", ["qwen3-window", "gemma4"])
-def test_any_order_of_operations(name, folder, tmp_path):
-    Sequences.folder = folder if name == "qwen3-window" else engines.convert_variant(name, "int4", tmp_path / "model")
+# The last one has heads of two sizes, some of which read other layers' keys.
+@pytest.mark.parametrize("name", ["qwen3-window", "youtu-halves", "gemma4"])
+def test_any_order_of_operations(name, folders):
+    Sequences.folder = folders(name)
     machine = Sequences.TestCase
     machine.settings = settings(
         max_examples=25,
@@ -235,9 +235,9 @@ def test_what_shares_blocks_is_near_the_reference(folder):
 
 
 @pytest.fixture(scope="module")
-def windowed(tmp_path_factory):
+def windowed(folders):
     """Return a model all of whose layers have a window, of 20 positions."""
-    return engines.convert_variant("mistral-window", "int4", tmp_path_factory.mktemp("models") / "model")
+    return folders("mistral-window")
 
 
 def test_blocks_that_nothing_sees_are_given_back(windowed):

@@ -29,8 +29,8 @@ SEQUENCES, POSITIONS = st.integers(0, 2), st.integers(0, LENGTH - 1)
         *(pytest.param(name, marks=pytest.mark.slow) for name in ("falcon-h1", "nemotron-h")),
     ],
 )
-def folder(request, tmp_path_factory):
-    return engines.convert_variant(request.param, "f32", tmp_path_factory.mktemp("models") / "model")
+def folder(request, folders):
+    return folders(request.param, "f32")
 
 
 def open_engine(folder, threads=2, positions=None):

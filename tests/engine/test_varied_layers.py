@@ -21,8 +21,8 @@ CONTEXT, LENGTH = 700, 600
 
 
 @pytest.fixture(scope="module", params=["gemma4", "gemma3n"])
-def folder(request, tmp_path_factory):
-    return engines.convert_variant(request.param, "int4", tmp_path_factory.mktemp("models") / "model")
+def folder(request, folders):
+    return folders(request.param)
 
 
 @pytest.fixture(scope="module")

@@ -1,29 +1,25 @@
 """Drafts by a smaller model: replies are the same, and it runs only where that pays."""
 
-from pathlib import Path
-
-import engines
 import numpy as np
 import pytest
-from fake_model import ByteTokenizer
-from generate.test_driver import CONTEXT, Letters, draw_prompts, reply_to, small_engine
+from fake_model import ByteTokenizer, Letters
+from generate.test_drafts import model_of
+from generate.test_driver import CONTEXT, draw_prompts, reply_to, small_engine
+from generate.test_driver import written as write_all
 
 from tinychat.engine.sequence import new_sequence
 from tinychat.errors import FieldError
 from tinychat.generate.draft_model import MOST, WINDOW, ModelDrafts
 from tinychat.generate.drafts import Drafts
 from tinychat.generate.driver import Driver
-from tinychat.generate.model import Model
-from tinychat.generate.run import Run
 
 VARIANTS = ("qwen3-window", "qwen3.5")
 SAMPLED = {"temperature": 1.0, "seed": 3, "repeat_penalty": 1.2}
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models")
-    return {name: engines.convert_variant(name, "f32", folder / name) for name in VARIANTS}
+def folder(folders):
+    return folders("qwen3-window", "f32")
 
 
 class Cheap(ModelDrafts):
@@ -49,10 +45,6 @@ class Cheap(ModelDrafts):
         return super()._run(texts, ids)
 
 
-def model_of(engine, drafts=None):
-    return Model(new_sequence(engine, CONTEXT), Letters(), None, frozenset(), Path("variant"), drafts)
-
-
 def written(engine, drafts, prompt, **fields):
     stream = model_of(engine, drafts).stream(prompt, **({"max_tokens": 40, "logprobs": 1, "temperature": 0.0} | fields))
     stream.to_end()
@@ -63,7 +55,7 @@ def written(engine, drafts, prompt, **fields):
 @pytest.mark.parametrize("smaller", VARIANTS)
 @pytest.mark.parametrize("name", VARIANTS)
 def test_ids_and_logprobs_are_the_same(folders, name, smaller, fields):
-    engine, other = small_engine(folders[name], 40), small_engine(folders[smaller], 40)
+    engine, other = small_engine(folders(name, "f32"), 40), small_engine(folders(smaller, "f32"), 40)
     for length in (1, 9, 190):
         (prompt,) = draw_prompts(engine, [length])
         alone, drafts = written(engine, None, prompt, **fields), Cheap(other)
@@ -77,8 +69,8 @@ def test_ids_and_logprobs_are_the_same(folders, name, smaller, fields):
             assert reply.summary.accepted_tokens >= 0.9 * reply.summary.drafted_tokens > 20
 
 
-def test_a_draft_of_which_only_a_part_is_checked(folders):
-    engine, smaller = (small_engine(folders["qwen3-window"], 40) for _ in range(2))
+def test_a_draft_of_which_only_a_part_is_checked(folder):
+    engine, smaller = (small_engine(folder, 40) for _ in range(2))
 
     class Half(Cheap):
         def share(self, texts, rows):
@@ -90,28 +82,25 @@ def test_a_draft_of_which_only_a_part_is_checked(folders):
     assert reply.summary.accepted_tokens > 5
 
 
-def test_replies_at_once_are_those_that_are_written_alone(folders):
-    engine, smaller = (small_engine(folders["qwen3-window"], 100) for _ in range(2))
+def test_replies_at_once_are_those_that_are_written_alone(folder):
+    engine, smaller = (small_engine(folder, 100) for _ in range(2))
     prompts = draw_prompts(engine, (1, 9, 63, 64, 130, 300))
     fields = [{}, SAMPLED | {"ignore_eos": True}] * 3
     alone = [
         written(engine, None, prompt, **{"max_tokens": 12, "temperature": 0.0} | each)
         for prompt, each in zip(prompts, fields)
     ]
-    driver, drafts = Driver(new_sequence(engine, CONTEXT), Cheap(smaller)), None
-    drafts = driver.drafts
+    drafts = Cheap(smaller)
+    driver = Driver(new_sequence(engine, CONTEXT), drafts)
     replies = [reply_to(prompt, **each) for prompt, each in zip(prompts, fields)]
-    for reply in replies:
-        driver.submit(Run(reply, ahead=None))
-    while len(driver):
-        driver.step()
+    write_all(driver, replies)
     assert [reply.token_ids for reply in replies] == [one.token_ids for one in alone]
     assert max(map(len, drafts.read)) > 1
     assert sum(reply.summary.accepted_tokens for reply in replies) > 20
 
 
-def test_a_model_that_is_never_right_hardly_runs(folders):
-    engine, other = small_engine(folders["qwen3-window"], 40), small_engine(folders["qwen3.5"], 40)
+def test_a_model_that_is_never_right_hardly_runs(folder, folders):
+    engine, other = small_engine(folder, 40), small_engine(folders("qwen3.5", "f32"), 40)
 
     class Wrong(Cheap):
         def suggest(self, texts, limits, guesses, rows, rest):
@@ -126,8 +115,8 @@ def test_a_model_that_is_never_right_hardly_runs(folders):
     assert 3 < len(drafts.read) < 30
 
 
-def test_of_a_long_text_only_the_end_is_read(folders):
-    engine, smaller = small_engine(folders["qwen3-window"], 40), small_engine(folders["qwen3-window"], 40)
+def test_of_a_long_text_only_the_end_is_read(folder):
+    engine, smaller = small_engine(folder, 40), small_engine(folder, 40)
     (prompt,) = draw_prompts(engine, [300])
     drafts = Cheap(smaller, context=128)
     reply = written(engine, drafts, prompt, max_tokens=90)
@@ -139,27 +128,24 @@ def test_of_a_long_text_only_the_end_is_read(folders):
     assert drafts.new_text().sequence.context_size == 128 > MOST
 
 
-def test_no_memory_for_drafts_is_no_error(folders):
-    engine, smaller = small_engine(folders["qwen3-window"], 40), small_engine(folders["qwen3-window"], 7)
+def test_no_memory_for_drafts_is_no_error(folder):
+    engine, smaller = small_engine(folder, 40), small_engine(folder, 7)
     prompts = draw_prompts(engine, [300, 310])
     alone = [written(engine, None, prompt, max_tokens=12) for prompt in prompts]
     driver = Driver(new_sequence(engine, CONTEXT), Cheap(smaller))
     replies = [reply_to(prompt) for prompt in prompts]
-    for reply in replies:
-        driver.submit(Run(reply, ahead=None))
-    while len(driver):
-        driver.step()
+    write_all(driver, replies)
     assert [reply.token_ids for reply in replies] == [one.token_ids for one in alone]
     # Both are left: there is no room for one beside the other.
     assert sum(reply.summary.drafted_tokens for reply in replies) == 0
 
 
-def test_the_vocabularies_must_be_the_same(folders):
+def test_the_vocabularies_must_be_the_same(folder):
     class Others(Letters):
         def piece(self, token_id):
             return "other" if token_id == 77 else super().piece(token_id)
 
-    engine = small_engine(folders["qwen3-window"], 40)
+    engine = small_engine(folder, 40)
     model, smaller, same = (model_of(engine) for _ in range(3))
     smaller.tokenizer = Others()
     for one in (model, smaller, same):

@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-import engines
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from fake_model import EOS, ByteTokenizer, Continuation, FakeSequence
-from generate.test_driver import CONTEXT, Letters, draw_prompts, small_engine
+from fake_model import EOS, ByteTokenizer, Continuation, FakeSequence, Letters
+from generate.test_driver import CONTEXT, draw_prompts, small_engine
 from hypothesis import HealthCheck, given, settings
 
 from tinychat.engine.sequence import new_sequence
@@ -317,8 +316,8 @@ def test_room_is_made_after_a_draft_that_fills_the_context():
         *(pytest.param(name, marks=pytest.mark.slow) for name in ("granite-hybrid", "kimi-linear", "youtu", "zaya")),
     ],
 )
-def folder(tmp_path_factory, request):
-    return engines.convert_variant(request.param, "f32", tmp_path_factory.mktemp("models") / "model")
+def folder(folders, request):
+    return folders(request.param, "f32")
 
 
 def model_of(engine, drafts=None):

@@ -6,7 +6,7 @@ from itertools import chain
 import engines
 import numpy as np
 import pytest
-from fake_model import ByteTokenizer, fake_model
+from fake_model import Letters, fake_model
 
 from tinychat.engine.sequence import new_sequence
 from tinychat.errors import CacheFullError, ContextError, ModelFolderError
@@ -24,25 +24,18 @@ NEW_TOKENS = 12
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return engines.convert_variant("qwen3-window", "int4", tmp_path_factory.mktemp("models") / "model")
+def folder(folders):
+    return folders("qwen3-window")
 
 
 @pytest.fixture(scope="module")
-def unquantized(tmp_path_factory):
-    return engines.convert_variant("qwen3-window", "f32", tmp_path_factory.mktemp("models") / "model")
+def unquantized(folders):
+    return folders("qwen3-window", "f32")
 
 
 @pytest.fixture
 def engine(folder):
     return engines.open_engine(folder, threads=2)
-
-
-class Letters(ByteTokenizer):
-    """Has a letter for each id."""
-
-    def token_bytes(self, token_id):
-        return bytes([65 + token_id % 26])
 
 
 def small_engine(folder, blocks):
@@ -345,9 +338,9 @@ def test_more_at_once_are_tried_as_long_as_they_pay():
     assert still.count == LEVELS[0], "steps with fewer say nothing"
 
 
-def test_replies_that_change_their_angles_beside_others_are_as_alone(tmp_path):
+def test_replies_that_change_their_angles_beside_others_are_as_alone(folders):
     """Where longrope's angles change in mid-reply, earlier keys are computed anew: each reply for itself."""
-    folder = engines.convert_variant("phi3-longrope", "f32", tmp_path / "model")
+    folder = folders("phi3-longrope", "f32")
     engine = engines.open_engine(folder, threads=2)
     prompts = draw_prompts(engine, (56, 60, 20))
     alone = [written_alone(engines.open_engine(folder, threads=2), ids, max_tokens=20) for ids in prompts]

@@ -197,8 +197,8 @@ def test_hidden_states_that_are_not_finite():
         model.embed(["a"])
 
 
-def test_memory_that_a_conversation_holds_is_freed(tmp_path):
-    folder = engines.convert_variant("qwen3", "f32", tmp_path / "model")
+def test_memory_that_a_conversation_holds_is_freed(folders):
+    folder = folders("qwen3", "f32")
     engine = engines.open_engine(folder, positions=256)
     driver = Driver(new_sequence(engine, 256))
     driver.recent.step([1] * 200)
@@ -215,9 +215,8 @@ def test_memory_that_a_conversation_holds_is_freed(tmp_path):
     assert engine.pool.used == 0
 
 
-def test_work_that_is_stopped_leaves_nothing(tmp_path):
-    folder = engines.convert_variant("qwen3", "f32", tmp_path / "model")
-    driver = Driver(new_sequence(engines.open_engine(folder), 512))
+def test_work_that_is_stopped_leaves_nothing(folders):
+    driver = Driver(new_sequence(engines.open_engine(folders("qwen3", "f32")), 512))
     steps = embed_ids(driver, [[1] * 400, [2]], MEAN)
     assert next(steps) == []
     assert driver.engine.pool.used > 0

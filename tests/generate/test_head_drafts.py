@@ -9,6 +9,7 @@ import pytest
 import reference
 from generate.test_draft_model import SAMPLED, Cheap, written
 from generate.test_driver import CONTEXT, draw_prompts, reply_to, small_engine
+from generate.test_driver import written as write_all
 from safetensors.numpy import load_file, save_file
 
 from tinychat.conversion.convert import convert
@@ -19,7 +20,6 @@ from tinychat.generate.draft_model import WINDOW
 from tinychat.generate.drafts import Drafts
 from tinychat.generate.driver import Driver
 from tinychat.generate.head_drafts import HeadDrafts, StateWindow, own_drafts
-from tinychat.generate.run import Run
 from tinychat.models.architectures import linears, norms, parse_config
 from tinychat.models.draft_head import head_config
 from tinychat.models.folder import WEIGHTS
@@ -152,9 +152,7 @@ def test_a_conversation_goes_on(made):
     (ids,) = draw_prompts(engine, [30])
     for more in ([3, 4, 5], [6], [7, 8]):
         reply = reply_to(ids)
-        driver.submit(Run(reply, ahead=None))
-        while len(driver):
-            driver.step()
+        write_all(driver, [reply])
         # What follows may differ from what was written: the last ids of a reply leave.
         ids = [*ids, *reply.token_ids[:-2], *more]
         assert drafts.first and check_first(engine, drafts)
@@ -167,10 +165,7 @@ def test_replies_at_once(made):
     alone = [written(engine, None, prompt, max_tokens=12).token_ids for prompt in prompts]
     driver = Driver(new_sequence(engine, CONTEXT), CheapHead(engine))
     replies = [reply_to(prompt, max_tokens=12) for prompt in prompts]
-    for reply in replies:
-        driver.submit(Run(reply, ahead=None))
-    while len(driver):
-        driver.step()
+    write_all(driver, replies)
     assert [reply.token_ids for reply in replies] == alone
     assert check_first(engine, driver.drafts)
 

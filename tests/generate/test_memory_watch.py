@@ -18,8 +18,8 @@ WHY = "only 12 MiB of memory are free"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return engines.convert_variant("qwen3-window", "int4", tmp_path_factory.mktemp("models") / "model")
+def folder(folders):
+    return folders("qwen3-window")
 
 
 @pytest.fixture

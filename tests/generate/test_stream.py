@@ -200,7 +200,7 @@ def test_an_interrupted_step_costs_other_replies_nothing(moment):
             signal.raise_signal(left.pop())
 
     def model_of(before_step):
-        sequence = FakeSequence(Letters(), chunk_size=16, before_step=before_step)
+        sequence = FakeSequence(lambda ids: None, chunk_size=16, before_step=before_step)
         return Model(sequence, ByteTokenizer(), None, frozenset({EOS}), Path("fake"))
 
     fields = {"temperature": 1.0, "seed": 3, "max_tokens": 9, "ignore_eos": True}
@@ -253,13 +253,6 @@ def test_ctrl_c_acts_while_another_thread_has_the_model():
         is_over.set()
         thread.join()
     assert text_of(run) == " upon a time"
-
-
-class Letters:
-    """Favours no token."""
-
-    def __call__(self, ids):
-        return None
 
 
 def test_a_stream_that_its_listener_holds_is_freed_at_its_end():
