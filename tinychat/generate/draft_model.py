@@ -101,6 +101,10 @@ class ModelText(DraftText):
         ids = self._text.ids
         return [*ids[:1], *ids[len(ids) - self.missing + 1 :]] if not self.sequence.ids else ids[-self.missing :]
 
+    def chunk(self, ids: Sequence[int]) -> ScheduledChunk:
+        """Return ids for a step that extends the sequence."""
+        return self.sequence.chunk(ids, len(self.sequence.ids) + len(ids))
+
     def align(self) -> None:
         """Bring the sequence to a prefix of the text, or of its end where too much is missing or does not fit."""
         sequence, ids = self.sequence, self._text.ids
@@ -272,13 +276,10 @@ class ModelDrafts(Drafts):
             text.propose(token_id, kind)
             draft.chance *= self.chance(kind)
 
-    def _chunk(self, text: ModelText, ids: Sequence[int]) -> ScheduledChunk:
-        return text.sequence.chunk(ids, len(text.sequence.ids) + len(ids))
-
     def _run(self, texts: Sequence[ModelText], ids: Sequence[Sequence[int]]) -> list[Logits]:
         """Run ids of the sequences in one step; return the logits after the last of each."""
         started = perf_counter()
-        logits = self._sequence.engine.run([self._chunk(text, some) for text, some in zip(texts, ids)])
+        logits = self._sequence.engine.run([text.chunk(some) for text, some in zip(texts, ids)])
         self._steps.note(sum(map(len, ids)), perf_counter() - started)
         return logits
 

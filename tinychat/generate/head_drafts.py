@@ -101,11 +101,12 @@ class HeadText(ModelText):
             sequence.rewind(0)
             self._first = max(self.states.start + 1, count - window)
 
-    def next_states(self, count: int) -> States:
-        """Return the states before the next ids of the sequence: the model's, or at the end the head's own."""
-        if self.missing < 1:
-            return self.last_state[None]
-        return self.states.read(self._first + len(self.sequence.ids) - 1, count)
+    def chunk(self, ids: Sequence[int]) -> ScheduledChunk:
+        """Return ids for a step, with the states before them: the model's, or at the end the head's own."""
+        states = self.last_state[None]
+        if self.missing > 0:
+            states = self.states.read(self._first + len(self.sequence.ids) - 1, len(ids))
+        return super().chunk(ids)._replace(hidden=states)
 
     def note_run(self, last_state: States) -> None:
         """Note that ids have run, with the head's state behind the last."""
@@ -132,10 +133,6 @@ class HeadDrafts(ModelDrafts):
             if isinstance(text, HeadText):
                 text.states.write(position, engine.last_states(first, first + count))
             first += count
-
-    def _chunk(self, text: ModelText, ids: Sequence[int]) -> ScheduledChunk:
-        assert isinstance(text, HeadText)
-        return super()._chunk(text, ids)._replace(hidden=text.next_states(len(ids)))
 
     def _run(self, texts: Sequence[ModelText], ids: Sequence[Sequence[int]]) -> list[Logits]:
         """Run ids of the sequences in one step; return the logits after the last of each."""
