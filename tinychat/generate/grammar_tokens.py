@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,13 +31,12 @@ class GrammarTokens:
 
     def __init__(self, tokenizer: Tokenizer, vocab_size: int, stop_ids: Iterable[int]) -> None:
         size, stop_ids = vocab_size, sorted(token_id for token_id in stop_ids if token_id < vocab_size)
-        vocabulary = _GrammarVocabulary(
-            tokens=[tokenizer.token_bytes(token_id) for token_id in range(size)],
-            special_token_ids=sorted(tokenizer.special_ids | set(stop_ids)),
-            stop_ids=stop_ids,
-        )
+        tokens, ends = [tokenizer.token_bytes(token_id) for token_id in range(size)], stop_ids
+        if not ends:
+            # The library needs a token that ends a text; this one is beyond what the model can choose.
+            tokens, ends = [*tokens, b"<end>"], [size]
         library = llguidance()
-        ends = stop_ids or [vocabulary.eos_token_id]
+        vocabulary = _GrammarVocabulary(tokens, sorted(tokenizer.special_ids | set(ends)), ends[0])
         self.library_tokens = library.LLTokenizer(library.TokenizerWrapper(vocabulary), eos_token=ends)
         self.tokenizer = tokenizer
         self.text_ids = np.ones(size, dtype=np.bool_)
@@ -51,18 +51,14 @@ class GrammarTokens:
         self.opening_ids = sorted(token_id for token_id in opening if token_id < size)
 
 
+@dataclass
 class _GrammarVocabulary:
     """A vocabulary in llguidance's form: bytes of every token, and the special ones."""
 
-    def __init__(self, tokens: list[bytes], special_token_ids: list[int], stop_ids: Sequence[int]) -> None:
-        self.tokens = tokens
-        self.special_token_ids = special_token_ids
-        self.bos_token_id = None
-        if not stop_ids:
-            # The library needs a token that ends a text; this one is beyond what the model can choose.
-            self.tokens = [*tokens, b"<end>"]
-            self.special_token_ids = [*special_token_ids, len(tokens)]
-        self.eos_token_id = stop_ids[0] if stop_ids else len(tokens)
+    tokens: list[bytes]
+    special_token_ids: list[int]
+    eos_token_id: int
+    bos_token_id: int | None = None
 
     def __call__(self, text: bytes | str) -> list[int]:
         """Return no ids: forced text, their only use, is switched off."""
