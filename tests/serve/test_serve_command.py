@@ -79,6 +79,7 @@ def test_a_second_signal_ends_at_once():
             process.wait(0.5)
         process.send_signal(signal.SIGTERM)
         process.wait(10)
+        assert process.stderr.read() == ""
 
 
 def test_open_opens_the_page_once_it_is_served(tmp_path, monkeypatch):

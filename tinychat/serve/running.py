@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import socket
 import threading
@@ -140,9 +141,12 @@ def _end_by_signals(server: Server, runner: uvicorn.Server, seconds: float) -> N
     loop = asyncio.get_running_loop()
 
     def end() -> None:
-        if not server.is_ending:
+        if server.is_ending:
+            runner.force_exit = True
+            # What is cut off now is no error to tell of.
+            logging.getLogger("uvicorn.error").disabled = True
+        else:
             loop.call_later(seconds, loop.run_in_executor, None, server.end_replies)
-        runner.force_exit = server.is_ending
         server.is_ending = runner.should_exit = True
 
     for number in (signal.SIGINT, signal.SIGTERM):
