@@ -26,14 +26,9 @@ class Turn:
 
 
 class Admission:
-    """Lets requests in. All methods belong to one event loop.
+    """Lets requests in: `parallel` run at once, `most_waiting` wait beside them; one more is refused.
 
-    Parameters
-    ----------
-    parallel : int
-        Requests that run at once.
-    most_waiting : int
-        Requests that wait beside them; one more is refused.
+    All methods belong to one event loop.
     """
 
     def __init__(self, parallel: int, most_waiting: int) -> None:
@@ -50,10 +45,7 @@ class Admission:
     async def turn(self, client: str, number: int | None = None) -> AsyncIterator[Turn]:
         """Wait for a turn of a client, and hold it; it has the slot of this number if that is free.
 
-        Raises
-        ------
-        ApiError
-            If the queue is full.
+        `ApiError` if the queue is full.
         """
         await self._enter(client)
         slot = next((slot for slot in self._free if slot.number == number), self._free[0])
@@ -71,12 +63,7 @@ class Admission:
         self._let_in()
 
     def check_room(self) -> None:
-        """Refuse a request that could neither run nor wait.
-
-        Raises
-        ------
-        ApiError
-        """
+        """Refuse, by an `ApiError`, a request that could neither run nor wait."""
         if self.running >= self.parallel and self.waiting >= self._most_waiting:
             message = f"{self.waiting} requests wait already: try again later"
             raise ApiError(503, message, "server_error", code="queue_full", retry_after=5)

@@ -27,26 +27,15 @@ _Result = TypeVar("_Result")
 
 
 class Answer(ABC):
-    """The answer to one request, in the form of one protocol.
+    """The answer to one request, in the form of one protocol."""
 
-    Attributes
-    ----------
-    wire : Wire
-        The form of its stream and errors.
-    streams : sequence of Stream
-        The replies that it consists of, not yet begun.
-    is_streamed : bool
-        Whether it is sent while it is written.
-    wanted_slot, slot : int or None
-        Number of the slot that the request asks for, and of the one that it got.
-    """
-
-    wire: ClassVar[Wire] = OPENAI
+    wire: ClassVar[Wire] = OPENAI  # the form of its stream and errors
 
     def __init__(self, streams: Sequence[Stream], is_streamed: bool) -> None:
-        self.streams, self.is_streamed = streams, is_streamed
-        self.wanted_slot: int | None = None
-        self.slot: int | None = None
+        self.streams = streams  # the replies that it consists of, not yet begun
+        self.is_streamed = is_streamed  # whether it is sent while it is written
+        self.wanted_slot: int | None = None  # number of the slot that the request asks for
+        self.slot: int | None = None  # number of the one that it got
 
     def first(self) -> Iterable[Payload]:
         """Return the payloads that come before anything is written."""
@@ -78,12 +67,7 @@ Read = Callable[[Payload, ServedModel], Answer]
 
 
 async def answer(server: Server, http: HttpRequest, read: Read) -> Response:
-    """Answer a request, by a stream if it asks for one.
-
-    Raises
-    ------
-    TinychatError
-    """
+    """Answer a request, by a stream if it asks for one; `TinychatError` if it cannot be answered."""
     body = await read_object(http)
     async with AsyncExitStack() as stack:
         served = await stack.enter_async_context(server.use(body.get("model")))
@@ -155,10 +139,7 @@ async def _written(server: Server, client: str, model: str, found: Answer) -> As
 async def unless_gone(http: HttpRequest, work: Awaitable[_Result]) -> _Result:
     """Wait for the work, and cancel it where the client goes away; errors of the work are raised.
 
-    Raises
-    ------
-    ApiError
-        If the client is gone; nobody reads it.
+    `ApiError`, which nobody reads, if the client is gone.
     """
     working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_left(http))

@@ -19,17 +19,7 @@ TOO_LONG = "context_length_exceeded"
 
 
 class ApiError(TinychatError):
-    """The error that ends a request, with all that its client is told.
-
-    Attributes
-    ----------
-    status : int
-        Of HTTP.
-    body : dict
-        ``{"error": {...}}`` in OpenAI's form, with `fields` beside those that it has.
-    retry_after : int or None
-        Seconds after which a client may try again.
-    """
+    """The error that ends a request, with all that its client is told."""
 
     def __init__(
         self,
@@ -45,7 +35,9 @@ class ApiError(TinychatError):
         # Names in it are those of clients.
         message = "".join(letter if letter.isprintable() else " " for letter in message)
         super().__init__(message)
-        self.status, self.retry_after = status, retry_after
+        self.status = status  # of HTTP
+        self.retry_after = retry_after  # seconds after which a client may try again
+        # In OpenAI's form, with `fields` beside those that it has.
         error: dict[str, Any] = {"message": message, "type": kind, "param": param, "code": code, **fields}
         self.body = {"error": error}
 

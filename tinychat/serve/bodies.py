@@ -21,12 +21,8 @@ _MOST_SECONDS = 120
 async def read_object(request: HttpRequest, *, may_be_empty: bool = False) -> dict[str, Any]:
     """Return the JSON object of a body, without keys whose value is null.
 
-    With `may_be_empty`, a body without bytes is an object without keys.
-
-    Raises
-    ------
-    ApiError
-        If it is no JSON object, too large or too deep.
+    With `may_be_empty`, a body without bytes is an object without keys. `ApiError` if it is no JSON object, too large
+    or too deep.
     """
     data = await _read(request)
     if may_be_empty and not data:

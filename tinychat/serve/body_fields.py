@@ -128,10 +128,7 @@ def take_logprobs(fields: dict[str, Any]) -> int | None:
 def take_request(fields: dict[str, Any], defaults: Request) -> Request:
     """Return the request of all fields that are left, over its defaults.
 
-    Raises
-    ------
-    FieldError
-        If one of them is not known, or out of range.
+    `FieldError` if one of them is not known, or out of range.
     """
     values: dict[str, Any] = {}
     for key, value in fields.items():
@@ -155,12 +152,8 @@ def take_grammar(
 ) -> Grammar | None:
     """Return the grammar that a reply must follow: of calls, a schema, or the field ``grammar``.
 
-    Where a reply may call tools and there is a schema, it is calls or JSON.
-
-    Raises
-    ------
-    SettingError
-        If it does not compile, or there is more than one.
+    Where a reply may call tools and there is a schema, it is calls or JSON. `SettingError` if it does not compile, or
+    there is more than one.
     """
     text = fields.pop("grammar", None) or None
     form, markers = model.tool_template.form, model.constraints.markers

@@ -31,13 +31,7 @@ class ChatBody(NamedTuple):
 
 
 def read_chat(body: Payload, served: ServedModel) -> ChatBody:
-    """Return the request of a body to a model.
-
-    Raises
-    ------
-    FieldError
-        Naming the field that is wrong.
-    """
+    """Return the request of a body to a model; `FieldError` names a field that is wrong."""
     fields, model = dict(body), served.model
     messages = read_messages(fields.pop("messages", None))
     continues = body_fields.take_bool(fields, "continue_final_message", True)

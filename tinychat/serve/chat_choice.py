@@ -22,12 +22,7 @@ def openai_reason(reason: FinishReason | None) -> str:
 class ChoiceCalls:
     """Turns the calls of a reply into fields of its message; without parallel calls only the first counts.
 
-    Parameters
-    ----------
-    form : CallFormat
-    choice : ToolChoice
-    salt : str
-        Tells the ids of its calls from those of other replies.
+    `salt` tells the ids of its calls from those of other replies.
     """
 
     def __init__(self, form: CallFormat, choice: ToolChoice, salt: str) -> None:
@@ -69,14 +64,8 @@ class ChoiceCalls:
 class ChatChoice:
     """Turns the deltas of a reply into those of ``chat.completion.chunk``; all of them joined are the message.
 
-    Parameters
-    ----------
-    tokenizer : Tokenizer
-        Spells the tokens whose log-probabilities were asked for.
-    opens_thinking : bool
-        Whether the reply begins inside a think section.
-    calls : ChoiceCalls, optional
-        Without it calls in the reply are text.
+    The tokenizer spells the tokens whose log-probabilities were asked for. With `opens_thinking` the reply begins
+    inside a think section; without `calls`, calls in it are text.
     """
 
     def __init__(self, tokenizer: Tokenizer, opens_thinking: bool, calls: ChoiceCalls | None = None) -> None:

@@ -20,17 +20,7 @@ from tinychat.serve.wire import Payload
 class ChatAnswer(Answer):
     """The choices of a chat completion, as chunks and as a whole.
 
-    Parameters
-    ----------
-    body : dict
-    served : ServedModel
-    name : str
-        The model's, in the answer.
-
-    Raises
-    ------
-    TinychatError
-        If the body cannot be answered.
+    `name` is the model's, in the answer. `TinychatError` if the body cannot be answered.
     """
 
     def __init__(self, body: Payload, served: ServedModel, name: str) -> None:

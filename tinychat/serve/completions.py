@@ -43,13 +43,7 @@ class CompletionBody(NamedTuple):
 
 
 def read_completion(body: Payload, served: ServedModel) -> CompletionBody:
-    """Return the request of a body to a model.
-
-    Raises
-    ------
-    FieldError
-        Naming the field that is wrong.
-    """
+    """Return the request of a body to a model; `FieldError` names a field that is wrong."""
     fields, model = dict(body), served.model
     prompts = [Prompt(ids) for ids in as_prompts(fields.pop("prompt", None), model)]
     options = body_fields.take_stream_options(fields)
@@ -75,10 +69,7 @@ def read_completion(body: Payload, served: ServedModel) -> CompletionBody:
 def as_prompts(value: object, model: Model) -> list[list[int]]:
     """Return the ids of a prompt: a text, ids, or a list of texts or of lists of ids.
 
-    Raises
-    ------
-    FieldError
-        If it is none of these.
+    `FieldError` if it is none of these.
     """
     if isinstance(value, str):
         return [model.encode(value)]

@@ -160,12 +160,7 @@ def _take_choice(body: Payload, name: str, known: tuple[str, ...]) -> str | None
 
 
 async def answer_embeddings(server: Server, http: HttpRequest) -> Response:
-    """Answer a request for embeddings.
-
-    Raises
-    ------
-    TinychatError
-    """
+    """Answer a request for embeddings; `TinychatError` if it cannot be answered."""
     server.metrics.requests_total += 1
     body = await read_object(http)
     async with server.use(body.pop("model", None)) as served:

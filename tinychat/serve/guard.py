@@ -28,29 +28,14 @@ _PREFLIGHT_SECONDS = "600"
 
 @dataclass(frozen=True)
 class Door:
-    """Who is let in.
+    """Who is let in."""
 
-    Attributes
-    ----------
-    hosts : collection of str
-        Names in the Host header, in lower case and without a port; "*" for all.
-    origins : collection of str
-        Origins of pages that may read answers, such as "http://localhost:3000"; "*" for all.
-    keys : tuple of str
-        Any of them opens; without any, everybody is let in.
-    """
-
-    hosts: Collection[str] = LOCAL_NAMES
-    origins: Collection[str] = ()
-    keys: tuple[str, ...] = ()
+    hosts: Collection[str] = LOCAL_NAMES  # names in the Host header, in lower case and without a port; "*" for all
+    origins: Collection[str] = ()  # of pages that may read answers, such as "http://localhost:3000"; "*" for all
+    keys: tuple[str, ...] = ()  # any of them opens; without any, everybody is let in
 
     def check(self, path: str, headers: Headers) -> None:
-        """Refuse a request that may not come in.
-
-        Raises
-        ------
-        ApiError
-        """
+        """Refuse, by an `ApiError`, a request that may not come in."""
         host = headers.get("host", "")
         if "*" not in self.hosts and not self._is_named(host):
             raise ApiError(403, "this Host is not served: allow it with --allow-host", code="host_refused")

@@ -41,13 +41,7 @@ class InfillTokens(NamedTuple):
 
 
 def infill_tokens(tokenizer: Tokenizer) -> InfillTokens:
-    """Return the tokens of a vocabulary.
-
-    Raises
-    ------
-    ApiError
-        If it has none.
-    """
+    """Return the tokens of a vocabulary; `ApiError` if it has none."""
     holes, projects = ([*_found(tokenizer, names)] for names in (_HOLES, _PROJECTS))
     if not holes:
         message = "this model has no tokens for a prefix and a suffix: use /completion"

@@ -43,13 +43,7 @@ class LlamaBody(NamedTuple):
 
 
 def read_llama(body: Payload, served: ServedModel) -> LlamaBody:
-    """Return the request of a body to a model.
-
-    Raises
-    ------
-    SettingError
-        Naming the field that is wrong.
-    """
+    """Return the request of a body to a model; `SettingError` names a field that is wrong."""
     fields, model = dict(body), served.model
     ids, is_list = llama_fields.take_prompts(fields, model)
     switches = ("stream", "return_tokens", "timings_per_token", "return_progress", "opens_thinking")

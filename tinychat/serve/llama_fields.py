@@ -103,10 +103,7 @@ def take_llama_request(fields: dict[str, Any], defaults: Request, model: Model) 
 def our_values(fields: Mapping[str, Any], model: Model) -> dict[str, Any]:
     """Return settings for those of llama.cpp, without those that switch off what is not here.
 
-    Raises
-    ------
-    FieldError
-        If one of them switches it on.
+    `FieldError` if one of them switches it on.
     """
     values: dict[str, Any] = {}
     for name, value in fields.items():

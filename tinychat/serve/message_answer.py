@@ -14,14 +14,7 @@ from tinychat.serve.wire import Payload
 
 
 class MessageAnswer(Answer):
-    """One message, whose pieces a protocol sends in its form.
-
-    Parameters
-    ----------
-    asked : ChatBody
-        Its first request is answered.
-    served : ServedModel
-    """
+    """One message, the reply to the first request of `asked`, whose pieces a protocol sends in its form."""
 
     def __init__(self, asked: ChatBody, served: ServedModel) -> None:
         request = asked.requests[0]

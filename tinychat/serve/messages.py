@@ -21,17 +21,7 @@ _SIGNATURE = "tinychat"
 class MessagesAnswer(MessageAnswer):
     """A message of content blocks, as events and as a whole.
 
-    Parameters
-    ----------
-    body : dict
-    served : ServedModel
-    name : str
-        The model's, in the answer.
-
-    Raises
-    ------
-    TinychatError
-        If the body cannot be answered.
+    `name` is the model's, in the answer. `TinychatError` if the body cannot be answered.
     """
 
     wire: ClassVar[Wire] = ANTHROPIC

@@ -26,10 +26,7 @@ _EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", 
 def as_chat_body(body: Payload) -> Payload:
     """Return the body of a chat completion that asks for the same; fields of settings are taken over.
 
-    Raises
-    ------
-    FieldError
-        Naming the field that is wrong.
+    `FieldError` names a field that is wrong.
     """
     fields = {name: value for name, value in body.items() if name not in _IGNORED}
     most = body_fields.take_integer(fields, "max_tokens", 1, _MOST_TOKENS)

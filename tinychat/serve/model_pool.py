@@ -104,12 +104,7 @@ class ModelPool:
     async def use(self, name: object) -> AsyncIterator[ServedModel]:
         """Hold a model, loading it first if need be; None names the first one.
 
-        Raises
-        ------
-        ApiError
-            If it is not served.
-        TinychatError
-            If it cannot be loaded.
+        `ApiError` if it is not served; `TinychatError` if it cannot be loaded.
         """
         served = await self._hold(self._served_name(name))
         try:

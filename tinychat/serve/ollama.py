@@ -41,9 +41,7 @@ async def answer_ollama(
 ) -> Response:
     """Answer a request by lines with these fields, or as a whole if it asks for no stream.
 
-    Raises
-    ------
-    TinychatError
+    `TinychatError` if it cannot be answered.
     """
     server.metrics.requests_total += 1
     started = perf_counter()
@@ -72,16 +70,8 @@ def _ended(asked: OllamaBody) -> Payload:
 class OllamaAnswer(MessageAnswer):
     """One reply as lines of JSON, and as a whole.
 
-    Parameters
-    ----------
-    asked : OllamaBody
-        One with a prompt.
-    served : ServedModel
-    name : str
-        The model's, in the answer.
-    fields : callable
-    times : tuple of float
-        Seconds of `perf_counter` when the request came, and when the model was loaded.
+    `asked` has a prompt, and `name` is the model's, in the answer. `times` are the seconds of `perf_counter` when the
+    request came, and when the model was loaded.
     """
 
     wire: ClassVar[Wire] = OLLAMA

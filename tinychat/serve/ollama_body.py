@@ -53,13 +53,7 @@ class OllamaBody(NamedTuple):
 
 
 def read_ollama_chat(body: Payload, served: ServedModel) -> OllamaBody:
-    """Return the request of a body of ``/api/chat``.
-
-    Raises
-    ------
-    TinychatError
-        If it cannot be answered.
-    """
+    """Return the request of a body of ``/api/chat``; `TinychatError` if it cannot be answered."""
     fields = dict(body)
     is_streamed, keep = body_fields.take_bool(fields, "stream", True), take_keep_alive(fields)
     messages = fields.pop("messages", [])
@@ -146,10 +140,7 @@ def _take_options(fields: Payload, model: Model) -> Payload:
 def take_keep_alive(fields: Payload) -> float | None:
     """Take out ``keep_alive``, seconds or a duration such as "5m"; negative ones are infinite, None is not given.
 
-    Raises
-    ------
-    FieldError
-        If it is neither.
+    `FieldError` if it is neither.
     """
     value: object = fields.pop("keep_alive", None)
     if isinstance(value, str):

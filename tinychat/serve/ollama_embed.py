@@ -24,9 +24,7 @@ from tinychat.serve.wire import Payload
 async def answer_embed(server: Server, http: HttpRequest) -> Response:
     """Answer a request for the vectors of ``input``, a text or a list of texts.
 
-    Raises
-    ------
-    TinychatError
+    `TinychatError` if it cannot be answered.
     """
     started = perf_counter()
     body = await read_object(http)

@@ -28,10 +28,8 @@ _Step = tuple[int, int]
 async def pull(server: Server, http: HttpRequest) -> Response:
     """Get a model of the catalog, and serve it from then on.
 
-    Raises
-    ------
-    TinychatError
-        If the server was not started for that, there is no such model, one is being pulled, or it cannot be had.
+    `TinychatError` if the server was not started for that, there is no such model, one is being pulled, or it cannot be
+    had.
     """
     if server.options.pull is None:
         raise ApiError(403, "models are not pulled: start the server with --allow-pull", "permission_error")
@@ -82,13 +80,7 @@ class _Pull:
         yield {"status": "success"}
 
     async def whole(self) -> Payload:
-        """Return the last line.
-
-        Raises
-        ------
-        TinychatError
-            If the model cannot be had.
-        """
+        """Return the last line; `TinychatError` if the model cannot be had."""
         return [line async for line in self.lines()][-1]
 
     def _progress(self, done: int, total: int) -> None:

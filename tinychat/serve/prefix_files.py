@@ -24,10 +24,7 @@ _MOST_FILES = 8
 class PrefixFiles:
     """Saves the caches of a model when it is unloaded, and loads them with it.
 
-    Parameters
-    ----------
-    max_bytes : int
-        Limit of all files of a model; 0 saves and loads none.
+    All files of a model have `max_bytes` at most; 0 saves and loads none.
     """
 
     def __init__(self, max_bytes: int) -> None:

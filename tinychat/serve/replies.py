@@ -30,12 +30,8 @@ class ChoiceEvent(NamedTuple):
 class Replies:
     """Writes the choices of a request at once; leaving the context ends what is still written.
 
-    Parameters
-    ----------
-    streams : sequence of Stream
-        One for each choice, none of them started.
-    on_written : callable
-        Called on the loop when all of them are written, though perhaps not yet read.
+    There is one stream for each choice, none of them started. `on_written` is called on the loop when all are written,
+    though perhaps not yet read.
     """
 
     def __init__(self, streams: Sequence[Stream], on_written: Callable[[], None]) -> None:
@@ -57,10 +53,7 @@ class Replies:
     async def events(self, patience: float | None = None) -> AsyncGenerator[ChoiceEvent | None, None]:
         """Yield the events of all choices as they come, and None after so many seconds without one.
 
-        Raises
-        ------
-        TinychatError
-            If a choice ends in one, or because the server ends.
+        `TinychatError` if a choice ends in one, or because the server ends.
         """
         left = len(self.streams)
         while left:

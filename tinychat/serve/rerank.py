@@ -77,12 +77,7 @@ def _take_documents(body: Payload, name: str) -> list[str]:
 
 
 async def answer_rerank(server: Server, http: HttpRequest) -> Response:
-    """Answer a request to rank documents.
-
-    Raises
-    ------
-    TinychatError
-    """
+    """Answer a request to rank documents; `TinychatError` if it cannot be answered."""
     server.metrics.requests_total += 1
     body = await read_object(http)
     async with server.use(body.pop("model", None)) as served:

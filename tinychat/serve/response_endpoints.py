@@ -15,24 +15,14 @@ _PAGE, _LIMITS = "20", frozenset(map(str, range(1, 101)))
 
 
 async def get_response(store: ResponseStore, http: HttpRequest) -> Response:
-    """Return a stored response.
-
-    Raises
-    ------
-    ApiError
-    """
+    """Return a stored response; `ApiError` if it is not stored, or cannot be had in that form."""
     if http.query_params.get("stream", "false") != "false":
         raise ApiError(400, "stream must be false: a stored response comes at once", param="stream")
     return JSONResponse(store.get(http.path_params["response_id"]).response)
 
 
 async def delete_response(store: ResponseStore, http: HttpRequest) -> Response:
-    """Forget a stored response.
-
-    Raises
-    ------
-    ApiError
-    """
+    """Forget a stored response; `ApiError` if it is not stored."""
     response_id = http.path_params["response_id"]
     store.delete(response_id)
     return JSONResponse({"id": response_id, "object": "response", "deleted": True})
@@ -41,11 +31,8 @@ async def delete_response(store: ResponseStore, http: HttpRequest) -> Response:
 async def list_input_items(store: ResponseStore, http: HttpRequest) -> Response:
     """List the items that a stored response answers, the newest first unless ``?order=asc``.
 
-    ``?after=ID`` begins behind an item; ``?limit=N`` lists so many.
-
-    Raises
-    ------
-    ApiError
+    ``?after=ID`` begins behind an item; ``?limit=N`` lists so many. `ApiError` if it is not stored, or one of these is
+    wrong.
     """
     stored, query = store.get(http.path_params["response_id"]), http.query_params
     limit, order, after = query.get("limit", _PAGE), query.get("order", "desc"), query.get("after")

@@ -18,17 +18,10 @@ MOST_BYTES = 64 << 20
 
 @dataclass
 class StoredResponse:
-    """A response, the items that it answers, and those of all before it.
+    """A response, the items that it answers, and those of all before it."""
 
-    Attributes
-    ----------
-    earlier, given : list of dict
-        Items of the conversation before this response: of earlier ones, and of its own ``input``.
-    response : dict
-    """
-
-    earlier: list[Payload]
-    given: list[Payload]
+    earlier: list[Payload]  # items of the responses before this one
+    given: list[Payload]  # items of its own ``input``
     response: Payload
 
     @property
@@ -55,24 +48,13 @@ class ResponseStore:
             self._bytes -= self._stored.popitem(last=False)[1][1]
 
     def get(self, response_id: str) -> StoredResponse:
-        """Return a response.
-
-        Raises
-        ------
-        ApiError
-            If it is not stored, or no longer.
-        """
+        """Return a response; `ApiError` if it is not stored, or no longer."""
         if (found := self._stored.get(response_id)) is None:
             raise ApiError(404, f"no response {response_id[:80]!r} is stored", code="not_found")
         return found[0]
 
     def before(self, response_id: object) -> list[Payload]:
-        """Return the items of the conversation that a body goes on with.
-
-        Raises
-        ------
-        ApiError
-        """
+        """Return the items of the conversation that a body goes on with; `ApiError` if they are not stored."""
         if response_id is None:
             return []
         found = self._stored.get(response_id) if isinstance(response_id, str) else None
@@ -84,10 +66,7 @@ class ResponseStore:
     def resolved(self, items: Sequence[Payload]) -> list[Payload]:
         """Return items, with references to items of stored responses resolved.
 
-        Raises
-        ------
-        FieldError
-            If an item that is referred to is not stored.
+        `FieldError` if an item that is referred to is not stored.
         """
         if not any(item.get("type") == "item_reference" for item in items):
             return [*items]
@@ -96,12 +75,7 @@ class ResponseStore:
         return [_found(item, f"input[{index}].id", known) for index, item in enumerate(items)]
 
     def delete(self, response_id: str) -> None:
-        """Forget a response.
-
-        Raises
-        ------
-        ApiError
-        """
+        """Forget a response; `ApiError` if it is not stored."""
         self.get(response_id)
         self._bytes -= self._stored.pop(response_id)[1]
 

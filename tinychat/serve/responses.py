@@ -40,12 +40,7 @@ _REPEATED: Payload = {
 def read_response(body: Payload, served: ServedModel, store: ResponseStore) -> tuple[ChatBody, StoredResponse]:
     """Return the request of a body, and the items that it answers, without a response yet.
 
-    Raises
-    ------
-    ApiError
-        If ``previous_response_id`` names no stored response.
-    TinychatError
-        If the body cannot be answered.
+    `ApiError` if ``previous_response_id`` names no stored response; `TinychatError` if the body cannot be answered.
     """
     given, earlier = store.resolved(input_items(body)), store.before(body.get("previous_response_id"))
     truncation = body.get("truncation", "disabled")
@@ -81,18 +76,7 @@ def _fitted(asked: ChatBody, chat: Payload, served: ServedModel) -> ChatBody:
 class ResponsesAnswer(MessageAnswer):
     """A response, as events and as a whole.
 
-    Parameters
-    ----------
-    store : ResponseStore
-    body : dict
-    served : ServedModel
-    name : str
-        The model's, in the answer.
-
-    Raises
-    ------
-    ApiError, TinychatError
-        See `read_response`.
+    `name` is the model's, in the answer. Errors are those of `read_response`.
     """
 
     wire: ClassVar[Wire] = RESPONSES

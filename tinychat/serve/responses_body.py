@@ -41,12 +41,7 @@ _INCLUDED = ("reasoning.encrypted_content",)
 
 
 def input_items(body: Payload) -> list[Payload]:
-    """Return the items of ``input``; a text is a message of the user.
-
-    Raises
-    ------
-    FieldError
-    """
+    """Return the items of ``input``; a text is a message of the user. `FieldError` if they are malformed."""
     given = body.get("input")
     if isinstance(given, str):
         return [{"type": "message", "role": "user", "content": given}]
@@ -58,17 +53,7 @@ def input_items(body: Payload) -> list[Payload]:
 def as_chat_body(body: Payload, items: Sequence[Payload], earlier: int = 0) -> Payload:
     """Return the body of a chat completion that asks for the reply to items; fields of settings are taken over.
 
-    Parameters
-    ----------
-    body : dict
-    items : sequence of dict
-    earlier : int
-        How many of the items belong to responses before this body.
-
-    Raises
-    ------
-    FieldError
-        Naming the field that is wrong.
+    The first `earlier` items belong to responses before this body. `FieldError` names a field that is wrong.
     """
     taken = {"input", "previous_response_id", "truncation"}
     fields = {name: value for name, value in body.items() if name not in _IGNORED | taken}

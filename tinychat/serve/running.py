@@ -47,12 +47,8 @@ class _Runner(uvicorn.Server):
 def run_server(loads: Mapping[str, Load], options: ServerOptions, say: Callable[[str], None]) -> None:
     """Serve models by name until a signal ends the server.
 
-    Raises
-    ------
-    SettingError
-        If the address cannot be listened at.
-    TinychatError
-        If the model that is loaded first cannot be loaded.
+    `SettingError` if the address cannot be listened at; `TinychatError` if the model that is loaded first cannot be
+    loaded.
     """
     with _listening(options.host, options.port) as listener:
         address, port = listener.getsockname()[:2]

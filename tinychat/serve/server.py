@@ -54,32 +54,16 @@ class ServerOptions:
 
 @dataclass
 class Server:
-    """The state of a running server.
-
-    Attributes
-    ----------
-    pool : ModelPool
-    admission : Admission
-    metrics : Metrics
-    options : ServerOptions
-    log : callable
-        Takes lines for who runs the server.
-    is_pulling : bool
-        Whether one is being downloaded.
-    is_ending : bool
-        Whether new requests are refused.
-    has_ended : bool
-        Whether those that wait for a turn are refused, too.
-    """
+    """The state of a running server."""
 
     pool: ModelPool
     admission: Admission
     metrics: Metrics
     options: ServerOptions = field(default_factory=ServerOptions)
-    log: Callable[[str], object] = lambda line: None
-    is_pulling: bool = False
-    is_ending: bool = False
-    has_ended: bool = False
+    log: Callable[[str], object] = lambda line: None  # takes lines for who runs the server
+    is_pulling: bool = False  # whether a model is being downloaded
+    is_ending: bool = False  # whether new requests are refused
+    has_ended: bool = False  # whether those that wait for a turn are refused, too
 
     def __post_init__(self) -> None:
         self.started = int(time())
@@ -97,13 +81,7 @@ class Server:
 
     @asynccontextmanager
     async def use(self, model: object) -> AsyncIterator[ServedModel]:
-        """Hold a model.
-
-        Raises
-        ------
-        TinychatError
-            If the server is ending, there is no such model, or it cannot be loaded.
-        """
+        """Hold a model; `TinychatError` if the server is ending, there is no such model, or it cannot be loaded."""
         if self.is_ending:
             raise _ending()
         async with self.pool.use(model) as served:
@@ -115,10 +93,7 @@ class Server:
     ) -> AsyncIterator[Turn]:
         """Wait for a turn of a client, hold it while its replies are written, and count them.
 
-        Raises
-        ------
-        ApiError
-            If the queue is full, or the server has ended.
+        `ApiError` if the queue is full, or the server has ended.
         """
         async with self.admission.turn(client, number) as turn:
             if self.has_ended:

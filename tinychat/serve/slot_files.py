@@ -25,12 +25,7 @@ _ACTIONS = ("save", "restore", "erase")
 
 
 async def change_slot(server: Server, http: HttpRequest) -> Response:
-    """Do what ``?action=`` says with a slot.
-
-    Raises
-    ------
-    TinychatError
-    """
+    """Answer a request for the ``?action=`` with a slot; `TinychatError` if it cannot be done."""
     slot = _slot(server, http.path_params["number"])
     action = http.query_params.get("action")
     if action not in _ACTIONS:

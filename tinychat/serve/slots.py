@@ -17,25 +17,13 @@ _SHARED, _LOST = 32, 64
 
 @dataclass
 class Slot:
-    """A turn as clients of llama-server see it.
-
-    Attributes
-    ----------
-    number : int
-    task : int
-        Number of the request that it runs or has run, -1 before the first.
-    model : str
-        Name of that request's model.
-    streams : sequence of Stream
-        The replies that are being written.
-    ids : list of int
-        Prompt and reply of the last request, whose keys and values are cached unless others needed the memory.
-    """
+    """A turn as clients of llama-server see it."""
 
     number: int
-    task: int = -1
-    model: str = ""
-    streams: Sequence[Stream] = ()
+    task: int = -1  # number of the request that it runs or has run, -1 before the first
+    model: str = ""  # name of that request's model
+    streams: Sequence[Stream] = ()  # the replies that are being written
+    # Prompt and reply of the last request, whose keys and values are cached unless others needed the memory.
     ids: Sequence[int] = ()
 
     @property

@@ -12,12 +12,7 @@ from starlette.types import Receive, Scope, Send
 class StreamedResponse(StreamingResponse):
     """Sends events as they come, and closes what they need however the response ends.
 
-    Parameters
-    ----------
-    events : async iterator of str
-    media_type : str
-    stack : AsyncExitStack
-        Closed at the end, also where the client is gone before the first event.
+    `stack` is closed at the end, also where the client is gone before the first event.
     """
 
     def __init__(self, events: AsyncIterator[str], media_type: str, stack: AsyncExitStack) -> None:

@@ -25,12 +25,7 @@ Work = Callable[[Payload, ServedModel], Payload]
 
 
 async def answer_text(work: Work, server: Server, http: HttpRequest) -> Response:
-    """Answer a request by what `work` returns for its body.
-
-    Raises
-    ------
-    TinychatError
-    """
+    """Answer a request by what `work` returns for its body; `TinychatError` if it cannot be answered."""
     body = await read_object(http)
     async with server.use(body.pop("model", None)) as served:
         return JSONResponse(await asyncio.to_thread(work, body, served))

@@ -14,27 +14,13 @@ Payload = dict[str, Any]
 
 @dataclass(frozen=True)
 class Wire:
-    """The form of the streams and errors of a protocol.
+    """The form of the streams and errors of a protocol."""
 
-    Attributes
-    ----------
-    media_type : str
-        Of streams.
-    event : callable
-        Returns the text of a payload.
-    error : callable
-        Returns the body of an error.
-    ping : str
-        Tells that the connection is alive; empty where the protocol has nothing for that.
-    end : str
-        The end of a stream.
-    """
-
-    media_type: str
-    event: Callable[[Payload], str]
-    error: Callable[[ApiError], Payload]
-    ping: str = ""
-    end: str = ""
+    media_type: str  # of streams
+    event: Callable[[Payload], str]  # returns the text of a payload
+    error: Callable[[ApiError], Payload]  # returns the body of an error
+    ping: str = ""  # tells that the connection is alive; empty where the protocol has nothing for that
+    end: str = ""  # of a stream
 
 
 def _json(value: Payload) -> str:
