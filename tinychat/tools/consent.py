@@ -56,27 +56,14 @@ class ConsentAnswer:
 
 @dataclass(frozen=True)
 class Question:
-    """A call that a person decides on.
-
-    Attributes
-    ----------
-    tool : Tool
-    arguments : dict
-    preview : str, optional
-        What the call would do: a diff, a command line.
-    folder : Path
-        The folder that "always" is for.
-    decisions : tuple of Decision
-        The answers to offer.
-    has_changed : bool
-        Whether something was allowed for good to a tool of this name whose description or schema was another.
-    """
+    """A call that a person decides on."""
 
     tool: Tool
     arguments: dict[str, Any]
-    preview: str | None
-    folder: Path
-    decisions: tuple[Decision, ...]
+    preview: str | None  # the effect that the call would have: a diff, a command line
+    folder: Path  # the one that "always" is for
+    decisions: tuple[Decision, ...]  # the answers to offer
+    # Whether something was allowed for good to a tool of this name whose description or schema was another.
     has_changed: bool
 
 
@@ -142,19 +129,14 @@ class _Call:
 
 
 class ConsentStore:
-    """Calls that were allowed for good: a JSON file that its owner may read and edit.
-
-    Attributes
-    ----------
-    warning : str, optional
-        Why nothing in the file counts, in one line: it is damaged, or others can change it. Then what is allowed for
-        good is remembered in this process only, and the file stays as it is.
-    """
+    """Calls that were allowed for good: a JSON file that its owner may read and edit."""
 
     def __init__(self, path: Path | None) -> None:
         """Read the file, which need not be there; without a path nothing is read or written."""
         self._path = path
         self._calls: dict[_Call, None] = {}
+        # Why nothing in the file counts, in one line: it is damaged, or others can change it. Then what is allowed for
+        # good is remembered in this process only, and the file stays as it is.
         self.warning: str | None = None
         self._load()
 

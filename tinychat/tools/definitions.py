@@ -14,21 +14,13 @@ _LONGEST_NAME = 256
 
 @dataclass(frozen=True)
 class Tool:
-    """A function that a model may call.
-
-    Attributes
-    ----------
-    name, description : str
-    parameters : mapping
-        The JSON schema of its arguments, an object.
-    strict : bool
-        Whether its arguments must be valid under the schema.
-    """
+    """A function that a model may call."""
 
     name: str
     description: str = ""
+    # The JSON schema of its arguments, an object.
     parameters: Mapping[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
-    strict: bool = False
+    strict: bool = False  # whether its arguments must be valid under the schema
 
     def as_dict(self) -> dict[str, object]:
         """Return the definition in OpenAI's form, as chat templates take it."""
@@ -55,27 +47,13 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class ToolChoice:
-    """Which tools a reply may or must call.
+    """Which tools a reply may or must call."""
 
-    Attributes
-    ----------
-    tools : tuple of Tool
-        Those that the model is told of.
-    required : bool
-        Whether the reply is a call.
-    only : str, optional
-        The one tool that may be called.
-    is_parallel : bool
-        Whether a reply may have several calls.
-    constrains : bool
-        Whether calls are held to the schemas of all tools, not only to those of strict ones.
-    """
-
-    tools: tuple[Tool, ...] = ()
-    required: bool = False
-    only: str | None = None
-    is_parallel: bool = True
-    constrains: bool = False
+    tools: tuple[Tool, ...] = ()  # those that the model is told of
+    required: bool = False  # whether the reply is a call
+    only: str | None = None  # the one tool that may be called
+    is_parallel: bool = True  # whether a reply may have several calls
+    constrains: bool = False  # whether calls are held to the schemas of all tools, not only to those of strict ones
 
     @property
     def callable_tools(self) -> tuple[Tool, ...]:
@@ -91,10 +69,7 @@ class ToolChoice:
 def tool_choice(tools: object, choice: object, is_parallel: object) -> ToolChoice:
     """Return the choice of tools by the fields ``tools``, ``tool_choice`` and ``parallel_tool_calls``.
 
-    Raises
-    ------
-    FieldError
-        If one of them is malformed, or names a tool that is not there.
+    `FieldError` if one of them is malformed, or names a tool that is not there.
     """
     found = as_tools(tools)
     if not isinstance(is_parallel, bool | None):
@@ -113,13 +88,7 @@ def tool_choice(tools: object, choice: object, is_parallel: object) -> ToolChoic
 
 
 def as_tools(value: object) -> tuple[Tool, ...]:
-    """Return the tools of definitions in OpenAI's form.
-
-    Raises
-    ------
-    FieldError
-        Naming the definition that is wrong.
-    """
+    """Return the tools of definitions in OpenAI's form; `FieldError` names a definition that is wrong."""
     if value is None:
         return ()
     if not isinstance(value, Sequence) or isinstance(value, str) or len(value) > _MOST_TOOLS:

@@ -17,16 +17,10 @@ _CLOSING = {"{": "}", "[": "]"}
 
 
 class JsonObject:
-    """Checks an object character by character.
-
-    Attributes
-    ----------
-    status : str
-        Whether more of it may come, it is whole, or it is no JSON.
-    """
+    """Checks an object character by character."""
 
     def __init__(self) -> None:
-        self.status: Literal["open", "whole", "bad"] = "open"
+        self.status: Literal["open", "whole", "bad"] = "open"  # "open": more of it may come; "bad": it is no JSON
         self._expected = self._object
         self._open: list[str] = []
         self._scalar = ""

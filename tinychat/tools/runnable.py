@@ -41,19 +41,11 @@ class ToolResult:
 
 
 class RunnableTool(Protocol):
-    """A tool that can be run.
-
-    Attributes
-    ----------
-    definition : Tool
-    writes : bool
-        Whether a call may change anything, so that it is not repeated without asking.
-    exact_only : bool
-        Whether consent is for single calls only, never for the tool as a whole: a command may be any program.
-    """
+    """A tool that can be run."""
 
     definition: Tool
-    writes: bool = True
+    writes: bool = True  # whether a call may change anything, so that it is not repeated without asking
+    # Whether consent is for single calls only, never for the tool as a whole: a command may be any program.
     exact_only: bool = False
 
     def preview(self, arguments: dict[str, Any]) -> str | None:
@@ -111,10 +103,7 @@ class Toolbox:
     def check(self, name: str, arguments: str | Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of a call as an object that is valid under the tool's schema.
 
-        Raises
-        ------
-        ToolError
-            One line for the model: no such tool, no JSON, or the argument that is wrong.
+        `ToolError`, one line for the model, if there is no such tool, they are no JSON, or one of them is wrong.
         """
         tool = self.find(name)
         given = _parsed(arguments) if isinstance(arguments, str) else dict(arguments)

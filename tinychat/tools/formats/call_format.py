@@ -27,18 +27,11 @@ class CallFormat(Frame, ABC):
 
     All texts are as the model writes them, with their space; where a call is read, any space, or none, may stand for
     it.
-
-    Attributes
-    ----------
-    name : str
-        Of the family, for messages.
-    id_rule : str
-        The ids that the model's template accepts.
     """
 
-    name: ClassVar[str]
+    name: ClassVar[str]  # of the family, for messages
 
-    id_rule: IdRule = "any"
+    id_rule: IdRule = "any"  # the ids that the model's template accepts
 
     @abstractmethod
     def parser(self, tools: Sequence[Tool]) -> CallReader:

@@ -32,10 +32,7 @@ def fields_of_form(form: CallFormat) -> dict[str, str | bool]:
 def form_of_fields(found: object) -> CallFormat:
     """Return the format of fields that `fields_of_form` has returned, there or elsewhere.
 
-    Raises
-    ------
-    ValueError
-        If they are none, or calls that the format writes are not read back.
+    `ValueError` if they are none, or calls that the format writes are not read back.
     """
     kind = _KINDS.get(str(found.get("kind"))) if isinstance(found, Mapping) else None
     if not isinstance(found, Mapping) or kind is None:

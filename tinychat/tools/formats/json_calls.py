@@ -27,21 +27,13 @@ _PYTHON_TAG = "<|python_tag|>"
 
 @dataclass(frozen=True, kw_only=True)
 class JsonFormat(CallFormat):
-    """Each call is a JSON object with name and arguments.
-
-    Attributes
-    ----------
-    name_key, arguments_key : str
-        The keys of name and arguments; without a `name_key` the only key of the object is the name.
-    is_bare : bool
-        Whether a reply that begins with such an object is a call, without a tag.
-    """
+    """Each call is a JSON object with name and arguments."""
 
     name: ClassVar = "JSON"
 
-    name_key: str = "name"
+    name_key: str = "name"  # if empty, the only key of the object is the name
     arguments_key: str = "arguments"
-    is_bare: bool = False
+    is_bare: bool = False  # whether a reply that begins with such an object is a call, without a tag
 
     @property
     def opening(self) -> str:

@@ -21,20 +21,12 @@ _VARIABLES = ("tools", "xml_tools")
 
 @dataclass(frozen=True)
 class TaughtFormat:
-    """The knowledge of tools in a chat template.
-
-    Attributes
-    ----------
-    form : CallFormat
-        The format of calls.
-    variable : str, optional
-        The variable of the template that takes the tools; None if it knows none: the model must be told in words.
-    writes_calls : bool
-        Whether it writes the calls of earlier replies; if not, they must be part of the content.
-    """
+    """The knowledge of tools in a chat template."""
 
     form: CallFormat
+    # The variable of the template that takes the tools; None if it knows none: the model must be told in words.
     variable: str | None
+    # Whether the template writes the calls of earlier replies; if not, they must be part of the content.
     writes_calls: bool
 
 

@@ -93,10 +93,7 @@ def python_literal(value: object) -> str:
 def python_value(text: str) -> object:
     """Return the value of a literal, of Python or of JSON; line ends may stand in its texts.
 
-    Raises
-    ------
-    MalformedCall
-        If it is anything else.
+    `MalformedCall` if it is anything else.
     """
     text = text.strip()
     for spelled in (text, text.replace("\n", "\\n")):

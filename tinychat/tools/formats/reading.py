@@ -35,20 +35,12 @@ class CallReader(ABC):
     Arguments that turn out to be malformed end before that: such a call is not whole, and what follows is text.
 
     A subclass reads a call between its beginning and its end, or all that follows an opening.
-
-    Attributes
-    ----------
-    count : int
-        Calls that have begun.
-    ended : int
-        Calls whose arguments are whole.
-    faults : list of str
-        An account of each call that is malformed, in one line.
     """
 
     def __init__(self, form: Frame) -> None:
-        self.count = self.ended = 0
-        self.faults: list[str] = []
+        self.count = 0  # calls that have begun
+        self.ended = 0  # calls whose arguments are whole
+        self.faults: list[str] = []  # an account of each call that is malformed, in one line
         self._form = form
         # What is not certain yet, the position in it, and the opening before it that may still be text.
         self._text, self._at, self._held = "", 0, ""
@@ -297,10 +289,7 @@ class CallReader(ABC):
 def as_json(value: object) -> str:
     """Return a value as JSON that UTF-8 can write: half of a pair of surrogates is an escape.
 
-    Raises
-    ------
-    MalformedCall
-        If JSON has no such value.
+    `MalformedCall` if JSON has no such value.
     """
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)

@@ -18,14 +18,9 @@ def quoted(text: str) -> str:
 
 
 class Markers:
-    """The control tokens of a vocabulary, as grammars name them.
+    """The control tokens of a vocabulary, as grammars name them; `control` has their ids by spelling.
 
-    Parameters
-    ----------
-    control : mapping
-        Ids of control tokens by their spelling.
-    stop_ids : collection of int
-        Those that end a reply: a grammar never names them, a reply may have them wherever it may end.
+    Those of `stop_ids` end a reply: a grammar never names them, a reply may have them wherever it may end.
     """
 
     def __init__(self, control: Mapping[str, int] | None = None, stop_ids: Collection[int] = ()) -> None:
