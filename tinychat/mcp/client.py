@@ -36,10 +36,7 @@ def connect(settings: ServerSettings) -> StdioConnection:
 
     Several servers of earlier versions end when they are asked for the newest: they are started once more.
 
-    Raises
-    ------
-    McpError
-        If it cannot be started, ends, does not answer in time, or speaks none of the versions that are known.
+    `McpError` if it cannot be started, ends, does not answer in time, or speaks none of the versions that are known.
     """
     connection = StdioConnection(settings)
     try:
@@ -93,10 +90,7 @@ class StdioConnection(Connection):
     def discover(self) -> bool:
         """Ask a server without a handshake what it is; return False if it has one.
 
-        Raises
-        ------
-        McpError
-            If the server ends, or speaks none of the versions that are known.
+        `McpError` if the server ends, or speaks none of the versions that are known.
         """
         self._is_stateless = True
         try:

@@ -21,38 +21,21 @@ PROGRESS: Json = {"method": "notifications/progress"}
 
 @dataclass(frozen=True)
 class Wait:
-    """How long to wait for an answer.
+    """How long to wait for an answer."""
 
-    Attributes
-    ----------
-    seconds : float
-        Time limit.
-    stop : threading.Event, optional
-        Ends the wait when it is set.
-    has_progress : bool
-        Whether signs of progress start the time limit again, up to ten times as long in all.
-    """
-
-    seconds: float
-    stop: threading.Event | None = None
+    seconds: float  # time limit
+    stop: threading.Event | None = None  # ends the wait when it is set
+    # Whether signs of progress start the time limit again, up to ten times as long in all.
     has_progress: bool = False
 
 
 class Connection(ABC):
-    """A server that answers requests, over whatever way. Any number of threads may use it.
-
-    Attributes
-    ----------
-    peer : Peer
-        The server as it introduces itself.
-    changes : Changes
-        Its lists that have changed.
-    """
+    """A server that answers requests, over whatever way. Any number of threads may use it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.peer = Peer("")
-        self.changes = Changes()
+        self.peer = Peer("")  # the server as it introduces itself
+        self.changes = Changes()  # its lists that have changed
         # Why no request can be answered any more.
         self._end = ""
 
@@ -65,12 +48,8 @@ class Connection(ABC):
     def request(self, method: str, params: Json, wait: Wait) -> Json:
         """Return the result of a request.
 
-        Raises
-        ------
-        McpError
-            If the server ends, does not answer in time, or `wait` is stopped: then the server is told.
-        McpRefusedError
-            If the answer is an error.
+        `McpError` if the server ends, does not answer in time, or `wait` is stopped: then the server is told.
+        `McpRefusedError` if the answer is an error.
         """
 
     @abstractmethod

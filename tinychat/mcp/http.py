@@ -36,10 +36,7 @@ _LOGGERS = ("mcp", "client", "httpx2", "httpcore2")
 def connect(settings: ServerSettings) -> HttpConnection:
     """Connect to a server, and agree on a version of the protocol.
 
-    Raises
-    ------
-    McpError
-        If it cannot be reached, does not answer in time, or speaks none of the versions that are known.
+    `McpError` if it cannot be reached, does not answer in time, or speaks none of the versions that are known.
     """
     for name in _LOGGERS:
         # Its warnings would be drawn over the chat.

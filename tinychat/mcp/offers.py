@@ -23,22 +23,12 @@ _LONGEST_TEXT = 4096
 
 @dataclass(frozen=True)
 class ServerTool:
-    """A tool of a server.
-
-    Attributes
-    ----------
-    name, description : str
-        As the server gives them.
-    schema : mapping
-        The JSON schema of its arguments, an object.
-    says_it_only_reads : bool
-        The server's own word, which nothing checks.
-    """
+    """A tool of a server, with name and description as the server gives them."""
 
     name: str
     description: str = ""
-    schema: Mapping[str, Any] = field(default_factory=dict)
-    says_it_only_reads: bool = False
+    schema: Mapping[str, Any] = field(default_factory=dict)  # the JSON schema of its arguments, an object
+    says_it_only_reads: bool = False  # the server's own word, which nothing checks
 
     @property
     def characters(self) -> int:

@@ -41,10 +41,7 @@ class ServerProcess:
     A thread reads its lines and calls `on_line` with each. When it ends, or breaks a limit and is ended, the same
     thread calls `on_end` once with the reason in a few words. What it writes to stderr goes to a file.
 
-    Raises
-    ------
-    McpError
-        If the program cannot be started.
+    `McpError` if the program cannot be started.
     """
 
     def __init__(

@@ -41,10 +41,7 @@ class McpServer:
 
         Whoever calls it has asked the user, or been told to.
 
-        Raises
-        ------
-        McpError
-            If it cannot be started, ends, does not answer in time, or speaks no version that is known.
+        `McpError` if it cannot be started, ends, does not answer in time, or speaks no version that is known.
         """
         self._is_started = True
         return self._connected().peer
@@ -62,22 +59,15 @@ class McpServer:
     def tools(self) -> tuple[ServerTool, ...]:
         """Return the tools that the settings allow, listed anew when the server has told a change.
 
-        Raises
-        ------
-        McpError
-            If they cannot be listed, one is malformed, or one that the settings name is not there.
+        `McpError` if they cannot be listed, one is malformed, or one that the settings name is not there.
         """
         return self._cached("tools", self._allowed)
 
     def call(self, tool: ServerTool, arguments: Json, stop: threading.Event | None = None) -> Json:
         """Call a tool and return the result, as the protocol has it.
 
-        Raises
-        ------
-        McpError
-            If the tool is not what it was any more, the server ends or does not answer in time, or `stop` is set.
-        McpRefusedError
-            If the server refuses the call.
+        `McpError` if the tool is not what it was any more, the server ends or does not answer in time, or `stop` is
+        set; `McpRefusedError` if the server refuses the call.
         """
         if tool not in self.tools():
             raise McpError(f"the tool {one_line(tool.name)} of {self.name} has changed since it was shown; ask again")

@@ -32,37 +32,21 @@ _MOST_ENTRIES, _LONGEST_TEXT = 1000, 32 << 10
 class ServerSettings:
     """A server of config.toml or of an mcp.json.
 
-    Attributes
-    ----------
-    name : str
-    command, args, env, cwd
-        The program that is the server, its arguments, variables added to its environment, and its working folder, which
-        is relative to `folder`. Empty `command`: the server is at `url`.
-    url, headers
-        The address of a server that speaks Streamable HTTP, and what is sent with each request.
-    timeout : float
-        Seconds to wait for an answer.
-    tools : tuple of str, optional
-        The tools that are used, by the server's names for them; None for all.
-    is_enabled : bool
-    folder : Path, optional
-        The folder of the file that these settings are from.
-
     ``${NAME}`` in `args`, `env`, `cwd`, `url` and `headers` stands for a variable of the environment: see `resolved`.
     """
 
     name: str
-    command: str = ""
+    command: str = ""  # the program that is the server; empty: the server is at `url`
     args: tuple[str, ...] = ()
-    # Secrets: shown nowhere.
+    # Variables added to the program's environment. Secrets: shown nowhere.
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
-    cwd: str = ""
-    url: str = field(default="", repr=False)
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    timeout: float = DEFAULT_SECONDS
-    tools: tuple[str, ...] | None = None
+    cwd: str = ""  # the program's working folder, relative to `folder`
+    url: str = field(default="", repr=False)  # of a server that speaks Streamable HTTP
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)  # sent with each request
+    timeout: float = DEFAULT_SECONDS  # seconds to wait for an answer
+    tools: tuple[str, ...] | None = None  # those that are used, by the server's names for them; None for all
     is_enabled: bool = True
-    folder: Path | None = None
+    folder: Path | None = None  # that of the file that these settings are from
 
     @property
     def line(self) -> str:
@@ -84,11 +68,8 @@ class ServerSettings:
     def resolved(self, environment: Mapping[str, str] = os.environ) -> ServerSettings:
         """Return the settings with the values of variables for ``${NAME}``.
 
-        Raises
-        ------
-        McpError
-            If one is not set, the working folder is in a home that is not known, or the address is not encrypted and
-            not of this machine.
+        `McpError` if one is not set, the working folder is in a home that is not known, or the address is not encrypted
+        and not of this machine.
         """
 
         def value(text: str) -> str:
@@ -136,10 +117,7 @@ class ServerSettings:
 def server_settings(name: str, table: Mapping[str, Any], folder: Path | None = None) -> ServerSettings:
     """Return the settings of a table of config.toml.
 
-    Raises
-    ------
-    FieldError
-        Naming the key that is unknown or has a wrong value; "name" for the server's own.
+    `FieldError` names the key that is unknown or has a wrong value; "name" for the server's own.
     """
     if not _NAME.fullmatch(name):
         raise FieldError("name", "must be up to 40 letters, digits, '.', '_' and '-', the first a letter or digit")

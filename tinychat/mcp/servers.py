@@ -21,10 +21,7 @@ def read_mcp_file(path: Path) -> dict[str, ServerSettings]:
 
     Keys that other programs put there are passed over, such as lists of tools that they run without asking.
 
-    Raises
-    ------
-    ConfigurationError
-        If it cannot be read, or a server is not as it should be.
+    `ConfigurationError` if it cannot be read, or a server is not as it should be.
     """
     try:
         found = parse_json_object(read_small(path, _MAX_BYTES), str(path))

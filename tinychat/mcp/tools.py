@@ -16,14 +16,8 @@ from tinychat.tools.runnable import RunnableTool, ToolResult
 class McpTool(RunnableTool):
     """A tool of a server, called ``server_tool``.
 
-    It counts as one that writes, whatever the server says: nothing checks that.
-
-    Parameters
-    ----------
-    server : McpServer
-        Running; it is started again if it ends.
-    tool : ServerTool
-        As it is shown to the user. A call fails if the server's tool is another by then.
+    It counts as one that writes, whatever the server says: nothing checks that. The server is running, and is started
+    again if it ends. The tool is as it is shown to the user: a call fails if the server's tool is another by then.
     """
 
     writes = True
