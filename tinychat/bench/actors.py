@@ -41,21 +41,12 @@ _ACTOR = "from tinychat.bench.actors import answer_rows\nanswer_rows()"
 
 @dataclass(frozen=True)
 class ActorRates:
-    """Measurements of one number of processes.
+    """Measurements of one number of processes."""
 
-    Attributes
-    ----------
-    actors, threads : int
-        Processes, and the threads of each.
-    tok_s : float
-        New tokens in a second of all processes together, the median of the turns.
-    memory_mib : float, optional
-        Memory of all processes, in which a page that several map counts once; None where the system does not tell.
-    """
-
-    actors: int
-    threads: int
-    tok_s: float
+    actors: int  # processes
+    threads: int  # of each process
+    tok_s: float  # new tokens in a second of all processes together, the median of the turns
+    # Memory of all processes, in which a page that several map counts once; None where the system does not tell.
     memory_mib: float | None
 
 

@@ -41,29 +41,15 @@ _MOST_PROMPT, _MOST_NEW, _LEAST_PROMPT, _LEAST_NEW = 256, 48, 16, 8
 
 @dataclass(frozen=True)
 class BatchRates:
-    """Measured rates of a model on a machine.
+    """Measured rates of a model on a machine."""
 
-    Attributes
-    ----------
-    cores : int
-        Threads that ran.
-    memory : int
-        Bytes of the machine's memory; 0 if unknown.
-    bandwidth_gb_s : float
-        How fast all threads read memory, in 1e9 bytes a second.
-    prompt_tokens, new_tokens : int
-        Lengths of the measured rows.
-    prompt_tok_s, new_tok_s : mapping of int to float
-        Tokens of prompts, and of replies, in a second, by replies at once.
-    """
-
-    cores: int
-    memory: int
-    bandwidth_gb_s: float
-    prompt_tokens: int
-    new_tokens: int
-    prompt_tok_s: Mapping[int, float]
-    new_tok_s: Mapping[int, float]
+    cores: int  # threads that ran
+    memory: int  # bytes of the machine's memory; 0 if unknown
+    bandwidth_gb_s: float  # how fast all threads read memory, in 1e9 bytes a second
+    prompt_tokens: int  # length of the prompts of the measured rows
+    new_tokens: int  # length of their replies
+    prompt_tok_s: Mapping[int, float]  # tokens of prompts in a second, by replies at once
+    new_tok_s: Mapping[int, float]  # tokens of replies in a second, by replies at once
 
     @property
     def depth(self) -> float:

@@ -24,24 +24,13 @@ _MOST_PREFIXES = 1 << 19
 
 @dataclass
 class RowCount:
-    """Counts of the rows that one machine answers.
-
-    Attributes
-    ----------
-    rows : int
-    prompt_tokens, cached_tokens : int
-        Tokens of the prompts, and those of them that are the beginning of an earlier row of this machine.
-    most_new_tokens : int, optional
-        Sum of the limits of the replies; None if a row has no limit.
-    longest_prompt : int
-        Tokens of the longest prompt.
-    """
+    """Counts of the rows that one machine answers."""
 
     rows: int = 0
     prompt_tokens: int = 0
-    cached_tokens: int = 0
-    most_new_tokens: int | None = 0
-    longest_prompt: int = 0
+    cached_tokens: int = 0  # those of the prompts that are the beginning of an earlier row of this machine
+    most_new_tokens: int | None = 0  # sum of the limits of the replies; None if a row has no limit
+    longest_prompt: int = 0  # in tokens
 
     @property
     def read_tokens(self) -> int:
@@ -83,30 +72,15 @@ class Costs:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The time and memory that machines take.
+    """The time and memory that machines take."""
 
-    Attributes
-    ----------
-    seconds : float
-        Until the machine with the most work has answered its rows.
-    machine_seconds : float
-        Of all machines together, while they answer.
-    at_once : int
-        Replies that a machine writes at once.
-    prompt_tok_s, new_tok_s : float
-        Tokens in a second of one machine.
-    memory_bytes : int
-        Memory that a machine needs.
-    limit : {"cores", "bandwidth", "memory", "rows"}
-        What keeps a machine from being faster; "memory" and "rows" limit the replies at once.
-    """
-
-    seconds: float
-    machine_seconds: float
-    at_once: int
-    prompt_tok_s: float
-    new_tok_s: float
-    memory_bytes: int
+    seconds: float  # until the machine with the most work has answered its rows
+    machine_seconds: float  # of all machines together, while they answer
+    at_once: int  # replies that a machine writes at once
+    prompt_tok_s: float  # tokens of prompts in a second of one machine
+    new_tok_s: float  # tokens of replies in a second of one machine
+    memory_bytes: int  # that a machine needs
+    # "cores", "bandwidth", "memory" or "rows": it keeps a machine from being faster; the last two limit `at_once`.
     limit: str
 
 
@@ -147,19 +121,8 @@ def estimate(
 ) -> Estimate:
     """Estimate the time of these counts, one for each of the machines, all of one kind.
 
-    Cores count in proportion to those that were measured, as far as the memory is fast enough.
-
-    Parameters
-    ----------
-    new_tokens : float
-        Tokens of a reply, on average.
-    machine : Machine
-        Each of the machines.
-
-    Raises
-    ------
-    SettingError
-        If the model does not fit into the memory of a machine.
+    Cores count in proportion to those that were measured, as far as the memory is fast enough. A reply has `new_tokens`
+    on average. `SettingError` if the model does not fit into the memory of a machine.
     """
     total = sum(counts, RowCount())
     depth = total.prompt_tokens / max(1, total.rows) + new_tokens / 2

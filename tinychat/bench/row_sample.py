@@ -48,10 +48,7 @@ class ReplyLength:
 def reply_length(model: Model, sample: RowSample, seconds: float) -> ReplyLength:
     """Answer the rows of a sample, for some seconds at most; return the mean length of the replies.
 
-    Raises
-    ------
-    TinychatError
-        If no row could be answered: the error of the last one.
+    `TinychatError` if no row could be answered: the error of the last one.
     """
     until = perf_counter() + seconds
     lengths: dict[int, int] = {}
