@@ -24,18 +24,9 @@ _LONGEST_MESSAGE = 500
 
 
 class Api:
-    """An address of a server, and the key that it wants.
+    """An address of a server, such as ``http://127.0.0.1:8080/v1``, and the key that it wants.
 
-    Parameters
-    ----------
-    url : str
-        Such as ``http://127.0.0.1:8080/v1``; without a path, ``/v1``.
-    key : str, optional
-
-    Raises
-    ------
-    ServerError
-        If the address is none, or not encrypted and not of this machine.
+    Without a path the address gets ``/v1``. `ServerError` if it is none, or not encrypted and not of this machine.
     """
 
     def __init__(self, url: str, key: str | None = None) -> None:
@@ -66,10 +57,7 @@ class Api:
     def send(self, method: str, path: str, body: dict[str, Any] | None = None) -> ServerAnswer:
         """Send a request and return its answer, whose body is not read yet.
 
-        Raises
-        ------
-        ServerError
-            If the server does not answer, or refuses: with its own message.
+        `ServerError` if the server does not answer, or refuses: with its own message.
         """
         connection = self._connection()
         try:
@@ -135,10 +123,7 @@ class ServerAnswer:
     def events(self) -> Iterator[dict[str, Any]]:
         """Yield the objects of a stream as they come.
 
-        Raises
-        ------
-        ServerError
-            If the stream breaks off, is no stream of events, or tells of an error.
+        `ServerError` if the stream breaks off, is no stream of events, or tells of an error.
         """
         while line := self._read(self._response.readline):
             name, _, data = line.partition(b":")

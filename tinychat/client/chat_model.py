@@ -74,16 +74,8 @@ class RemoteTokenizer:
 class RemoteChatModel:
     """A model of a tinychat server, with the part of `tinychat.generate.model.Model` that conversations use.
 
-    Parameters
-    ----------
-    api : Api
-    name : str, optional
-        As the server calls the model; by default the first one that it has.
-
-    Raises
-    ------
-    ServerError
-        If the server does not answer, has no such model, or is another program's.
+    By default `name` is the first model that the server has. `ServerError` if the server does not answer, has no such
+    model, or is another program's.
     """
 
     runs_here = False
@@ -122,12 +114,7 @@ class RemoteChatModel:
 
     @property
     def sequence(self) -> NoReturn:
-        """The cache, which is the server's.
-
-        Raises
-        ------
-        SettingError
-        """
+        """The cache, which is the server's: always a `SettingError`."""
         raise SettingError(f"{self._api.url} runs {self.name}: its context, cache and threads are set there")
 
     @cached_property
@@ -140,13 +127,7 @@ class RemoteChatModel:
             raise self._is_odd() from None
 
     def call_constraint(self, choice: ToolChoice) -> RemoteCalls:
-        """Return the constraint by which the server holds calls to their schemas.
-
-        Raises
-        ------
-        SettingError
-            If it cannot.
-        """
+        """Return the constraint by which the server holds calls to their schemas; `SettingError` if it cannot."""
         tools = tuple(tool.as_dict() for tool in choice.tools)
         if problem := self._calls(tools).get("problem"):
             raise SettingError(str(problem))
@@ -164,12 +145,7 @@ class RemoteChatModel:
         _ = self.sequence
 
     def next_logits(self, ids: Sequence[int]) -> NoReturn:
-        """Refuse: logits stay at the server.
-
-        Raises
-        ------
-        SettingError
-        """
+        """Refuse, by a `SettingError`: logits stay at the server."""
         raise SettingError(f"{self._api.url} runs {self.name}: its logits cannot be had here")
 
     def encode(self, text: str, add_bos: bool = True) -> list[int]:
@@ -224,9 +200,7 @@ class RemoteChatModel:
     ) -> RemoteCompletion:
         """Return the reply to a prompt, which begins when it is read.
 
-        Raises
-        ------
-        PromptTooLongError
+        `PromptTooLongError` if the prompt is longer than the context.
         """
         if len(prompt.ids) > self.context_size:
             raise PromptTooLongError(len(prompt.ids), self.context_size, self.trained_length)

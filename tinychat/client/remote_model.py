@@ -18,16 +18,8 @@ _OPEN, _CLOSE = "<think>\n", "\n</think>\n\n"
 class RemoteModel:
     """The model of a server.
 
-    Parameters
-    ----------
-    api : Api
-    name : str, optional
-        As the server calls it; by default the first one that it lists.
-
-    Raises
-    ------
-    ServerError
-        If the server does not answer, or lists no models.
+    By default `name` is the first model that the server lists. `ServerError` if the server does not answer, or lists no
+    models.
     """
 
     def __init__(self, api: Api, name: str | None = None) -> None:
@@ -64,22 +56,12 @@ class RemoteModel:
 
 
 class RemoteReply:
-    """A reply that a server has written.
-
-    Attributes
-    ----------
-    text : str
-        The text so far.
-    prompt : Prompt
-        Without ids: the server has them.
-    summary : Summary
-        Counts of the server's, times as they were here.
-    """
+    """A reply that a server has written."""
 
     def __init__(self) -> None:
         self.text = ""
-        self.prompt = Prompt(())
-        self.summary = Summary(0)
+        self.prompt = Prompt(())  # without ids: the server has them
+        self.summary = Summary(0)  # counts of the server's, times as they were here
 
     def as_json(self) -> dict[str, object]:
         """Return the text and what is known of its end for programs."""
