@@ -28,26 +28,14 @@ class CallResult:
 
 @dataclass
 class ChatTools:
-    """The tools of a conversation, and who decides on their calls.
-
-    Attributes
-    ----------
-    toolbox : Toolbox
-    consent : Consent, optional
-        Decides on each call; None runs all of them, for functions of the program's own.
-    max_rounds : int
-        Rounds of calls that answer one message at most.
-    on_call : callable
-        Called with each call before it runs.
-    on_result : callable
-        Called with each `CallResult`, of calls that did not run too.
-    """
+    """The tools of a conversation, and who decides on their calls."""
 
     toolbox: Toolbox = field(default_factory=Toolbox)
+    # Decides on each call; None runs all of them, for functions of the program's own.
     consent: Consent | None = None
-    max_rounds: int = MOST_ROUNDS
-    on_call: Callable[[ToolCall], None] = lambda call: None
-    on_result: Callable[[CallResult], None] = lambda result: None
+    max_rounds: int = MOST_ROUNDS  # of calls that answer one message, at most
+    on_call: Callable[[ToolCall], None] = lambda call: None  # called with each call before it runs
+    on_result: Callable[[CallResult], None] = lambda result: None  # called for calls that did not run, too
 
 
 def as_toolbox(tools: Iterable[Callable[..., Any] | RunnableTool]) -> Toolbox:

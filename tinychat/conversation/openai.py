@@ -54,10 +54,7 @@ def read_body(url: str, body: Mapping[str, Any]) -> Body:
 def take_tools(fields: dict[str, Any], schema: str | None) -> ToolChoice:
     """Take out `TOOL_FIELDS`; return the choice of tools, which holds every call to the schema of its tool.
 
-    Raises
-    ------
-    FieldError
-        If they are malformed, or there is a `schema` of the reply, too.
+    `FieldError` if they are malformed, or there is a `schema` of the reply, too.
     """
     if not any(name in fields for name in TOOL_FIELDS):
         return NO_TOOLS
@@ -94,10 +91,7 @@ def _settings(fields: Mapping[str, Any]) -> dict[str, Any]:
 def read_messages(value: object) -> list[dict[str, object]]:
     """Return messages; contents in parts are joined, if all of them are text.
 
-    Raises
-    ------
-    FieldError
-        Naming the message that is wrong.
+    `FieldError` names a message that is wrong.
     """
     if isinstance(value, list):
         value = [_joined(message) if isinstance(message, dict) else message for message in value]

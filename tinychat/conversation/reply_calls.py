@@ -19,15 +19,8 @@ _LONGEST_NAME = 64
 class ReplyCalls:
     """Splits a reply into text and calls; calls in a think section are thoughts.
 
-    Parameters
-    ----------
-    form : CallFormat
-    tools : sequence of Tool
-        Those that the model is told of.
-    opens_thinking : bool
-        Whether the reply begins inside its think section.
-    salt : str
-        Tells the ids of its calls from those of other replies.
+    `tools` are those that the model is told of. With `opens_thinking` the reply begins inside its think section. `salt`
+    tells the ids of its calls from those of other replies.
     """
 
     def __init__(self, form: CallFormat, tools: Sequence[Tool], opens_thinking: bool, salt: str) -> None:

@@ -27,16 +27,9 @@ _FEWEST_TOKENS = 32
 class ToolRounds:
     """Runs the calls of one turn and has the model go on with their results.
 
-    However it ends, by Ctrl-C too, every call has a result, and the conversation is valid.
-
-    Parameters
-    ----------
-    chat : ChatState
-        The last message is the reply that may have calls.
-    cancelled : callable, optional
-        Asked while a tool runs: True stops the tool, and then the turn.
-    asked_again : collection of str
-        Tools whose calls are decided on by a person if they write something, whatever is remembered.
+    However it ends, by Ctrl-C too, every call has a result, and the conversation is valid. The last message of `chat`
+    is the reply that may have calls. `cancelled` is asked while a tool runs: True stops the tool, and then the turn.
+    Calls of the tools of `asked_again` are decided on by a person if they write something, whatever is remembered.
     """
 
     def __init__(
