@@ -153,10 +153,7 @@ class Engine:
     def hidden_states(self, chunks: SequenceOf[ScheduledChunk]) -> list[States]:
         """Run ids as `run` does, whose errors it has; return the final hidden states after all of them.
 
-        Returns
-        -------
-        list of float64 [ids, hidden_size]
-            For each chunk, behind the last norm; no logits are computed.
+        Those of each chunk are float64 [ids, hidden_size], behind the last norm; no logits are computed.
         """
         chunks = [chunk.exact()._replace(outputs=0) for chunk in chunks]
         self.share.wait()

@@ -38,15 +38,7 @@ class Region(Enum):
 
 
 class ConstraintState:
-    """The state of one reply in its grammar.
-
-    Attributes
-    ----------
-    region : Region
-        That of the last mask.
-    may_think : bool
-        Whether the reply is in a think section, where the grammar does not hold yet, or may begin with one.
-    """
+    """The state of one reply in its grammar."""
 
     def __init__(
         self,
@@ -56,7 +48,8 @@ class ConstraintState:
         source: str,
         shown: frozenset[int] = frozenset(),
     ) -> None:
-        self.region = Region.STRUCTURE
+        self.region = Region.STRUCTURE  # that of the last mask
+        # Whether the reply is in a think section, where the grammar does not hold yet, or may begin with one.
         self.may_think = False
         self._matcher, self._tokens = matcher, tokens
         self._text_ids, self._source, self._shown = text_ids, source, shown

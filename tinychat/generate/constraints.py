@@ -22,14 +22,7 @@ _MOST = 8
 
 
 class Constraints:
-    """Makes the constraints of a model; any number of threads may use it.
-
-    Parameters
-    ----------
-    tokenizer : Tokenizer
-    vocab_size : int
-    stop_ids : iterable of int
-    """
+    """Makes the constraints of a model; any number of threads may use it."""
 
     def __init__(self, tokenizer: Tokenizer, vocab_size: int, stop_ids: Iterable[int]) -> None:
         self._vocabulary = (tokenizer, vocab_size, frozenset(stop_ids))

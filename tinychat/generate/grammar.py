@@ -42,19 +42,12 @@ class Grammar:
     """A grammar in llguidance's Lark, compiled once in the helper process; `source` names it in errors.
 
     `SettingError` if the library is missing, or refuses the grammar, or compiling exceeds a limit.
-
-    Attributes
-    ----------
-    lark, source : str
-    names_control : bool
-        Whether the control tokens that it names may come.
-    leaves_text : bool
-        Whether it leaves the text of the reply free: then the reply is prose, and is watched as such.
     """
 
     lark: str
     source: str
-    names_control: bool = False
+    names_control: bool = False  # whether the control tokens that it names may come
+    # Whether it leaves the text of the reply free: then the reply is prose, and is watched as such.
     leaves_text: bool = False
 
     def __post_init__(self) -> None:

@@ -17,17 +17,7 @@ if TYPE_CHECKING:
 
 
 class GrammarTokens:
-    """The vocabulary of a model, read once for all of its grammars.
-
-    Attributes
-    ----------
-    library_tokens : LLTokenizer
-        The tokens as the library has them.
-    text_ids, goes_on : bool arrays [vocab_size]
-        Which tokens are no control tokens, but for stop tokens; which tokens are no stop tokens.
-    opening_ids : list of int
-        The tokens that begin a think section.
-    """
+    """The vocabulary of a model, read once for all of its grammars."""
 
     def __init__(self, tokenizer: Tokenizer, vocab_size: int, stop_ids: Iterable[int]) -> None:
         size, stop_ids = vocab_size, sorted(token_id for token_id in stop_ids if token_id < vocab_size)
@@ -37,17 +27,21 @@ class GrammarTokens:
             tokens, ends = [*tokens, b"<end>"], [size]
         library = llguidance()
         vocabulary = _GrammarVocabulary(tokens, sorted(tokenizer.special_ids | set(ends)), ends[0])
+        # The tokens as the library has them.
         self.library_tokens = library.LLTokenizer(library.TokenizerWrapper(vocabulary), eos_token=ends)
         self.tokenizer = tokenizer
+        # bool [vocab_size]: all tokens but control tokens that are no stop tokens.
         self.text_ids = np.ones(size, dtype=np.bool_)
         control_ids = [token_id for token_id in tokenizer.special_ids - set(stop_ids) if token_id < size]
         self.text_ids[control_ids] = False
+        # bool [vocab_size]: all tokens but stop tokens.
         self.goes_on = np.ones(size, dtype=np.bool_)
         self.goes_on[stop_ids] = False
         spelled = tokenizer.encode_rendered(OPEN)
         marks = tokenizer.thought_marks
         opening = {marks.ids[token] for token in marks.openings} if marks else set[int]()
         opening |= {*spelled} if len(spelled) == 1 else set()
+        # The tokens that begin a think section.
         self.opening_ids = sorted(token_id for token_id in opening if token_id < size)
 
 

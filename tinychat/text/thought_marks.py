@@ -20,24 +20,13 @@ class Mark(Enum):
 
 @dataclass(frozen=True)
 class ThoughtMarks:
-    """The marks of one vocabulary.
+    """The marks of one vocabulary."""
 
-    Attributes
-    ----------
-    opening, closing : str
-        What begins thoughts at the beginning of a reply, and what ends them, in a chat template's text.
-    before_answer : str
-        What a reply without thoughts begins with.
-    tokens : mapping of str to a mark
-    ids : mapping of str to int
-        The ids of these tokens.
-    """
-
-    opening: str
-    closing: str
-    before_answer: str
+    opening: str  # begins thoughts at the beginning of a reply, in a chat template's text
+    closing: str  # ends them there
+    before_answer: str  # begins a reply without thoughts
     tokens: Mapping[str, Mark]
-    ids: Mapping[str, int] = field(default_factory=dict)
+    ids: Mapping[str, int] = field(default_factory=dict)  # of these tokens
 
     @property
     def by_id(self) -> dict[int, Mark]:

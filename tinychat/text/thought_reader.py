@@ -18,27 +18,12 @@ class ThoughtReader:
     """Reads the tokens of one reply.
 
     A reply has one think section: messages of thoughts before the answer are joined, and those that come later are left
-    out.
-
-    Parameters
-    ----------
-    marks : ThoughtMarks
-    tokenizer : Tokenizer
-    begun : bool
-        Whether the reply begins inside of its thoughts.
-    ids : sequence of int
-        Tokens of the reply that were read before.
-
-    Attributes
-    ----------
-    marks : ThoughtMarks
-    had_thoughts : bool
-        Whether marks have begun thoughts, here or in the prompt.
+    out. With `begun` it begins inside of its thoughts; `ids` are tokens of it that were read before.
     """
 
     def __init__(self, marks: ThoughtMarks, tokenizer: Tokenizer, begun: bool, ids: Sequence[int] = ()) -> None:
         self.marks = marks
-        self.had_thoughts = begun
+        self.had_thoughts = begun  # whether marks have begun thoughts, here or in the prompt
         self._by_id, self._tokenizer = marks.by_id, tokenizer
         self._has_thoughts, self._has_answer = begun, False
         self._header: bytes | None = None
