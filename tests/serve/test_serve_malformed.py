@@ -9,8 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from local_server import in_process, new_server
 
+from tinychat.conversation.openai import NAMES
 from tinychat.generate.request import Request
-from tinychat.serve import body_fields, llama_fields
+from tinychat.serve import llama_fields
 from tinychat.serve.model_pool import ModelPool
 from tinychat.serve.openapi import openapi_document
 
@@ -189,7 +190,7 @@ def test_the_schema_has_all_fields_that_are_read(client):
     """What is not in it is refused, what is in it is not."""
     for path, prompt in (("/v1/completions", "a"), ("/completion", "a")):
         fields = schema_of(path)["properties"]
-        assert set(body_fields.NAMES) <= set(fields)
+        assert set(NAMES) <= set(fields)
         answer = client.post(path, json={"prompt": prompt, "no_such_field": 1})
         assert answer.json()["error"]["param"] == "no_such_field"
         for name in fields:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,12 +18,12 @@ from tinychat.tools.definitions import ToolChoice, tool_choice
 
 if TYPE_CHECKING:
     from tinychat.conversation.reply_calls import ReplyCalls
-    from tinychat.generate.reply import Reply
+    from tinychat.generate.reply import Reply, Summary
 
 CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
 TOOL_FIELDS = ("tools", "tool_choice", "parallel_tool_calls")
 # Our names of settings by those in bodies.
-_NAMES = {each: name for name in names(entry=LINE) for each in (name, *SETTINGS[name].openai)}
+NAMES = {each: name for name in names(entry=LINE) for each in (name, *SETTINGS[name].openai)}
 # What changes nothing here: for accounts, for other models, or the only value that there is.
 _IGNORED = ("model", "user", "metadata", "store", "service_tier", "safety_identifier")
 _ONLY_VALUES = {"n": 1, "stream": False, "logprobs": False, "best_of": 1}
@@ -79,13 +79,13 @@ def schema_of(response_format: object) -> str | None:
 
 def _settings(fields: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in fields.items():
-        if key in _NAMES:
+        if key in NAMES:
             continue
         if key not in _ONLY_VALUES:
             raise FieldError(key, "is not supported")
         if value != _ONLY_VALUES[key]:
             raise FieldError(key, f"must be {_ONLY_VALUES[key]!r}")
-    return {_NAMES[key]: value for key, value in fields.items() if key in _NAMES}
+    return {NAMES[key]: value for key, value in fields.items() if key in NAMES}
 
 
 def read_messages(value: object) -> list[dict[str, object]]:
@@ -130,12 +130,6 @@ def reply_body(name: str, url: str, asked: str, reply: Reply, calls: ReplyCalls 
         content, reason = call_fields(calls), "tool_calls" if reason == "stop" else reason
     said = {"message": {"role": "assistant", **content}} if url == CHAT else {"text": reply.text}
     choice = {"index": 0, **said, "logprobs": None, "finish_reason": reason}
-    usage = {
-        "prompt_tokens": summary.prompt_tokens,
-        "completion_tokens": summary.new_tokens,
-        "total_tokens": summary.prompt_tokens + summary.new_tokens,
-        "prompt_tokens_details": {"cached_tokens": summary.reused_tokens},
-    }
     kind, prefix = ("chat.completion", "chatcmpl") if url == CHAT else ("text_completion", "cmpl")
     return {
         "id": f"{prefix}-{asked}",
@@ -143,10 +137,22 @@ def reply_body(name: str, url: str, asked: str, reply: Reply, calls: ReplyCalls 
         "created": int(time.time()),
         "model": name,
         "choices": [choice],
-        "usage": usage,
+        "usage": usage([summary], 1),
     }
 
 
 def error_body(problem: str) -> dict[str, object]:
     """Return the body of an answer to a request that cannot be met."""
     return {"error": {"message": problem, "type": "invalid_request_error", "param": None, "code": None}}
+
+
+def usage(summaries: Sequence[Summary], choices: int) -> dict[str, Any]:
+    """Return the counts of tokens in OpenAI's form; a prompt counts once for all of its choices."""
+    prompts = summaries[::choices]
+    prompt, new = sum(one.prompt_tokens for one in prompts), sum(one.new_tokens for one in summaries)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": new,
+        "total_tokens": prompt + new,
+        "prompt_tokens_details": {"cached_tokens": sum(one.reused_tokens for one in prompts)},
+    }

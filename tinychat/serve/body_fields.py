@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
+from tinychat.conversation.openai import NAMES
 from tinychat.errors import FieldError
 from tinychat.generate.grammar import Grammar
 from tinychat.generate.model import Model
-from tinychat.generate.reply import Summary
 from tinychat.generate.request import Request
-from tinychat.settings import LINE, SEEDS, SETTINGS, names
+from tinychat.settings import SEEDS
 from tinychat.tools.definitions import ToolChoice
 
 _Value = TypeVar("_Value")
@@ -21,8 +21,6 @@ MOST_STOPS = 64
 _MOST_TOP_LOGPROBS = 20
 _MOST_THOUGHT = 1 << 40
 _NO_TOOLS = ToolChoice()
-# Our names of settings by those in bodies.
-NAMES = {each: name for name in names(entry=LINE) for each in (name, *SETTINGS[name].openai)}
 IGNORED = frozenset(
     "model user metadata store service_tier safety_identifier prompt_cache_key prompt_cache_retention modalities "
     "verbosity cache_prompt id_slot timings_per_token prediction provider usage reasoning_format transforms route "
@@ -189,18 +187,6 @@ def constrained(request: Request, grammar: Grammar | None, model: Model) -> Requ
     if grammar is None:
         return request
     return replace(request, constraint=model.constraints.of(grammar, after_thinking=True))
-
-
-def usage(summaries: Sequence[Summary], choices: int) -> dict[str, Any]:
-    """Return the counts of tokens in OpenAI's form; a prompt counts once for all of its choices."""
-    prompts = summaries[::choices]
-    prompt, new = sum(one.prompt_tokens for one in prompts), sum(one.new_tokens for one in summaries)
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": new,
-        "total_tokens": prompt + new,
-        "prompt_tokens_details": {"cached_tokens": sum(one.reused_tokens for one in prompts)},
-    }
 
 
 def take_ids(fields: dict[str, Any], name: str, model: Model) -> list[int]:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from time import time
 from uuid import uuid4
 
+from tinychat.conversation.openai import usage
 from tinychat.generate.reply import Delta
 from tinychat.generate.run import Prefill
-from tinychat.serve import body_fields
 from tinychat.serve.answering import Answer
 from tinychat.serve.chat_body import choice_of, read_chat
 from tinychat.serve.chat_choice import joined_message
@@ -77,7 +77,7 @@ class ChatAnswer(Answer):
         return self._chunk(index, delta, logprobs=logprobs)
 
     def _usage(self) -> Payload:
-        return body_fields.usage([stream.summary for stream in self.streams], len(self.streams))
+        return usage([stream.summary for stream in self.streams], len(self.streams))
 
     def _timings(self) -> Payload:
         return timings([stream.summary for stream in self.streams])

@@ -9,7 +9,7 @@ from time import time
 from typing import NamedTuple
 from uuid import uuid4
 
-from tinychat.conversation.openai import schema_of
+from tinychat.conversation.openai import schema_of, usage
 from tinychat.errors import FieldError
 from tinychat.generate.logprobs import TokenLogprobs
 from tinychat.generate.model import Model
@@ -139,7 +139,7 @@ class CompletionAnswer(Answer):
 
     def _usage(self) -> Payload:
         if self.streams:
-            return body_fields.usage([stream.summary for stream in self.streams], self._asked.choices)
+            return usage([stream.summary for stream in self.streams], self._asked.choices)
         count = sum(len(prompt.ids) for prompt, _ in self._asked.pairs[:: self._asked.choices])
         return {"prompt_tokens": count, "completion_tokens": 0, "total_tokens": count}
 

@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tinychat.conversation.openai import NAMES
 from tinychat.errors import FieldError
 from tinychat.generate.grammar import Grammar
 from tinychat.generate.model import Model
 from tinychat.generate.request import Request
-from tinychat.serve.body_fields import NAMES, grammar_of_text, take_integer, take_request
+from tinychat.serve.body_fields import grammar_of_text, take_integer, take_request
 from tinychat.setting_kinds import whole_number
 
 MOST_PROMPTS = 256

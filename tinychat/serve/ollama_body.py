@@ -11,6 +11,7 @@ from dataclasses import replace
 from math import inf
 from typing import Any, NamedTuple
 
+from tinychat.conversation.openai import NAMES
 from tinychat.errors import FieldError
 from tinychat.generate.model import Model
 from tinychat.generate.prompt import Prompt
@@ -130,7 +131,7 @@ def _take_options(fields: Payload, model: Model) -> Payload:
     for name in given:
         if name in OFF_OPTIONS and given[name] not in OFF_OPTIONS[name]:
             raise FieldError(f"options.{name[:100]}", "is not supported: leave it out")
-        if name not in body_fields.NAMES and name not in OFF and name not in OFF_OPTIONS:
+        if name not in NAMES and name not in OFF and name not in OFF_OPTIONS:
             raise FieldError(f"options.{name[:100]}", "is not supported")
     found = our_values({name: value for name, value in given.items() if name not in OFF_OPTIONS}, model)
     # Zero and less are no limit.

@@ -7,6 +7,7 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any
 
+from tinychat.conversation.openai import NAMES
 from tinychat.models.embedder import POOLINGS
 from tinychat.serve import body_fields, llama_fields, ollama_body
 from tinychat.serve.embeddings import ENCODINGS
@@ -91,7 +92,7 @@ _LLAMA: Schema = {
     "think_budget": _integer(0),
     "shown": _IDS,
     "tools": _OBJECTS,
-} | {name: _one_of(values) for name, values in llama_fields.OFF.items() if name not in body_fields.NAMES}
+} | {name: _one_of(values) for name, values in llama_fields.OFF.items() if name not in NAMES}
 _PROMPT: Schema = {"prompt": _any_of(_TEXT, _list_of(_any_of(_TEXT, {"type": "integer"}, _IDS)))}
 _FILE: Schema = {"type": "object", "properties": {"filename": _TEXT, "text": _TEXT}}
 _OLLAMA: Schema = {
@@ -129,7 +130,7 @@ def _of_kind(kind: Kind) -> Schema:
 
 @cache
 def _settings() -> Schema:
-    rows = {name: SETTINGS[ours] for name, ours in body_fields.NAMES.items()}
+    rows = {name: SETTINGS[ours] for name, ours in NAMES.items()}
     return {name: _of_kind(row.kind) | {"description": row.help} for name, row in rows.items()}
 
 
