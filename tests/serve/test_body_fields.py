@@ -3,6 +3,7 @@
 import pytest
 from fake_model import fake_model
 
+from tinychat.conversation.openai import usage
 from tinychat.errors import FieldError
 from tinychat.generate.reply import Summary
 from tinychat.generate.request import Request
@@ -80,7 +81,7 @@ def test_a_prompt_counts_once_and_each_choice_for_itself():
         Summary(prompt, reused_tokens=reused, new_tokens=new) for prompt, reused, new in ((5, 2, 7), (5, 5, 8))
     ]
     summaries += [Summary(3, reused_tokens=1, new_tokens=1), Summary(3, new_tokens=2)]
-    assert body_fields.usage(summaries, 2) == {
+    assert usage(summaries, 2) == {
         "prompt_tokens": 8,
         "completion_tokens": 18,
         "total_tokens": 26,
