@@ -207,11 +207,10 @@ class Engine:
 
     def _post(self, chunks: SequenceOf[ScheduledChunk], logits: Logits) -> tuple[Any, ...]:
         """Write the batch and the pointers of what changed; return the number of ids, and all memory in use."""
-        batch, firsts, kinds = self._batch, [0], self._second_kind
+        batch, firsts = self._batch, [0]
         ids: list[int] = []
         sequences: list[int] = []
         positions: list[int] = []
-        vectors: list[int] = []
         wanted: list[int] = []
         for i, chunk in enumerate(chunks):
             first, start, table = len(ids), chunk.cache.length, chunk.cache.table
@@ -219,8 +218,6 @@ class Engine:
             ids += chunk.ids
             sequences += [i] * len(chunk.ids)
             positions += range(start, stop)
-            kind = stop if chunk.second is None else min(max(chunk.second, start), stop)
-            vectors += [*range(start, kind), *range(kinds + kind, kinds + stop)]
             firsts.append(len(ids))
             wanted += range(len(ids) - chunk.outputs, len(ids))
             turns = self._cos_sin(start, stop, chunk.sequence_length)
@@ -232,8 +229,13 @@ class Engine:
             if chunk.hidden is not None:
                 self._scratch.last_hidden[first : len(ids), : self.config.hidden_size] = chunk.hidden
         T, outputs = len(ids), len(wanted)
-        batch.vectors[:T] = vectors
         batch.ids[:T], batch.sequences[:T], batch.positions[:T] = ids, sequences, positions
+        batch.vectors[:T] = batch.positions[:T]
+        if self._second_kind:
+            for first, stop, chunk in zip(firsts, firsts[1:], chunks):
+                if chunk.second is not None:
+                    rows = batch.vectors[first:stop]
+                    rows[rows >= chunk.second] += self._second_kind
         batch.firsts[: len(firsts)], batch.wanted[:outputs] = firsts, wanted
         if self._has_query_scales:
             batch.query_factors[:T] = self._query_scale * query_scales(self.config, positions)
