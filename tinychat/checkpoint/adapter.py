@@ -6,7 +6,7 @@ https://arxiv.org/abs/2402.09353).
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -36,10 +36,10 @@ _PART = re.compile(rf"(.+)\.({'|'.join((*_LINEAR, *_EMBEDDING, *_MLX, *_LENGTHS)
 Floats = NDArray[np.float32]
 
 
-def merged(tensors: Tensors, plain: Collection[str] | None = None) -> Tensors:
+def merged(tensors: Tensors, of_gguf: ModelConfig | None = None) -> Tensors:
     """Return a checkpoint's tensors, merged with the adapter whose files `checkpoint.folder` has put beside them.
 
-    plain : the names that an adapter may change, where others are not as it knows them (see `unadjusted_names`).
+    of_gguf : the configuration of a GGUF file, of which some rows are in another order than an adapter knows them.
     `UnsupportedModelError` for an adapter of another kind, `CheckpointError` for one that does not fit.
     """
     folder = tensors.folder
@@ -51,8 +51,9 @@ def merged(tensors: Tensors, plain: Collection[str] | None = None) -> Tensors:
     if not changes and not whole:
         raise CheckpointError(f"{weights} has no tensors: the adapter changes nothing")
     names = {name: _stored(found, name, weights) for name in (*whole, *(f"{module}.weight" for module in changes))}
+    plain = {*names.values()} if of_gguf is None else _unadjusted_names(of_gguf)
     for name in names.values():
-        if plain is not None and name not in plain:
+        if name not in plain:
             what = f"{one_line(name, 80)} of a GGUF file, whose rows are in another order"
             raise UnsupportedModelError(f"{weights}: the adapter changes {what}: merge it with the original checkpoint")
     found |= {names[name]: tensor for name, tensor in whole.items()}
@@ -62,7 +63,7 @@ def merged(tensors: Tensors, plain: Collection[str] | None = None) -> Tensors:
     return Tensors(folder, found)
 
 
-def unadjusted_names(config: ModelConfig) -> set[str]:
+def _unadjusted_names(config: ModelConfig) -> set[str]:
     """Return the names of weights that are stored in GGUF files as in the checkpoints that these were made from."""
     found: set[str] = set()
     for linear in linears(config):
@@ -143,18 +144,21 @@ class _Adapter:
         return MergedTensor(tensor, module, left, right, scale, lengths)
 
     def _scale(self, module: str, rank: int) -> float:
-        alpha = self._values.number("lora_alpha", -1e6, 1e6)
-        patterns = self._values.get("alpha_pattern") or {}
-        section = self._values.optional_section("alpha_pattern")
-        for pattern in patterns if isinstance(patterns, dict) and section else ():
+        alpha, own = self._values.number("lora_alpha", -1e6, 1e6), self._alpha_of_pattern(module)
+        return (alpha if own is None else own) / (rank**0.5 if self._values.flag("use_rslora", False) else rank)
+
+    def _alpha_of_pattern(self, module: str) -> float | None:
+        """Return the alpha of the first pattern that a module's name fits, as PEFT takes it."""
+        patterns = self._values.optional_section("alpha_pattern")
+        if patterns is None:
+            return None
+        for pattern in patterns.keys():
             plain = pattern.removeprefix("^").removesuffix("$").replace("\\.", ".")
             if re.search(r"[][*+?|()\\{}]", plain):
                 raise UnsupportedModelError(f"{self._path}: alpha_pattern {one_line(pattern, 60)!r} is not supported")
             if module == plain or (not pattern.startswith("^") and module.endswith(f".{plain}")):
-                assert section is not None
-                alpha = section.number(pattern, -1e6, 1e6)
-                break
-        return alpha / (rank**0.5 if self._values.flag("use_rslora", False) else rank)
+                return patterns.number(pattern, -1e6, 1e6)
+        return None
 
     def _scale_of_mlx(self) -> float:
         section = self._values.optional_section("lora_parameters")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from tinychat.checkpoint.adapter import merged, unadjusted_names
+from tinychat.checkpoint.adapter import merged
 from tinychat.checkpoint.adapter_files import ADAPTER_CONFIG, use_of
 from tinychat.checkpoint.adjusted import adjusted
 from tinychat.checkpoint.gguf import is_gguf
@@ -71,7 +71,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
         tensors = merged(unpack_weights(open_tensors(folder)))
         return Checkpoint(folder, config, adjusted(unstacked(tensors, config), config))
     tensors = open_gguf_tensors(folder, gguf_in(folder), config)
-    return Checkpoint(folder, config, merged(tensors, unadjusted_names(config)))
+    return Checkpoint(folder, config, merged(tensors, config))
 
 
 def _check_reader(folder: Path, config: ModelConfig) -> None:

@@ -1,6 +1,6 @@
 """Typed, bounded access to the values of a `config.json`; errors name the key and the file."""
 
-from collections.abc import Mapping
+from collections.abc import KeysView, Mapping
 
 from tinychat.errors import CheckpointError, UnsupportedModelError
 from tinychat.json_file import one_line
@@ -102,9 +102,9 @@ class ConfigValues:
             raise self.error(key, "an object")
         return ConfigValues(value, f"{self.source}: {key}") if value else None
 
-    def keys(self) -> frozenset[str]:
-        """Return the keys that are present."""
-        return frozenset(self._raw)
+    def keys(self) -> KeysView[str]:
+        """Return the keys that are present, in the order of the file."""
+        return self._raw.keys()
 
     def check_token_ids(self, key: str) -> None:
         """Refuse a value that is neither a token id nor a list of them; `tinychat.text` reads the ids themselves."""
