@@ -110,17 +110,30 @@ def test_token_ids_are_llama_cpps(kind, tmp_path):
         assert tokenizer.encode(text, add_bos=False) == expected, text
 
 
-STATES = """
+EMBED = """
 import json, sys, llama_cpp, numpy
 ids = json.load(sys.stdin)
 options = {"n_ctx": 256, "n_batch": 256, "n_ubatch": 256, "n_threads": 1, "type_k": 0, "type_v": 0, "verbose": False}
-model = llama_cpp.Llama(sys.argv[1], embedding=True, pooling_type=llama_cpp.LLAMA_POOLING_TYPE_NONE, **options)
+pooling = getattr(llama_cpp, f"LLAMA_POOLING_TYPE_{sys.argv[3]}")
+model = llama_cpp.Llama(sys.argv[1], embedding=True, pooling_type=pooling, **options)
 model._batch.reset()
 model._batch.add_sequence(ids, 0, True)
 model._ctx.decode(model._batch)
-rows = (llama_cpp.llama_get_embeddings_ith(model._ctx.ctx, i) for i in range(len(ids)))
-numpy.save(sys.argv[2], numpy.array([row[: model.n_embd()] for row in rows]))
+if sys.argv[3] == "RANK":
+    found = llama_cpp.llama_get_embeddings_seq(model._ctx.ctx, 0)[:1]
+else:
+    found = [llama_cpp.llama_get_embeddings_ith(model._ctx.ctx, i)[: model.n_embd()] for i in range(len(ids))]
+numpy.save(sys.argv[2], numpy.array(found))
 """
+
+
+def embedded_by_llama_cpp(file, ids, pooling):
+    """Return the hidden states of token ids, with the pooling NONE, or their score, with RANK."""
+    target = file.with_suffix(".npy")
+    command = [LLAMA_PYTHON, "-c", EMBED, file, target, pooling]
+    result = subprocess.run(command, input=json.dumps(ids), capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stderr
+    return np.load(target)
 
 
 @needs_llama_cpp
@@ -128,26 +141,11 @@ numpy.save(sys.argv[2], numpy.array([row[: model.n_embd()] for row in rows]))
 def test_hidden_states_of_encoders_are_llama_cpps(variant, tmp_path):
     file = gguf_files.write_variant(variant, tmp_path / "model.gguf")
     ids = [3 if token in (0, 1) else token for token in families.make_ids(variant)]
-    command = [LLAMA_PYTHON, "-c", STATES, file, tmp_path / "states.npy"]
-    result = subprocess.run(command, input=json.dumps(ids), capture_output=True, text=True, timeout=120, check=False)
-    assert result.returncode == 0, result.stderr
-    expected = np.load(tmp_path / "states.npy")
+    expected = embedded_by_llama_cpp(file, ids, "NONE")
     with unpacked(file) as folder:
         model = tinychat.load(tinychat.convert(folder, tmp_path / "model", quant="f32"), context=256, kv="f32")
     (states,) = model.engine.hidden_states([new_sequence(model.engine, 256).chunk(ids, len(ids), 0)])
     assert np.max(np.abs(states - expected)) < 0.03 * np.std(expected)
-
-
-SCORES = """
-import json, sys, llama_cpp
-ids = json.load(sys.stdin)
-options = {"n_ctx": 256, "n_batch": 256, "n_ubatch": 256, "n_threads": 1, "type_k": 0, "type_v": 0, "verbose": False}
-model = llama_cpp.Llama(sys.argv[1], embedding=True, pooling_type=llama_cpp.LLAMA_POOLING_TYPE_RANK, **options)
-model._batch.reset()
-model._batch.add_sequence(ids, 0, True)
-model._ctx.decode(model._batch)
-json.dump(llama_cpp.llama_get_embeddings_seq(model._ctx.ctx, 0)[0], sys.stdout)
-"""
 
 
 @needs_llama_cpp
@@ -160,14 +158,12 @@ def test_scores_are_llama_cpps(name, labels, tmp_path):
         tensors.pop("cls.output.bias", None)
     file = gguf_files.write_variant(base, tmp_path / "model.gguf", pooling=4, rerank="{query} {document}", **tensors)
     ids = [3 if token in (0, 1) else token for token in families.make_ids(base)]
-    command = [LLAMA_PYTHON, "-c", SCORES, file]
-    result = subprocess.run(command, input=json.dumps(ids), capture_output=True, text=True, timeout=120, check=False)
-    assert result.returncode == 0, result.stderr
+    (expected,) = embedded_by_llama_cpp(file, ids, "RANK")
     with unpacked(file) as folder:
         model = tinychat.load(tinychat.convert(folder, tmp_path / "model", quant="f32"), context=256, kv="f32")
     # llama.cpp takes all tokens for the first kind of text, and gives the share of the first of two labels.
     ((score,),) = next(model.ranking.score_ids([PairIds(ids, len(ids))]))
-    assert abs((relevance(score) if labels == 2 else score) - json.loads(result.stdout)) < 0.02
+    assert abs((relevance(score) if labels == 2 else score) - expected) < 0.02
 
 
 ENDS = """
