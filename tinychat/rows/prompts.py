@@ -24,7 +24,7 @@ RowError = ContextError | SettingError | TextError
 ROW_ERRORS = (ContextError, SettingError, TextError)
 """Errors of one row, which do not end the others."""
 RowRequest = tuple[str | Conversation | Prompt, Request]
-"""What a row asks: a text, messages or a prompt that is made already; and its settings."""
+"""The question of a row: a text, messages or a prompt that is made already; and its settings."""
 AHEAD = 32
 """Prompts to make before a reply can begin: templates and tokenizers run in a process and threads of their own."""
 TOGETHER = 16
