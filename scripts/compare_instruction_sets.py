@@ -3,8 +3,9 @@
     .venv/bin/python scripts/compare_instruction_sets.py amx avx512vnni random:tinyllama-1.1b
     .venv/bin/python scripts/compare_instruction_sets.py amx ../old:amx MODEL_FOLDER
 
-An instruction set is a value of TINYCHAT_ISA; ``CHECKOUT:amx`` has the kernels of another checkout, with the
-interpreter of its own ``.venv``. Each is a process of its own; all stay, and only one works at a time.
+An instruction set is a value of TINYCHAT_ISA, ``amx+int8`` is one with a type of the KV cache, and ``CHECKOUT:amx`` has
+the kernels of another checkout, with the interpreter of its own ``.venv``. Each is a process of its own; all stay, and
+only one works at a time.
 
 stdout has a markdown table of medians and of the median ratios of the first to the others, run by run, and, as its last
 line, one JSON object with every value. A ratio above 1 means that the first is faster.
@@ -30,10 +31,11 @@ RANDOM = "random:"
 
 def engine_command(variant: str, folder: Path, threads: int) -> list[str]:
     """Return the command that starts the engine of an instruction set."""
-    checkout, _, isa = variant.rpartition(":")
+    checkout, _, rest = variant.rpartition(":")
+    isa, _, kv = rest.partition("+")
     python = str(Path(checkout).absolute() / ".venv" / "bin" / "python") if checkout else sys.executable
     engine = [python, "-P", "-m", "comparison.tinychat_engine", str(folder), "--threads", str(threads), "--fixed"]
-    return ["env", f"TINYCHAT_ISA={isa}", *engine]
+    return ["env", f"TINYCHAT_ISA={isa}", *engine, *(["--kv", kv] if kv else [])]
 
 
 def row(rate: Rate, values: dict[str, list[float]]) -> str:
@@ -46,7 +48,7 @@ def row(rate: Rate, values: dict[str, list[float]]) -> str:
 
 def parse_arguments(given: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure kernels of several instruction sets in turns.")
-    parser.add_argument("variants", metavar="[CHECKOUT:]ISA", nargs="+")
+    parser.add_argument("variants", metavar="[CHECKOUT:]ISA[+KV]", nargs="+")
     parser.add_argument("model", metavar="MODEL", help="model folder, or random:SHAPE")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--runs", type=int, default=5)

@@ -201,10 +201,9 @@ def attention_probes(compiled: Any) -> dict[str, Probe]:
     scratch = allocate("bf16", CHANNELS, POSITIONS, 1)
     for array in scratch[:-2]:
         array.view(np.uint8)[:] = 0
-    state = (scratch.maxima[0], scratch.sums[0], scratch.rescale[0], scratch.part_rescale[0])
     pages = fill_cache("bf16", *np.ones((2, POSITIONS, 1, CHANNELS), np.float32))[0]
-    arrays = (scratch.queries[0], scratch.scores[0], scratch.weights[0], scratch.positions[0], *state, pages.table)
-    item = Item(*arrays, 0, 0, 1, 0, ITEM_ROWS, NO_WINDOW, UNCHANGED)
+    arrays = (array[0] for array in scratch[:-2])
+    item = Item(*arrays, pages.table, 0, 0, 1, 0, ITEM_ROWS, POSITIONS, NO_WINDOW, UNCHANGED)
     acc = np.zeros((ITEM_ROWS, CHANNELS), np.float32)
     cache = pages.layer()
     arguments = (item, cache, acc, POSITIONS // (2 if cache.keys.dtype == np.uint32 else 1))

@@ -64,7 +64,7 @@ SEED = 11
 # What asks whether the instruction set is "generic". Another file that does so needs a comparison in `of_generic`.
 GENERIC_SOURCES = {"codes.py", "dot.py", "memory.py", "setup.py"}
 # These models have all kinds of quantized weights.
-METHOD, OTHER_KVS = "mixed", [kv for kv in KVS if kv not in ("f16", engines.KV_OF["mixed"])]
+METHOD, OTHER_KVS = "mixed", [kv for kv in KVS if kv not in ("f16", "int8", engines.KV_OF["mixed"])]
 
 
 def unquantized():
@@ -138,7 +138,13 @@ def written(stage, T, K, *arguments):
 def cached(kv):
     """Yield name and result of what reads and writes a cache: near its beginning and past a border of chunks."""
     rng = np.random.default_rng(SEED)
-    for (H, G, d), start, T in [((9, 3, 24), 530, 1), ((4, 2, 40), 500, 30), ((8, 1, 80), 3, 200), ((3, 3, 6), 64, 6)]:
+    small = 12 if kv == "int8" else 6
+    for (H, G, d), start, T in [
+        ((9, 3, 24), 530, 1),
+        ((4, 2, 40), 500, 30),
+        ((8, 1, 80), 3, 200),
+        ((3, 3, small), 64, 6),
+    ]:
         place = f"{T} tokens at {start}, {H} heads of {d}"
         qkv, gains = rng.standard_normal((T, (H + 2 * G) * d)).astype(np.float32), rng.uniform(-2, 2, (2, d))
         queries, cache = test_rope_append.run(kv, qkv, H, G, d, start, *gains.astype(np.float32))
@@ -217,7 +223,7 @@ def of_generic():
     """Return what may differ between "generic" and "avx2"."""
     found = {f"quantized: {name}": array for name, array in quantized()}
     found |= {f"kept: {name}": array for name, array in kept()}
-    return found | {f"f16: {name}": array for name, array in cached("f16")}
+    return found | {f"{kv}: {name}": array for kv in ("f16", "int8") for name, array in cached(kv)}
 
 
 def results(folders):

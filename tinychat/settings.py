@@ -226,7 +226,7 @@ class LoadSettings(_Checked):
     threads: int | None = _load(f"{FLAG} {CONFIG} {SET}", None, Integer(1, 1024, "threads"),
         "Maximum number of threads; fewer run while other programs use the cores", "N")
     kv: str | None = _load(f"{FLAG} {CONFIG} {SET}", None, Choice("bf16", "f16", "int8", "f32"),
-        "Number format of the KV cache: bf16 (default), f16 (finer; default of narrow models), int8 (smaller), f32")
+        "Type of the KV cache: bf16 (default), f16 (fine; of narrow models), int8 (small; fast in long contexts), f32")
     cache_memory: int | None = _load(f"{FLAG} {CONFIG}", None, Bytes(1),
         "Maximum memory for the KV cache of all sequences, such as 2G; default: a quarter of the free memory")
     share: int = _load(f"{FLAG} {CONFIG} {SET}", 100, Percent(),

@@ -1,4 +1,4 @@
-"""tinychat as an engine to be measured: ``python -m comparison.tinychat_engine FOLDER --threads N [--fixed]``."""
+"""tinychat as an engine to measure: ``python -m comparison.tinychat_engine FOLDER --threads N [--fixed] [--kv KV]``."""
 
 import argparse
 import time
@@ -21,8 +21,8 @@ def read(sequence: Sequence, ids: list[int], start: int = 0) -> list[float]:
 class TinychatEngine:
     """A model folder, with one sequence for each length that is measured."""
 
-    def __init__(self, folder: str, threads: int, fixed: bool) -> None:
-        self.engine = load_engine(Path(folder), threads=threads, fewest_threads=threads if fixed else 1)
+    def __init__(self, folder: str, threads: int, fixed: bool, kv: str | None) -> None:
+        self.engine = load_engine(Path(folder), kv=kv, threads=threads, fewest_threads=threads if fixed else 1)
         self.version = f"tinychat {version('tinychat')} (numba {version('numba')})"
         self.sequences: dict[tuple[str, int], Sequence] = {}
         self.vocab_size = self.engine.vocab_size
@@ -76,4 +76,5 @@ class TinychatEngine:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Serve tinychat to the comparison.")
     parser.add_argument("--fixed", action="store_true", help="always as many threads")
-    run(lambda arguments: TinychatEngine(arguments.model, arguments.threads, arguments.fixed), parser)
+    parser.add_argument("--kv", help="type of the KV cache")
+    run(lambda given: TinychatEngine(given.model, given.threads, given.fixed, given.kv), parser)

@@ -1,6 +1,7 @@
 """The KV cache of a sequence: prefixes, rewinding, sharing, and rewrites that turn keys to where they now stand."""
 
 import gc
+from dataclasses import replace
 
 import families
 import numpy as np
@@ -11,6 +12,7 @@ from kernels.kernel_inputs import assert_within
 from tinychat.engine.blocks import BlockPool, bytes_per_position
 from tinychat.engine.cache import KVCache
 from tinychat.errors import CacheFullError, SettingError
+from tinychat.kernels.sizes import PER_LANE
 from tinychat.models.architectures import parse_config
 from tinychat.models.folder import open_model_folder
 from tinychat.models.rope import inverse_frequencies, sliding_rope
@@ -83,7 +85,7 @@ def test_a_new_cache_is_empty(config, kv):
     cache = KVCache(pool_of(config, kv), 100)
     assert (cache.length, cache.ids, cache.table, cache.context_size, cache.kv) == (0, [], [], 100, kv)
     L, G, d = config.num_hidden_layers, config.num_key_value_heads, config.head_dim
-    shared = 2 if kv == "bf16" else 1
+    shared = PER_LANE.get(kv, 1)
     assert cache.pool.buffers.keys.shape == (40, L, G, 4, d // shared, 16)
     assert cache.pool.buffers.values.shape == (40, L, G, 64 // shared, -(-d // 16) * 16)
     size = {"bf16": 2, "f16": 2, "int8": 1, "f32": 4}[kv]
@@ -94,6 +96,13 @@ def test_a_new_cache_is_empty(config, kv):
 def test_an_unknown_type_is_refused(config):
     with pytest.raises(SettingError, match=r"^kv must be one of bf16, f16, int8, f32, not 'int3'$"):
         BlockPool(config, "int3")
+
+
+def test_heads_that_codes_do_not_fill_are_refused(config):
+    odd = replace(config, head_dim=6)
+    with pytest.raises(SettingError, match=r"^kv int8 stores 4 channels together, and heads of this model have 6$"):
+        BlockPool(odd, "int8")
+    BlockPool(odd, "bf16")
 
 
 def test_common_prefix_counts_equal_leading_ids(config):

@@ -216,7 +216,7 @@ def test_what_is_forgotten_is_found_only_as_far_as_others_share_it(folder):
 
 def test_what_shares_blocks_is_near_the_reference(folder):
     """Prefixes found again, forks and steps together: against the float64 formulas on the weights that are held."""
-    engine = engines.open_engine(folder, threads=2)
+    engine = engines.open_engine(folder, threads=2, kv="bf16")
     config, weights = held_weights(folder)
     first = new_sequence(engine, CONTEXT)
     ids = engines.draw_ids(first, 200)

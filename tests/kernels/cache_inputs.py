@@ -7,10 +7,11 @@ import pytest
 from kernels.kernel_inputs import LANES, round_up
 
 from tinychat.kernels.buffers import CacheBuffers, LayerCache, empty_buffers
-from tinychat.kernels.sizes import BLOCK
+from tinychat.kernels.sizes import BLOCK, PER_LANE
 
 KVS = ("bf16", "f16", "int8", "f32")
 kvs = pytest.mark.parametrize("kv", KVS)
+SHARED = {"bf16": np.uint16, "int8": np.int8}  # numbers of which several are an element
 # By how much of a number, at most, storing it moves it; in int8 that is of the largest beside it.
 HALF_ULP = {"bf16": 2.0**-8, "f16": 2.0**-11, "int8": 0.5 / 127 + 2.0**-16, "f32": 0.0}
 
@@ -87,8 +88,10 @@ def fill_layers(kv, k, v):
             key[:] = halves[..., 0] | halves[..., 1].astype(np.uint32) << 16
             value.view(np.uint16).reshape(L, G, BLOCK // 2, -1, 2)[:, :, i // 2, :d, i % 2] = upper_half(v[:, s])
         elif kv == "int8":
-            (key[:], scales[block, :, :, 0, i]) = to_codes(k[:, s])
-            (value[:, :, i, :d], scales[block, :, :, 1, i]) = to_codes(v[:, s])
+            codes, scales[block, :, :, 0, i] = to_codes(k[:, s])
+            key[:] = (codes ^ np.int8(-128)).reshape(L, G, d // 4, 4).view(np.int32)[..., 0]
+            codes, scales[block, :, :, 1, i] = to_codes(v[:, s])
+            value.view(np.int8).reshape(L, G, BLOCK // 4, -1, 4)[:, :, i // 4, :d, i % 4] = codes
         else:
             key[:], value[:, :, i, :d] = (as_stored(x[:, s], kv) for x in (k, v))
     if kv == "bf16" and S % 2:
@@ -107,7 +110,8 @@ def as_stored(x, kv):
 def read_keys(kv, pages, d, layer=0):
     """Return the keys of all positions as float64 [G, position, d]."""
     keys = pages.buffers.keys[pages.table, layer]
-    keys = keys.view(np.uint16).reshape(*keys.shape, 2) if kv == "bf16" else keys[..., None]
+    keys = keys.view(SHARED[kv]).reshape(*keys.shape, -1) if kv in SHARED else keys[..., None]
+    keys = keys ^ np.int8(-128) if kv == "int8" else keys
     G = keys.shape[1]
     keys = keys.transpose(1, 0, 2, 4, 3, 5).reshape(G, pages.context, d)
     return as_numbers(kv, keys, read_scales(pages, 0, layer))
@@ -117,9 +121,9 @@ def read_values(kv, pages, layer=0):
     """Return the values of all positions as float64 [G, position, padded d]."""
     values = np.ascontiguousarray(pages.buffers.values[pages.table, layer].transpose(1, 0, 2, 3))
     G, *_, padded = values.shape
-    if kv == "bf16":
-        halves = values.view(np.uint16).reshape(G, -1, padded, 2)
-        values = halves.transpose(0, 1, 3, 2)
+    if kv in SHARED:
+        shared = values.view(SHARED[kv]).reshape(G, -1, padded, PER_LANE[kv])
+        values = shared.transpose(0, 1, 3, 2)
     return as_numbers(kv, values.reshape(G, pages.context, padded), read_scales(pages, 1, layer))
 
 

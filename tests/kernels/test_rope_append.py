@@ -5,11 +5,12 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import reference
-from kernels.cache_inputs import empty_cache, kvs, read_cache, read_values, storage_error, stored
+from kernels.cache_inputs import KVS, empty_cache, kvs, read_cache, read_values, storage_error, stored
 from kernels.kernel_inputs import EPS, UNTOUCHED, assert_within, on_threads
 
 from tinychat.engine.arguments import ModelDims
 from tinychat.kernels.rope import rope_append
+from tinychat.kernels.sizes import PER_LANE
 
 NORM_EPS = np.float32(1e-6)
 LOG2_E = np.log2(np.e)
@@ -69,8 +70,9 @@ def rotation_error(x, steps):
     return steps * EPS * np.concatenate([pairs, pairs], axis=-1)
 
 
-@kvs
-@heads
+@pytest.mark.parametrize(
+    ("kv", "H", "G", "d"), [(kv, *shape) for kv in KVS for shape in HEADS if shape[-1] % PER_LANE.get(kv, 1) == 0]
+)
 @pytest.mark.parametrize(("start", "T"), [(0, 1), (8, 1), (9, 17), (61, 7), (510, 3)])
 def test_rotates_and_appends(kv, H, G, d, start, T, rng):
     qkv = rng.standard_normal((T, (H + 2 * G) * d)).astype(np.float32)

@@ -87,6 +87,15 @@ def wide(a, start, stop, out):
     return simd.sum_lanes(x), simd.max_lanes(x)
 
 
+@compiled
+def reduced(a, out):
+    """Write the reductions of 16 vectors, and of the first 64 numbers by quarters."""
+    x = load_f32x64(a, 0)
+    rows = simd.sum_of_rows(a, 0), simd.max_of_rows(a, 0), simd.sum_quarters(x), simd.max_quarters(x)
+    for i in range(len(rows)):
+        store_f32(out, i * LANES, rows[i])
+
+
 def vector(rng, spread=10.0):
     return (spread * rng.standard_normal(LANES)).astype(np.float32)
 
@@ -209,3 +218,15 @@ def test_four_registers_at_once_are_as_one(rng):
     np.testing.assert_array_equal(out, [narrow, np.where(inside, a, 0), np.where(inside, a, np.float32(3))])
     assert np.float32(total) == by_halves(a, np.add)
     assert np.float32(largest) == a.max()
+
+
+def test_rows_are_reduced_as_each_alone(rng):
+    """To the bit: sums go by halves, of 64 numbers too."""
+    a = (10 * rng.standard_normal((LANES, LANES))).astype(np.float32)
+    out = np.zeros((4, LANES), np.float32)
+    reduced(a, out)
+    np.testing.assert_array_equal(out[0], [across(row)[0] for row in a])
+    np.testing.assert_array_equal(out[1], a.max(axis=1))
+    first, second, third, fourth = a[:4]
+    np.testing.assert_array_equal(out[2], (first + third) + (second + fourth))
+    np.testing.assert_array_equal(out[3], a[:4].max(axis=0))

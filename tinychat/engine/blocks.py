@@ -22,7 +22,7 @@ from tinychat.engine.unused_memory import give_back
 from tinychat.errors import CacheFullError, FieldError, SettingError
 from tinychat.kernels.buffers import CacheBuffers, TwoCaches, caches_of, empty_buffers
 from tinychat.kernels.pointers import pointers_of
-from tinychat.kernels.sizes import BLOCK, SNAPSHOT, STORAGE
+from tinychat.kernels.sizes import BLOCK, PER_LANE, SNAPSHOT, STORAGE
 from tinychat.machine import available_memory_bytes
 from tinychat.models.config import ModelConfig
 
@@ -69,6 +69,10 @@ class BlockPool:
     def __init__(self, config: ModelConfig, kv: str, memory: int | None = None) -> None:
         if kv not in STORAGE:
             raise FieldError("kv", f"must be one of {', '.join(STORAGE)}, not {kv!r}")
+        together = PER_LANE.get(kv, 1)
+        for _, _, size in config.cache_shapes:
+            if size % together:
+                raise FieldError("kv", f"{kv} stores {together} channels together, and heads of this model have {size}")
         self.config = config
         self.kv = kv
         self.is_fixed: bool = memory is not None

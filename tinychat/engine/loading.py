@@ -17,7 +17,7 @@ NARROW_SIZE = 512
 
 
 def default_kv(config: ModelConfig, quantization: Quantization) -> str:
-    """Return the default type of cache: that of unquantized weights, else the fastest, float16 for a narrow model."""
+    """Return the default type of cache: that of unquantized weights, else bfloat16, float16 for a narrow model."""
     if quantization.dtype == "f32":
         return "f32"
     return "f16" if config.hidden_size < NARROW_SIZE else "bf16"

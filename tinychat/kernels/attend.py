@@ -53,11 +53,13 @@ def load_item(scratch, thread, batch, index, G, group, window, scoring):
     sequence, number = sequence_of(batch, index, G, group)
     item = Item(
         scratch.queries[thread],
+        scratch.query_scales[thread],
+        scratch.query_starts[thread],
         scratch.scores[thread],
         scratch.weights[thread],
+        scratch.weight_steps[thread],
         scratch.positions[thread],
-        scratch.maxima[thread],
-        scratch.sums[thread],
+        scratch.lanes[thread],
         scratch.rescale[thread],
         scratch.part_rescale[thread],
         batch.tables[sequence],

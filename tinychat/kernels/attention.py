@@ -17,42 +17,48 @@ rows of one *item* of work, up to 48 of them, so each key and value is read once
 values of a block are each done for all rows before the next: rows do not wait for each other, so the processor finds
 work in one while another's chain of operations is under way. One source serves every type of cache: where keys and
 values are pairs, a step of a product takes two channels or positions at once, and queries and weights are pairs too if
-the processor multiplies those faster, else floats as rounded as pairs would be: the bits are the same.
+the processor multiplies those faster, else floats as rounded as pairs would be: the bits are the same. Where they are
+quads of codes, so are queries and weights, and a step takes four (`kernels.quads`).
 """
 
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import types
 
-from tinychat.kernels.bfloat16 import round_bf16, scatter_halves, store_halves
 from tinychat.kernels.buffers import SoftmaxState
+from tinychat.kernels.factors import (
+    add_keys,
+    add_weighted,
+    as_factor,
+    as_scores,
+    first_products,
+    first_sums,
+    per_factor,
+    round_factors,
+    totals_with,
+    write_factors,
+    write_query,
+)
 from tinychat.kernels.jit import always_inline, always_inline_by_type, inline, is_kind, noinline
-from tinychat.kernels.kv import KEY, PAIRS, VALUE, element_of, head_of, per_lane, scaled
-from tinychat.kernels.memory import load_f32, load_f32x64, load_one, prefetch_far, scatter_f32, store_f32, store_one
-from tinychat.kernels.scores import final_score, softmax_sum
+from tinychat.kernels.kv import head_of, per_lane, scaled
+from tinychat.kernels.memory import load_f32, load_f32x64, load_one, prefetch_far, store_f32, store_one
+from tinychat.kernels.scores import changes_scores, final_score, softmax_sum
 from tinychat.kernels.setup import ISA
 from tinychat.kernels.simd import (
     exp2,
     exp2_up_to_127,
     fill_outside,
     fma,
-    max_lanes,
+    max_of_rows,
+    max_quarters,
     maximum,
     splat_f32,
-    sum_lanes,
+    sum_of_rows,
+    sum_quarters,
     zero_outside,
 )
 from tinychat.kernels.sizes import BLOCK, CHUNK, ITEM_ROWS, LANES
-from tinychat.kernels.tile import (
-    add_outer,
-    add_outer_of_pairs,
-    load_rows,
-    load_tokens,
-    scale_by_token,
-    store_tokens,
-    zero_tile,
-)
+from tinychat.kernels.tile import store_tokens
 from tinychat.kernels.variants import BothWays
 
 # Tile shapes, rows by vectors of keys or channels, as tuples of these lengths: as many sums as there are registers.
@@ -69,11 +75,13 @@ class Item(NamedTuple):
     """Rows that are attended together, and their working memory."""
 
     queries: np.ndarray  # [ITEM_ROWS / len(MANY), d, len(MANY)]: those of a tile stay in the first-level cache
+    query_scales: np.ndarray  # float32 [ITEM_ROWS]: of codes
+    query_starts: np.ndarray  # int32 [ITEM_ROWS]: where sums of their products begin
     scores: np.ndarray  # float32 [ITEM_ROWS, BLOCK]
     weights: np.ndarray  # [ITEM_ROWS, BLOCK]
+    weight_steps: np.ndarray  # float32 [ITEM_ROWS]: of codes, the weight of 1
     positions: np.ndarray  # int64 [ITEM_ROWS]
-    maxima: np.ndarray  # float32 [ITEM_ROWS]: the largest score up to this block
-    sums: np.ndarray  # float32 [ITEM_ROWS]: of this block's weights
+    lanes: np.ndarray  # float32 [2 ITEM_ROWS * 16]: of each row 16 numbers that are to become one
     rescale: np.ndarray  # float32 [ITEM_ROWS]: factors that bring earlier sums to a larger maximum
     part_rescale: np.ndarray  # float32 [ITEM_ROWS]: the same for the sums that are merged with them
     table: np.ndarray  # int32: the blocks of their sequence
@@ -153,50 +161,6 @@ def visible_in_block(item, first, last, block):
     return max(0, low), min(BLOCK, high)
 
 
-@always_inline_by_type
-def as_factor(cache, x):
-    """Return numbers rounded to bfloat16 if the cache has pairs: factors of keys or values."""
-    return (lambda cache, x: round_bf16(x)) if element_of(cache) == PAIRS else lambda cache, x: x
-
-
-@always_inline_by_type
-def per_factor(factors):
-    """Return how many numbers share an element of `factors`."""
-    count = 2 if factors.dtype == PAIRS else 1
-    return lambda factors: count
-
-
-@always_inline_by_type
-def store_factors(factors, index, x):
-    """Store a vector of `as_factor`, from number `index` on."""
-    store = store_halves if factors.dtype == PAIRS else store_f32
-    return lambda factors, index, x: store(factors, index, x)
-
-
-@always_inline_by_type
-def scatter_factors(factors, index, stride, x):
-    """Store 16 numbers of `as_factor` in elements `stride` apart, from element `index` on."""
-    store = scatter_halves if factors.dtype == PAIRS else scatter_f32
-    return lambda factors, index, stride, x: store(factors, index, stride, x)
-
-
-@always_inline_by_type
-def add_step(sums, stored, first, apart, vectors, factors, index, distance, stride):
-    """Return a tile of sums plus vectors of keys or values times one factor for each row, `stride` apart.
-
-    stored, first, apart, vectors : of `load_rows`. Of vectors of pairs both products are added, the odd one first; the
-    odd factors are `distance` from the even ones, or share their elements.
-    """
-
-    def widened(sums, stored, first, apart, vectors, factors, index, distance, stride):
-        return add_outer_of_pairs(sums, stored, first, apart, vectors, factors, index, distance, stride)
-
-    def alike(sums, stored, first, apart, vectors, factors, index, distance, stride):
-        return add_outer(sums, load_rows(stored, first, apart, vectors), factors, index, stride)
-
-    return widened if stored.dtype == PAIRS and factors.dtype == types.float32 else alike
-
-
 @always_inline
 def query_index(item, row):
     """Return the element at which a row's query begins; its numbers are `len(MANY)` elements apart."""
@@ -205,20 +169,22 @@ def query_index(item, row):
 
 
 @always_inline
-def score_vectors(item, cache, row, first, v, ahead, apart, rows, vectors):
-    """Write the products of the queries of a tile, from row `row` on, with its keys from vector `v` of a block on.
+def score_vectors(item, cache, row, head, v, ahead, apart, rows, vectors):
+    """Write the products of the queries of a tile, from row `row` on, with keys of a head's block, from vector `v` on.
 
-    first : the element at which the keys begin; ahead, apart : of `prefetches`.
+    ahead, apart : of `prefetches`.
     """
     keys, steps = cache.keys, cache.keys.shape[4]
+    first = head * BLOCK * steps
     query, step = query_index(item, row), per_lane(cache) // per_factor(item.queries) * len(MANY)
-    products = zero_tile(vectors, rows)
+    products = first_products(item, cache, row, vectors, rows)
     for i in range(steps):
         for w in range(len(vectors)):
             prefetch_far(keys, ahead + (v * steps + i * len(vectors) + w) * apart)
         key = first + (v * steps + i) * LANES
-        products = add_step(products, keys, key, steps * LANES, vectors, item.queries, query + i * step, len(MANY), 1)
-    store_tokens(item.scores, row * BLOCK + v * LANES, BLOCK, products, rows)
+        products = add_keys(products, keys, key, steps * LANES, vectors, item.queries, query + i * step, len(MANY))
+    scores = as_scores(item, cache, row, head, v, products, vectors, rows)
+    store_tokens(item.scores, row * BLOCK + v * LANES, BLOCK, scores, rows)
 
 
 @inline
@@ -232,47 +198,62 @@ def score_tile(item, cache, row, total, block, head, next_head, rows, vectors):
         size = cache.keys.shape[3] * cache.keys.shape[4] * LANES
         ahead, apart = prefetches(next_head * size, size, row, total, rows)
         for v in range(0, (high + LANES - 1) // LANES, len(vectors)):
-            score_vectors(item, cache, row, head * size, v, ahead, apart, rows, vectors)
+            score_vectors(item, cache, row, head, v, ahead, apart, rows, vectors)
 
 
-@inline
-def softmax_row(item, cache, r, block, head, largest):
-    """Make weights ``2**(score - max)`` of a row's scores, 0 where masked; return (new max, their sum)."""
+@always_inline
+def finish_scores(item, r, block):
+    """Finish the scores of a row, of masked positions the lowest; write the largest of each lane."""
     low, high = visible_in_block(item, r, r, block)
     partly = low > 0 or high < BLOCK
-    score = scaled(cache, KEY, head, load_f32x64(item.scores, r * BLOCK))
-    score = final_score(item.scoring, item, r, block * BLOCK, score)
+    score = final_score(item.scoring, item, r, block * BLOCK, load_f32x64(item.scores, r * BLOCK))
     if partly:
         score = fill_outside(score, low, high, LOWEST)
-    largest = max(largest, max_lanes(score))
-    weight = as_factor(cache, exp2_up_to_127(score - largest))
-    factor = scaled(cache, VALUE, head, weight)
-    if partly:
+    if partly or changes_scores(item.scoring):
+        store_f32(item.scores, r * BLOCK, score)
+    store_f32(item.lanes, r * LANES, max_quarters(score))
+
+
+@always_inline
+def raise_maxima(item, state):
+    """Update the maxima, and write the factors that rescale `acc`."""
+    for r in range(0, rows_of(item), LANES):
+        old = load_f32(state.maxima, r)
+        largest = maximum(max_of_rows(item.lanes, r * LANES), old)
+        store_f32(item.rescale, r, exp2(old - largest))
+        store_f32(state.maxima, r, largest)
+
+
+@always_inline
+def weigh(item, cache, state, r, block, head):
+    """Make weights ``2**(score - max)`` of a row's scores, 0 where masked; write the sum of each lane."""
+    low, high = visible_in_block(item, r, r, block)
+    weight = as_factor(cache, exp2_up_to_127(load_f32x64(item.scores, r * BLOCK) - state.maxima[r]))
+    factor = scaled(cache, head, weight)
+    if low > 0 or high < BLOCK:
         weight, factor = zero_outside(weight, low, high), zero_outside(factor, low, high)
-    store_factors(item.weights, r * BLOCK, factor)
-    return largest, sum_lanes(weight)
+    write_factors(item, cache, r, factor)
+    store_f32(item.lanes, r * LANES, sum_quarters(weight))
+
+
+@always_inline
+def add_weights(item, state):
+    """Update the sums of weights."""
+    for r in range(0, rows_of(item), LANES):
+        more = sum_of_rows(item.lanes, r * LANES)
+        store_f32(state.sums, r, fma(load_f32(state.sums, r), load_f32(item.rescale, r), more))
 
 
 @inline
 def softmax(item, cache, state, block, head):
     """Make weights of all scores; update maxima and sums, and write the factors that rescale `acc`."""
-    rows = rows_of(item)
-    for r in range(rows):
-        low, high = visible_in_block(item, r, r, block)
-        largest, total = state.maxima[r], np.float32(0)
-        if low < high:
-            largest, total = softmax_row(item, cache, r, block, head, largest)
-        else:
-            # Other rows of its tile may see this block.
-            for i in range(0, BLOCK, LANES):
-                store_factors(item.weights, r * BLOCK + i, splat_f32(0.0))
-        item.maxima[r], item.sums[r] = largest, total
-    for r in range(0, rows, LANES):
-        largest = load_f32(item.maxima, r)
-        rescale = exp2(load_f32(state.maxima, r) - largest)
-        store_f32(state.maxima, r, largest)
-        store_f32(state.sums, r, fma(load_f32(state.sums, r), rescale, load_f32(item.sums, r)))
-        store_f32(item.rescale, r, rescale)
+    for r in range(rows_of(item)):
+        finish_scores(item, r, block)
+    raise_maxima(item, state)
+    for r in range(rows_of(item)):
+        weigh(item, cache, state, r, block, head)
+    add_weights(item, state)
+    round_factors(item, cache, rows_of(item))
 
 
 @always_inline
@@ -284,14 +265,13 @@ def add_vectors(item, cache, acc, row, v, first, low, high, ahead, apart, rows, 
     values, padded, width = cache.values, cache.values.shape[4], acc.shape[1]
     stride, step = BLOCK // per_factor(item.weights), per_lane(cache) // per_factor(item.weights)
     index = row * width + v * LANES
-    sums = load_tokens(acc, index, width, vectors, rows)
-    sums = scale_by_token(sums, item.rescale, row, rows)
+    sums = first_sums(item, cache, acc, index, row, vectors, rows)
     for s in range(low, high):
         for w in range(len(vectors)):
             prefetch_far(values, ahead + (v * values.shape[3] + s * len(vectors) + w) * apart)
         value = first + s * padded + v * LANES
-        sums = add_step(sums, values, value, LANES, vectors, item.weights, row * stride + s * step, 1, stride)
-    store_tokens(acc, index, width, sums, rows)
+        sums = add_weighted(sums, values, value, vectors, item.weights, row * stride + s * step, stride)
+    store_tokens(acc, index, width, totals_with(item, cache, acc, index, row, sums, vectors, rows), rows)
 
 
 @inline
@@ -341,10 +321,7 @@ def load_queries(item, cache, qkv, d):
         row = item.row0 + r
         token = item.token + row // item.group
         start = token * qkv.shape[1] + (item.g * item.group + row % item.group) * d
-        # The last vector may reach beyond the query: into the next, or into keys or the array's slack.
-        for i in range(0, d, LANES):
-            index = query_index(item, r) + i // per_factor(item.queries) * len(MANY)
-            scatter_factors(item.queries, index, len(MANY), as_factor(cache, load_f32(qkv, start + i)))
+        write_query(item, cache, r, query_index(item, r), len(MANY), qkv, start, d)
 
 
 @always_inline

@@ -97,15 +97,21 @@ class SoftmaxState(NamedTuple):
 
 
 class AttentionScratch(NamedTuple):
-    """Scratch of attention. Factors of pairs of keys and values are pairs (uint32) where that is fast, else float32."""
+    """Scratch of attention.
 
-    queries: np.ndarray  # [threads, d rounded up to 16, ITEM_ROWS], in the order of `Item`; half of it in pairs
+    Factors of pairs of keys and values are pairs (uint32) where that is fast, those of codes are codes (int32), and
+    others float32. Factors that share an element are apart from the scores.
+    """
+
+    queries: np.ndarray  # [threads, d rounded up to 16, ITEM_ROWS], in the order of `Item`; less where they share
+    query_scales: np.ndarray  # float32 [threads, ITEM_ROWS + 16]: of codes
+    query_starts: np.ndarray  # int32 [threads, ITEM_ROWS + 16]: where sums of their products begin
     scores: np.ndarray  # float32 [threads, ITEM_ROWS, BLOCK]
-    weights: np.ndarray  # [threads, ITEM_ROWS, BLOCK]: in the place of the scores; half of it in pairs, apart
+    weights: np.ndarray  # [threads, ITEM_ROWS, BLOCK]: in the place of the scores; less where they share
+    weight_steps: np.ndarray  # float32 [threads, ITEM_ROWS + 16]: of codes, the weight of 1
     positions: np.ndarray  # int64 [threads, ITEM_ROWS]
-    maxima: np.ndarray  # float32 [threads, ITEM_ROWS + 16], and so are the next three
-    sums: np.ndarray
-    rescale: np.ndarray
+    lanes: np.ndarray  # float32 [threads, 2 ITEM_ROWS * 16]
+    rescale: np.ndarray  # float32 [threads, ITEM_ROWS + 16], and so is the next
     part_rescale: np.ndarray
     totals: SoftmaxState  # [threads]
     partials: SoftmaxState  # [slots], and one for each thread at least
@@ -130,17 +136,20 @@ def attention_scratch(
 
     multiplies_pairs : whether pairs of the cache are multiplied by pairs; value_dim : size of values, d when omitted.
     """
-    shared = PER_LANE.get(kv, 1) if multiplies_pairs else 1
-    factors = np.uint32 if shared > 1 else np.float32
-    maxima, sums, rescale, part_rescale = np.zeros((4, threads, ITEM_ROWS + LANES), np.float32)
+    shared = 1 if kv == "bf16" and not multiplies_pairs else PER_LANE.get(kv, 1)
+    factors = STORAGE[kv] if shared > 1 else np.dtype(np.float32)
+    numbers = np.zeros((4, threads, ITEM_ROWS + LANES), np.float32)
+    rescale, part_rescale, query_scales, weight_steps = numbers
     scores = zeros_on_lines((threads, ITEM_ROWS, BLOCK), np.float32)
     return AttentionScratch(
         queries=zeros_on_lines((threads, -(-d // LANES) * LANES // shared, ITEM_ROWS), factors),
+        query_scales=query_scales,
+        query_starts=np.zeros((threads, ITEM_ROWS + LANES), np.int32),
         scores=scores,
         weights=zeros_on_lines((threads, ITEM_ROWS, BLOCK // shared), factors) if shared > 1 else scores,
+        weight_steps=weight_steps,
         positions=np.zeros((threads, ITEM_ROWS), np.int64),
-        maxima=maxima,
-        sums=sums,
+        lanes=zeros_on_lines((threads, 2 * ITEM_ROWS * LANES), np.float32),
         rescale=rescale,
         part_rescale=part_rescale,
         totals=new_state(threads, value_dim or d),

@@ -122,7 +122,7 @@ def dot4_generic(builder, sums, codes, x):
 if STANDS_IN:
     llvm.initialize_native_asmparser()
 _vnni_256 = dot4_stand_in if STANDS_IN else dot4_vnni_256
-# The last is for codes of four bits without a table.
+# The last is for codes of four bits without a table, and up to 127 in attention.
 dot4, DOT_ZERO, dot4_small = {
     "avx512vnni": (dot4_vnni, 0, dot4_vnni),
     "avxvnni": (_vnni_256, 0, _vnni_256),

@@ -3,7 +3,8 @@
     f32    float32
     f16    float16, carried as uint16
     bf16   bfloat16, two to a lane of uint32: attention multiplies them in pairs (`kernels.bfloat16`)
-    int8   int8, code times scale, one scale for each key and for each value of a head
+    int8   codes from -127 to 127, four to a lane of int32, and one scale for each key and for each value of a head:
+           attention multiplies them as integers (`kernels.quads`), those of keys stored plus 128
 
 Memory is divided into blocks of 64 positions, each with all layers and KV heads of those positions (the pages of Kwon
 et al., 2023, https://arxiv.org/abs/2309.06180). A sequence's table lists its blocks in order; so sequences may share a
@@ -11,8 +12,9 @@ prefix, and grow without a copy.
 
 Of one block, layer and KV head, keys [4, d, 16] have a key in a lane, so that 16 scores come out of a vector side by
 side; values [64, d rounded up to 16] have a channel in a lane. Values of latent attention are narrower, whole vectors.
-In bf16 a lane is a pair: of channels in keys [4, d/2, 16], of positions in values [32, padded d]. Scales, float32
-[2, 64], are keys' then values'; [2, 0] in the other types. Three axes come before: blocks, layers L, KV heads G.
+In bf16 a lane is a pair: of channels in keys [4, d/2, 16], of positions in values [32, padded d]; in int8 it is four of
+them. Scales, float32 [2, 64], are keys' then values'; [2, 0] in the other types. Three axes come before: blocks, layers
+L, KV heads G.
 """
 
 import numpy as np
@@ -21,10 +23,11 @@ from numba import types
 from tinychat.kernels.bfloat16 import load_half, store_half
 from tinychat.kernels.buffers import LayerCache, TwoCaches
 from tinychat.kernels.jit import always_inline, always_inline_by_type, by_type, is_kind
-from tinychat.kernels.memory import load_code, load_f32x64, load_one, store_code, store_one
+from tinychat.kernels.memory import load_byte, load_f32x64, load_one, store_byte, store_one
 from tinychat.kernels.sizes import BLOCK, LANES
 
-HALVES, PAIRS, CODES = types.uint16, types.uint32, types.int8
+HALVES, PAIRS, QUADS = types.uint16, types.uint32, types.int32
+SHARED = {PAIRS: 2, QUADS: 4}  # numbers in a lane
 KEY, VALUE = 0, 1  # which of the scales
 LARGEST_CODE, LARGEST_HALF = np.float32(127), np.float32(65504)
 
@@ -32,7 +35,7 @@ LARGEST_CODE, LARGEST_HALF = np.float32(127), np.float32(65504)
 @by_type
 def per_lane(cache):
     """Return how many numbers share a lane."""
-    count = 2 if element_of(cache) == PAIRS else 1
+    count = SHARED.get(element_of(cache), 1)
     return lambda cache: count
 
 
@@ -102,40 +105,47 @@ def value_offset(cache, head, i):
 
 
 @by_type
-def store_number(buffer, index, x, scale):
-    """Store a number, rounded to the type of the buffer; only codes have a scale."""
+def store_number(buffer, index, x, scale, kind):
+    """Store a number of a key or a value, rounded to the type of the buffer; only codes have a scale."""
 
-    def floats(buffer, index, x, scale):
+    def floats(buffer, index, x, scale, kind):
         store_one(buffer, index, x)
 
-    def halves(buffer, index, x, scale):
+    def halves(buffer, index, x, scale, kind):
         # Larger numbers would become infinite, and reach rows that must not see them: 0 times infinity is NaN.
         x = LARGEST_HALF if x > LARGEST_HALF else x
         store_one(buffer, index, -LARGEST_HALF if x < -LARGEST_HALF else x)
 
-    def pairs(buffer, index, x, scale):
+    def pairs(buffer, index, x, scale, kind):
         store_half(buffer, index, x)
 
-    def codes(buffer, index, x, scale):
-        store_code(buffer, index, np.int8(np.rint(x / scale)) if scale > 0 else np.int8(0))
+    def codes(buffer, index, x, scale, kind):
+        code = np.int32(np.rint(x / scale)) if scale > 0 else np.int32(0)
+        store_byte(buffer, index, code ^ key_bit(kind))
 
-    return {HALVES: halves, PAIRS: pairs, CODES: codes}.get(buffer.dtype, floats)
+    return {HALVES: halves, PAIRS: pairs, QUADS: codes}.get(buffer.dtype, floats)
+
+
+@always_inline
+def key_bit(kind):
+    """Return the bit of a byte in which a stored key's code, which is one plus 128, differs from a value's."""
+    return 128 if kind == KEY else 0
 
 
 @by_type
-def load_number(buffer, index, scale):
-    """Return a stored number."""
+def load_number(buffer, index, scale, kind):
+    """Return a stored number of a key or a value."""
 
-    def floats(buffer, index, scale):
+    def floats(buffer, index, scale, kind):
         return load_one(buffer, index)
 
-    def pairs(buffer, index, scale):
+    def pairs(buffer, index, scale, kind):
         return load_half(buffer, index)
 
-    def codes(buffer, index, scale):
-        return np.float32(load_code(buffer, index)) * scale
+    def codes(buffer, index, scale, kind):
+        return np.float32(np.int8(load_byte(buffer, index) ^ key_bit(kind))) * scale
 
-    return {PAIRS: pairs, CODES: codes}.get(buffer.dtype, floats)
+    return {PAIRS: pairs, QUADS: codes}.get(buffer.dtype, floats)
 
 
 @always_inline
@@ -167,25 +177,25 @@ def new_scale(cache, kind, head, i, x, index, d):
         store_one(cache.scales, scale_index(head, kind, i), scale)
         return scale
 
-    return codes if element_of(cache) == CODES else lambda cache, kind, head, i, x, index, d: np.float32(1)
+    return codes if element_of(cache) == QUADS else lambda cache, kind, head, i, x, index, d: np.float32(1)
 
 
 @by_type
 def scale_of(cache, kind, head, i):
     """Return the scale of a key or value; 1 in types without scales."""
-    if element_of(cache) == CODES:
+    if element_of(cache) == QUADS:
         return lambda cache, kind, head, i: load_one(cache.scales, scale_index(head, kind, i))
     return lambda cache, kind, head, i: np.float32(1)
 
 
 @always_inline_by_type
-def scaled(cache, kind, head, x):
-    """Return 64 scores or weights times the scales of the keys or values of a head's block, where there are any."""
+def scaled(cache, head, weights):
+    """Return 64 weights times the scales of the values of a head's block, where there are any."""
 
-    def codes(cache, kind, head, x):
-        return x * load_f32x64(cache.scales, scale_index(head, kind, 0))
+    def codes(cache, head, weights):
+        return weights * load_f32x64(cache.scales, scale_index(head, VALUE, 0))
 
-    return codes if element_of(cache) == CODES else lambda cache, kind, head, x: x
+    return codes if element_of(cache) == QUADS else lambda cache, head, weights: weights
 
 
 @always_inline
@@ -195,25 +205,25 @@ def store_key(cache, head, i, x, index, d):
     offset = key_offset(cache, head, i)
     for c in range(0, d, shared):
         for half in range(shared):
-            store_number(cache.keys, offset + c * LANES + half, load_one(x, index + c + half), scale)
+            store_number(cache.keys, offset + c * LANES + half, load_one(x, index + c + half), scale, KEY)
 
 
 @always_inline
 def store_value(cache, head, i, x, index, d, last):
     """Store d numbers of `x`, from flat element `index` on, as value `i` of a head's block, zero beyond.
 
-    last : no later position is being stored. Where positions are paired, the missing one then becomes zero, since
-    attention reads whole pairs.
+    last : no later position is being stored. Where positions are paired, the missing one then becomes zero: attention
+    reads whole pairs, and 0 times what is no number is none. Any code times 0 is 0.
     """
     scale, shared, padded = new_scale(cache, VALUE, head, i, x, index, d), per_lane(cache), cache.values.shape[4]
     offset = value_offset(cache, head, i)
     for c in range(d):
-        store_number(cache.values, offset + c * shared, load_one(x, index + c), scale)
+        store_number(cache.values, offset + c * shared, load_one(x, index + c), scale, VALUE)
     for c in range(d, padded):
-        store_number(cache.values, offset + c * shared, np.float32(0), scale)
-    if last and i % shared < shared - 1:
+        store_number(cache.values, offset + c * shared, np.float32(0), scale, VALUE)
+    if last and shared == 2 and i % 2 == 0:
         for c in range(padded):
-            store_number(cache.values, offset + c * shared + 1, np.float32(0), scale)
+            store_number(cache.values, offset + c * 2 + 1, np.float32(0), scale, VALUE)
 
 
 @always_inline
@@ -221,7 +231,7 @@ def load_key(cache, head, i, row, d):
     """Copy a key to ``row[:d]``."""
     scale, offset, shared = scale_of(cache, KEY, head, i), key_offset(cache, head, i), per_lane(cache)
     for c in range(d):
-        row[c] = load_number(cache.keys, offset + (c - c % shared) * LANES + c % shared, scale)
+        row[c] = load_number(cache.keys, offset + (c - c % shared) * LANES + c % shared, scale, KEY)
 
 
 @always_inline
@@ -229,4 +239,4 @@ def load_value(cache, head, i, row, d):
     """Copy a value to ``row[:d]``."""
     scale, offset, shared = scale_of(cache, VALUE, head, i), value_offset(cache, head, i), per_lane(cache)
     for c in range(d):
-        row[c] = load_number(cache.values, offset + c * shared, scale)
+        row[c] = load_number(cache.values, offset + c * shared, scale, VALUE)

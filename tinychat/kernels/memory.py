@@ -188,10 +188,10 @@ def load_one(builder, array, index):
     return array.load(index, F32, align=4)
 
 
-@operation(types.void, ANY, INDEX, types.int8)
-def store_code(builder, codes, index, value):
-    """Store one int8 as flat element `index`."""
-    codes.store(index, value, align=1)
+@operation(types.void, ANY, INDEX, types.int32)
+def store_byte(builder, array, index, value):
+    """Store the low byte of an integer as byte `index`."""
+    array.store(index, builder.trunc(value, I8), align=1, unit=I8)
 
 
 @operation(types.void, ANY, INDEX, i32x16)
@@ -201,9 +201,9 @@ def store_codes(builder, codes, index, vector):
 
 
 @operation(types.int8, ANY, INDEX)
-def load_code(builder, codes, index):
-    """Return flat element `index` of an array of int8."""
-    return codes.load(index, I8, align=1)
+def load_byte(builder, array, index):
+    """Return byte `index`, signed."""
+    return array.load(index, I8, align=1, unit=I8)
 
 
 @operation(u8x64, ANY, INDEX)

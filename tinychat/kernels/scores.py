@@ -42,6 +42,13 @@ def final_score(scoring, item, r, start, score):
 
 
 @always_inline_by_type
+def changes_scores(scoring):
+    """Return whether `final_score` changes scores."""
+    changes = is_kind(scoring, SoftCap, Alibi)
+    return lambda scoring: changes
+
+
+@always_inline_by_type
 def softmax_sum(scoring, item, row, largest, total):
     """Return the sum of ``2**(score - largest)`` of a row in 16 lanes; total : the sum over the keys."""
 

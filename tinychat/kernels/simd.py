@@ -13,19 +13,25 @@ from numba import types
 from numba.extending import lower_builtin, type_callable
 
 from tinychat.kernels.intrinsics import (
+    ANY,
     F32,
     F32X16,
     I32,
     I32X16,
+    I64,
+    INDEX,
     SAME,
+    Elements,
     Emitter,
     Vector,
     constant,
     f32x16,
+    f32x64,
     i32x16,
     operation,
 )
 from tinychat.kernels.jit import always_inline
+from tinychat.kernels.sizes import LANES
 
 # The LLVM instructions of operators, by the type of the lanes.
 _OPERATORS = {
@@ -172,7 +178,56 @@ def sum_lanes_i32(builder, a):
 @operation(types.float32, SAME)
 def max_lanes(builder, a):
     """Return the largest lane."""
-    return halve(builder, a, lambda x, y: builder.select(builder.fcmp_ordered(">", x, y), x, y))
+    return halve(builder, a, larger(builder))
+
+
+def joined_quarters(builder: Emitter, vector: ir.Value, combine: Callable[..., ir.Value]) -> ir.Value:
+    """Emit the combination of the first and third quarter with that of the second and fourth, lane by lane."""
+    first, second, third, fourth = builder.parts(vector, LANES)
+    return combine(combine(first, third), combine(second, fourth))
+
+
+def larger(builder: Emitter) -> Callable[[ir.Value, ir.Value], ir.Value]:
+    """Return the emitter of the larger of each lane."""
+    return lambda a, b: builder.select(builder.fcmp_ordered(">", a, b), a, b)
+
+
+@operation(f32x16, f32x64)
+def sum_quarters(builder, a):
+    """Return the sums of the four numbers that are 16 lanes apart."""
+    return joined_quarters(builder, a, builder.fadd)
+
+
+@operation(f32x16, f32x64)
+def max_quarters(builder, a):
+    """Return the largest of the four numbers that are 16 lanes apart."""
+    return joined_quarters(builder, a, larger(builder))
+
+
+def halve_rows(builder: Emitter, array: Elements, index: ir.Value, combine: Callable[..., ir.Value]) -> ir.Value:
+    """Emit a vector of the reductions of 16 vectors, from flat element `index` on, each as `halve` reduces it."""
+    rows = [array.load(builder.add(index, I64(r * LANES)), F32X16, align=4) for r in range(LANES)]
+    width = LANES
+    while width > 1:
+        # The lower half of each row of one vector and of another, beside the upper ones.
+        starts = [first + side for first in range(0, LANES, width) for side in (0, LANES)]
+        width //= 2
+        lower, upper = ([start + half + i for start in starts for i in range(width)] for half in (0, width))
+        pairs = zip(rows[: len(rows) // 2], rows[len(rows) // 2 :])
+        rows = [combine(builder.chosen(*pair, lower), builder.chosen(*pair, upper)) for pair in pairs]
+    return rows[0]
+
+
+@operation(f32x16, ANY, INDEX)
+def sum_of_rows(builder, array, index):
+    """Return the sums of 16 vectors, from flat element `index` on, each that of `sum_lanes`."""
+    return halve_rows(builder, array, index, builder.fadd)
+
+
+@operation(f32x16, ANY, INDEX)
+def max_of_rows(builder, array, index):
+    """Return the largest lanes of 16 vectors, from flat element `index` on."""
+    return halve_rows(builder, array, index, larger(builder))
 
 
 LOG2_E = 1.4426950408889634

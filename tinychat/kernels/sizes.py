@@ -42,10 +42,10 @@ RUN = 8 if PAIRED else 4  # columns of a token that stand together in the input 
 STORAGE: dict[str, np.dtype[Any]] = {
     "bf16": np.dtype(np.uint32),
     "f16": np.dtype(np.uint16),
-    "int8": np.dtype(np.int8),
+    "int8": np.dtype(np.int32),
     "f32": np.dtype(np.float32),
 }
-PER_LANE = {"bf16": 2}
+PER_LANE = {"bf16": 2, "int8": 4}
 BLOCK = 64
 # Distances of weights that are prefetched, into the second-level cache and into the first. On a Xeon, which prefetches
 # by itself, decoding takes 1.4 times as long without, and 1.05 times as long with those into the first alone.

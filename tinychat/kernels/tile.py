@@ -31,6 +31,8 @@ from tinychat.kernels.intrinsics import (
 from tinychat.kernels.memory import load_floats
 from tinychat.kernels.sizes import LANES, LOADS_AGAIN
 
+SHARING = types.uint32, types.int32  # elements of several numbers
+
 
 def tile_type(vector: types.Type, *shape: types.BaseTuple) -> types.UniTuple:
     """Return the type of a tile of such vectors; shape : the types of its rows, or of its rows and tokens."""
@@ -45,21 +47,21 @@ def zero_tile(builder, rows, tokens):
 
 def rows_type(array, index, stride, rows):
     """Return the type of what `load_rows` loads."""
-    return tile_type(i32x16 if array.dtype == types.uint32 else f32x16, rows)
+    return tile_type(i32x16 if array.dtype in SHARING else f32x16, rows)
 
 
 @operation(rows_type, ANY, INDEX, INDEX, ANY)
 def load_rows(builder, array, index, stride, rows):
     """Load 16 elements of each row block, `stride` elements apart.
 
-    Of float32, float16 (uint16) and int8 as floats; pairs of bfloat16 (uint32) as they are, for `add_outer`.
+    Of float32 and float16 (uint16) as floats; pairs of bfloat16 (uint32) and quads of codes (int32) as they are.
     """
-    load = load_pairs if array.dtype == types.uint32 else load_floats
+    load = load_shared if array.dtype in SHARING else load_floats
     return [load(builder, array, builder.apart(index, stride, r)) for r in range(len(rows))]
 
 
-def load_pairs(builder: Emitter, array: Elements, index: ir.Value) -> ir.Value:
-    """Emit the load of 16 pairs of bfloat16."""
+def load_shared(builder: Emitter, array: Elements, index: ir.Value) -> ir.Value:
+    """Emit the load of 16 pairs or quads."""
     return array.load(index, I32X16, align=4)
 
 
@@ -82,7 +84,7 @@ def add_outer_of_pairs(builder, tile, pairs, first, apart, rows, scalars, index,
     scalars from ``index + distance`` on, the second the even ones by those from `index` on.
     """
     at = [builder.apart(first, apart, r) for r in range(len(rows))]
-    odd = [odd_elements(builder, load_pairs(builder, pairs, each)) for each in at]
+    odd = [odd_elements(builder, load_shared(builder, pairs, each)) for each in at]
     tile = added(builder, tile, odd, scalars, builder.add(index, distance), stride, F32, multiply_add_floats)
     load = pairs.load_again if LOADS_AGAIN else pairs.load
     even = [even_elements(builder, load(each, I32X16, align=4)) for each in at]
