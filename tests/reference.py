@@ -494,10 +494,11 @@ def decoder_logits(config, weights, ids):
     )
 
 
-def decoder_states(config, weights, ids, second=None):
+def decoder_states(config, weights, ids, second=None, kept=None):
     """Return the hidden states that `decoder_logits` gives to the output matrix, float64 [T, hidden_size].
 
     second : the first of the tokens that get the vector of the second kind of text (BERT's segments); None: no token.
+    kept : a dict that gets keys and values, [T, G, d] each, by the layers of Gemma 4 that have any.
     """
     parts = Weights(config, weights)
     embedding = parts.stacked(parts.linears["embed_tokens"], 0, "weight")
@@ -510,7 +511,43 @@ def decoder_states(config, weights, ids, second=None):
         x[second:] += second_kind - first_kind
     if config.residual_scales:
         x = (x + parts.vector("embed_shift", 0)) * parts.vector("embed_scale", 0)
-    return _layers(config, parts, parts.norm("embed_norm", 0, x), ids)
+    states = _layers(config, parts, parts.norm("embed_norm", 0, x), ids)
+    if kept is not None:
+        kept.update(parts.kept)
+    return states
+
+
+def drafted(config, weights, embedded, hidden, keys, position):
+    """Return the logits [V] of a drafter after a token, and the state [hidden_size of the larger model] that it makes.
+
+    embedded : the token's embedding in the larger model, scaled; hidden : the state before it, behind the last norm;
+    keys : keys and values, [>= position, G, d] each, of the layers of each size of heads, narrow ones first.
+    """
+    parts, varied, H = Weights(config, weights), config.varied, config.num_attention_heads
+    x = parts.apply("embedding_proj", 0, embedded[None]) + parts.apply("hidden_proj", 0, hidden[None])
+    for layer, window in enumerate(config.sliding_windows):
+        is_wide = layer in varied.wide
+        kind, (k, v) = "wide_" if is_wide else "", keys[is_wide]
+        angles, factor = layer_angles(config, layer, position + 1)
+        q = parts.apply(f"{kind}query_proj", layer, parts.norm("input_layernorm", layer, x)).reshape(1, H, -1)
+        q = rope(parts.norm(f"{kind}q_norm", layer, q), angles[position:], factor)
+        # The last position that the larger model has seen, and the window before that.
+        seen = slice(max(0, position - 1 - window) if window else 0, position)
+        mixed = attention(q, k[seen], v[seen], scale=config.attention_scale, both_ways=True)
+        mixed = parts.apply(f"{kind}o_proj", layer, mixed.reshape(1, -1))
+        x = x + parts.norm("post_self_attn_layernorm", layer, mixed)
+        x = (x + _mlp_block(config, parts, layer, x)) * parts.vector("layer_scale", layer)
+    x = parts.norm("norm", 0, x)
+    (state,), clusters = parts.apply("state_proj", 0, x), config.drafter.clusters
+    if clusters is None:
+        return parts.apply("lm_head", 0, x)[0], state
+    order = parts.vector("token_ordering", 0).astype(int).reshape(clusters.num_experts, -1)
+    chosen = np.argsort(-parts.apply("router", 0, x)[0], kind="stable")[: clusters.num_experts_per_tok]
+    found = {cluster: parts.apply("lm_head", 0, x, cluster)[0] for cluster in chosen}
+    logits = np.full(config.vocab_size, min(map(np.min, found.values())) - 1.0)
+    for cluster, values in found.items():
+        logits[order[cluster]] = values
+    return logits, state
 
 
 def head_states(config, weights, ids, hidden):

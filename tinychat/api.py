@@ -210,7 +210,8 @@ def load(
         Most of the cores' time that all threads together take, in percent; the tokens stay the same.
     draft : bool, str or path
         Whether tokens that followed the last ones before are proposed and checked several at once; or a smaller model
-        of the same vocabulary, which proposes tokens, too. The reply has the same tokens either way.
+        of the same vocabulary, or a drafter of this model, which proposes tokens, too. The reply has the same tokens
+        either way.
     progress : callable, optional
         Called with (kernels ready, kernels in all) when they have to be compiled first.
 
@@ -220,6 +221,7 @@ def load(
         If there is no such model, it is damaged, or a setting is out of range.
     """
     from tinychat.generate.loading import load_folder
+    from tinychat.models.drafter_folder import is_drafter
 
     # Checked before anything is downloaded.
     wanted = draft if isinstance(draft, bool) else os.fspath(draft)
@@ -227,14 +229,14 @@ def load(
         context=context, threads=threads, kv=kv, cache_memory=cache_memory, share=share, draft=wanted
     )
     folder = locate(os.fspath(path_or_name))
-    smaller = None
+    smaller: Model | Path | None = None
     if isinstance(settings.draft, str):
-        smaller = load_folder(
-            locate(settings.draft), threads=threads, share=settings.share, draft=False, progress=progress
-        )
+        smaller = locate(settings.draft)
+        if not is_drafter(smaller):
+            smaller = load_folder(smaller, threads=threads, share=settings.share, draft=False, progress=progress)
     loaded = load_folder(folder, **asdict(replace(settings, draft=bool(settings.draft))), progress=progress)
     if smaller is not None:
-        loaded.change_drafts(smaller)
+        loaded.change_drafts(smaller, progress)
     return loaded
 
 

@@ -19,12 +19,15 @@
     |- McpError                 an MCP server cannot be started, breaks off, or breaks a limit or the protocol
     |  `- McpRefusedError       it answers a request with an error
     `- SettingError             an argument or environment variable is out of range
-       `- FieldError            the value of one named field is
+       |- FieldError            the value of one named field is
+       `- DrafterError          a drafter is used as a model
 
 The library raises; only the command line turns an error into text. Each message is one line
 that says what is wrong, which file or value it is about, and what to do. A field is called by the name
 that it has in Python; the command line says ``--top-k`` where the error says ``top_k``.
 """
+
+from pathlib import Path
 
 
 class TinychatError(Exception):
@@ -147,3 +150,20 @@ class FieldError(SettingError):
         super().__init__(f"{field} {problem}")
         self.field = field
         self.problem = problem
+
+
+class DrafterError(SettingError):
+    """A drafter is used as a model.
+
+    Attributes
+    ----------
+    folder : Path
+        Its model folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder: Path = folder
+        super().__init__(
+            f"{folder.name} is a drafter, which only writes drafts for a Gemma 4 model: choose that model, and this as"
+            " its draft"
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -36,7 +37,7 @@ class Models:
     """The models and roles that a conversation can switch to."""
 
     open: Callable[[str], Model] = _no_other_model  # loads a model by name for the conversation
-    open_draft: Callable[[str], Model] = _no_other_model  # loads one for drafts
+    open_draft: Callable[[str], Model | Path] = _no_other_model  # loads one for drafts, or finds a drafter's folder
     names: Callable[[], Iterable[str]] = tuple  # returns names for completion
     # Returns the settings in use for a name and its loaded model, in the role that was entered.
     settings_for: Callable[[str | None, Model], Resolved] | None = None

@@ -11,6 +11,8 @@ gpt-oss's keep their names, with gates and their inputs apart (github.com/ml-exp
 """
 
 import math
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,7 @@ from tinychat.checkpoint.tensors import Derived, Tensor, Tensors
 from tinychat.errors import CheckpointError
 from tinychat.models.architectures import linears
 from tinychat.models.config import ModelConfig
+from tinychat.models.drafter import ORDERING
 from tinychat.models.tensors import Part
 
 HALVES = ".gate_proj", ".up_proj"
@@ -56,6 +59,8 @@ def _taps_first(rows: FloatArray) -> FloatArray:
 def unstacked(tensors: Tensors, config: ModelConfig) -> Tensors:
     """Return a checkpoint's tensors with each expert's and head's under a name of its own, where they are stacked."""
     found = dict(tensors.by_name)
+    if config.drafter and config.drafter.clusters:
+        found = _of_clusters(tensors, config) | found
     for layer in range(config.num_hidden_layers):
         if config.latents:
             found = _of_latents(tensors, config, layer) | found
@@ -65,7 +70,7 @@ def unstacked(tensors: Tensors, config: ModelConfig) -> Tensors:
         for shard in range(linear.shards if linear.experts else 0):
             expert = shard % linear.experts
             for name in linear.names(shard):
-                if f"{name}.weight" in tensors.by_name:
+                if f"{name}.weight" in found:
                     continue
                 stem = name.replace(f".experts.{expert}.", ".experts.")
                 for part, tensor in _parts(tensors, stem, expert, config).items():
@@ -77,6 +82,55 @@ def _known(tensors: Tensors, name: str) -> Tensor | None:
     """Return the tensor of a name, None where the checkpoint has none."""
     stored = stored_name(tensors, name)
     return None if stored is None else tensors.by_name[stored]
+
+
+class _ClusterRows(Derived):
+    """The rows of one cluster of an embedding; ids : those of all clusters, one cluster after another."""
+
+    def __init__(self, embedding: Tensor, ids: Callable[[], NDArray[np.int64]], first: int, count: int) -> None:
+        super().__init__(embedding)
+        self._ids, self._first, self._count = ids, first, count
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the cluster's rows."""
+        return self._count, *self._tensor.shape[1:]
+
+    def read(self, start: int, stop: int) -> FloatArray:
+        """Return rows ``start..stop-1``."""
+        ids = self._ids()[self._first + start : self._first + stop].tolist()
+        return np.concatenate([self._tensor.read(i, i + 1) for i in ids] or [self._tensor.read(0, 0)])
+
+
+class _Integers(Derived):
+    """Whole numbers that are exact as float32, such as ids."""
+
+    def read(self, start: int, stop: int) -> FloatArray:
+        """Return numbers ``start..stop-1``."""
+        return self._tensor.read_integers()[start:stop].astype(np.float32)
+
+
+def _of_clusters(tensors: Tensors, config: ModelConfig) -> dict[str, Tensor]:
+    """Return the ids of a drafter's clusters, and the rows of its embedding that belong to each."""
+    assert config.drafter and config.drafter.clusters
+    clusters, name = config.drafter.clusters, f"masked_embedding.{ORDERING}"
+    embedding, ordering = _known(tensors, "model.embed_tokens.weight"), tensors.by_name.get(name)
+    if embedding is None or ordering is None:
+        return {}
+
+    @cache
+    def ids() -> NDArray[np.int64]:
+        found = ordering.read_integers()
+        if sorted(found.tolist()) != list(range(config.vocab_size)):
+            raise CheckpointError(f"{ordering.path}: {name} has no permutation of ids: download the checkpoint again")
+        return found
+
+    size = clusters.intermediate_size
+    found: dict[str, Tensor] = {
+        f"masked_embedding.clusters.{number}.weight": _ClusterRows(embedding, ids, number * size, size)
+        for number in range(clusters.num_experts)
+    }
+    return found | {f"{name}.weight": _Integers(ordering)}
 
 
 def _of_convolution(tensors: Tensors, config: ModelConfig, layer: int) -> dict[str, Tensor]:

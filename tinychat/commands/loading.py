@@ -6,12 +6,13 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tinychat.commands.progress import progress_bar
 from tinychat.configuration import resolve_alias
 from tinychat.engine.context import beyond_training, fewer_threads
-from tinychat.errors import ModelError, TextError
+from tinychat.errors import DrafterError, ModelError, TextError
 from tinychat.held_signals import held_signals
 from tinychat.machine import is_on_battery, lower_priority
 from tinychat.settings import LoadSettings
@@ -85,14 +86,18 @@ def _load(name: str | None, options: LoadSettings) -> Model:
         folder = locate(name, converting)
     with progress_bar("compiling kernels for this CPU (once for models of this kind)") as compiling:
         loaded = load_folder(folder, **asdict(replace(options, draft=bool(options.draft))), progress=compiling)
-    if smaller is not None:
-        loaded.change_drafts(smaller)
+        if smaller is not None:
+            loaded.change_drafts(smaller, compiling)
     return loaded
 
 
-def load_draft(load: Loader, name: str | None, options: LoadSettings) -> Model:
-    """Load a smaller model whose drafts a model of `options` checks."""
-    return load(name, replace(options, context=None, kv=None, draft=False))
+def load_draft(load: Loader, name: str | None, options: LoadSettings) -> Model | Path:
+    """Load a smaller model whose drafts a model of `options` checks; of a drafter, return the folder."""
+    try:
+        return load(name, replace(options, context=None, kv=None, draft=False))
+    except DrafterError as drafter:
+        folder: Path = drafter.folder
+        return folder
 
 
 def _print_line(text: str) -> None:

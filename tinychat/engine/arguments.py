@@ -99,7 +99,7 @@ class Attention(NamedTuple):
     rotated_gains: Any  # of each head behind the rotation: `RotatedGains` or `NoNorm`
     angles: np.ndarray  # int64: which set of rotary angles
     rotary_dim: np.ndarray  # int64: how many channels of a head are rotated
-    window: Any  # int64: positions a query sees, itself included; or `BothWays`
+    window: Any  # int64: positions a query sees, itself included; or `BothWays`, or `Before`
     scoring: Any  # what is done to scores: `kernels.scores`
     attended_norm: Any  # of what it gives, before the last linear: `RmsNorm` or `NoNorm`
     o_proj: Any
@@ -277,15 +277,6 @@ class MambaBeside(NamedTuple):
     mamba: MambaLayer
 
 
-class DraftInput(NamedTuple):
-    """The input of a draft head (`models.draft_head`), which stands where others norm their embeddings."""
-
-    embedding_norm: Any
-    embedding_proj: Any
-    hidden_norm: Any
-    hidden_proj: Any
-
-
 class LayerInput(NamedTuple):
     """How a layer takes its own input of a token into the residual stream: through a gate (`kernels.layer_inputs`)."""
 
@@ -344,13 +335,14 @@ class Parameters(NamedTuple):
 
     embed_tokens: Any
     embed_positions: Any  # float32 [P, D]
-    embed_norm: Any  # a norm, or `DraftInput`
+    embed_norm: Any  # a norm, or `draft_parts.DraftInput`
     inputs: Any  # `LayerInputs` or `NoInputs`
     streams: Any  # `Streams` or `kernels.buffers.NoStreams`
     layers: Layer  # stacked
     norm: Any
-    lm_head: Any
+    lm_head: Any  # a linear, or `draft_parts.ClusteredOutput`
     cap: Any  # of the logits
+    state: Any  # the linear of a drafter's state (`models.drafter`), or `draft_parts.NoState`
 
 
 class ModelDims(NamedTuple):

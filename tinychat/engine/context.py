@@ -5,11 +5,15 @@ from tinychat.models.config import ModelConfig
 
 DEFAULT_CONTEXT = 8192
 CHUNK_SIZE = 256
+# A drafter gets the last token of so many texts at most.
+DRAFTED_TEXTS = 16
 MAX_CONTEXT = 1 << 20
 
 
 def largest_step(config: ModelConfig) -> int:
     """Return the most tokens of one step: a whole text runs in one where tokens attend to later ones."""
+    if config.drafter is not None:
+        return DRAFTED_TEXTS
     return min(config.trained_length, DEFAULT_CONTEXT) if config.bidirectional else CHUNK_SIZE
 
 

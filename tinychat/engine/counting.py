@@ -54,8 +54,8 @@ class Counter:
     @property
     def experts(self) -> tuple[int, int]:
         """Number of experts, and of those that a token passes."""
-        assert self.config.experts is not None
-        return self.config.experts.num_experts, self.config.experts.num_experts_per_tok
+        assert self.config.choice is not None
+        return self.config.choice.num_experts, self.config.choice.num_experts_per_tok
 
     def run(self, stage: Stage, *arguments: Any) -> None:
         """Note a stage."""
@@ -70,8 +70,8 @@ class Counter:
         return padded(weight.columns, self._multiple)
 
     def bytes(self, weight: NamedWeight) -> int:
-        """Return the size of a weight; of experts or heads, of all of a layer."""
-        return self._bytes[weight.name] // (weight.layout.layers or 1)
+        """Return the size of a weight; of experts or heads, of all of a layer; of another model's, 0."""
+        return self._bytes.get(weight.name, 0) // (weight.layout.layers or 1)
 
 
 def count_step(

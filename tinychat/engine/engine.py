@@ -52,7 +52,7 @@ class Engine:
     number of them share the weights, the threads, the scratch and the block pool. It runs on up to `threads` threads,
     and no fewer than `fewest_threads` where other programs hold the cores; the result does not depend on that. `kv` is
     the type of caches, `cache_memory` the most bytes for all of them: see `BlockPool`. It takes `share`, a percentage,
-    of the cores' time: see `ProcessorShare`.
+    of the cores' time: see `ProcessorShare`. A drafter has a `larger` engine, in whose caches it reads: see `drafter`.
     """
 
     def __init__(
@@ -63,17 +63,18 @@ class Engine:
         fewest_threads: int = 1,
         cache_memory: int | None = None,
         share: int = ALL,
+        larger: "Engine | None" = None,
     ) -> None:
         config, quantization = folder.config, folder.quantization
         self.config = config
         self.vocab_size: int = config.vocab_size
         self.chunk_size: int = largest_step(config)
         self.threads = threads
-        self.parameters: Parameters = bind_parameters(folder)
+        self.parameters: Parameters = bind_parameters(folder, larger and larger.parameters.embed_tokens)
         self._folder = folder
         self._fewest_threads, self._cache_memory = fewest_threads, cache_memory
         self.kv = kv
-        self.pool: BlockPool = BlockPool(config, kv, cache_memory)
+        self.pool: BlockPool = larger.pool if larger else BlockPool(config, kv, cache_memory)
         self._rope_tables: dict[int, RopeTable] = {}
         self._sliding_cos_sin = RopeTable(sliding_rope(config), 0)
         self._query_scale = config.attention_scale * LOG2_E
@@ -168,8 +169,11 @@ class Engine:
     def last_states(self, first: int, stop: int) -> NDArray[np.float32]:
         """Return hidden states, behind the last norm, of rows of the last step: float32 [stop - first, D].
 
-        They are for drafts, and not the same bits in every step: see `hidden_states`.
+        They are for drafts, and not the same bits in every step: see `hidden_states`. Of a drafter they are what it
+        has made to be read for the next token.
         """
+        if self.config.drafter is not None:
+            return self._scratch.last_hidden[first:stop, : self.config.drafter.hidden_size].copy()
         rows = self._scratch.hidden[first:stop, : self.config.hidden_size]
         scales = np.sqrt(np.mean(rows * rows, axis=1, keepdims=True) + np.float32(self.config.rms_norm_eps))
         states: NDArray[np.float32] = rows / scales * self.parameters.norm.gain[: self.config.hidden_size]
@@ -183,14 +187,19 @@ class Engine:
             return None
         return Engine(head, self.threads, self.kv, self._fewest_threads, self._cache_memory, self.share.percent)
 
+    def drafter(self, folder: ModelFolder) -> "Engine":
+        """Return the engine of a drafter for this one, not compiled yet; its folder is of `open_drafter`."""
+        return Engine(folder, self.threads, self.kv, self._fewest_threads, share=self.share.percent, larger=self)
+
     def _run_checked(self, chunks: SequenceOf[ScheduledChunk], logits: Logits) -> None:
-        """Run a step that was checked, and append its ids to the caches."""
-        for chunk in chunks:
+        """Run a step that was checked, and append its ids to the caches; a drafter leaves these as they are."""
+        appended = () if self.config.drafter else chunks
+        for chunk in appended:
             chunk.cache.make_room(len(chunk.ids))
         states = self._begin_states(chunks)
         self._workers.run(*self._post(chunks, logits), states)
         self.share.note()
-        for chunk in chunks:
+        for chunk in appended:
             chunk.cache.append(chunk.ids, chunk.sequence_length)
 
     def rest(self) -> None:
@@ -227,7 +236,7 @@ class Engine:
                 batch.cos_sin[1, first : len(ids), : turns.shape[1]] = turns
             batch.tables[i, : len(table)] = table
             if chunk.hidden is not None:
-                self._scratch.last_hidden[first : len(ids), : self.config.hidden_size] = chunk.hidden
+                self._scratch.last_hidden[first : len(ids), : chunk.hidden.shape[1]] = chunk.hidden
         T, outputs = len(ids), len(wanted)
         batch.ids[:T], batch.sequences[:T], batch.positions[:T] = ids, sequences, positions
         batch.vectors[:T] = batch.positions[:T]

@@ -80,6 +80,14 @@ def linear_routed(counter, weight, out, buffers, e):
     counter.note(weight.name, counter.bytes(weight) // count * min(count, rows), rows * weight.rows * weight.columns)
 
 
+@stage("clusters")
+def scatter_logits(counter, T, ordering, e, logits):
+    """Write the logits of the clusters that were chosen."""
+    columns, (_, chosen) = counter.config.vocab_size, counter.experts
+    e.gate_up.need(padded(counter.config.drafter.clusters.intermediate_size, LANES) + LANES)
+    counter.note("logits of clusters", T * columns * FLOAT, T * chosen * columns // counter.experts[0])
+
+
 @stage("experts")
 def clear_rows(counter, T, hidden, out):
     """Write zeros to rows."""

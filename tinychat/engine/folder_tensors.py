@@ -18,15 +18,21 @@ KINDS: dict[str, Any] = {"int4": Int4Weight, "int8": Int8Weight, "f32": Float32W
 
 
 class FolderTensors:
-    """The tensors of a model folder by name, as views of the mapped file; stacked over the layers that have them."""
+    """The tensors of a model folder by name, as views of the mapped file; stacked over the layers that have them.
 
-    def __init__(self, folder: ModelFolder) -> None:
+    embedding : that of another model, which a drafter reads.
+    """
+
+    def __init__(self, folder: ModelFolder, embedding: Any = None) -> None:
+        self._embedding = embedding
         self._folder, self._config, self._tensors = folder, folder.config, folder.tensors
         self._stacks = {linear.name: linear.stack for linear in stored_linears(folder.config, folder.quantization)}
         self._norms = {norm.name: norm for norm in norms(folder.config)}
 
     def embedding(self) -> Any:
         """Return the embedding, whose first rows may be stored apart."""
+        if self._embedding is not None:
+            return self._embedding
         rest = self.weight("embed_tokens")
         return SplitWeight(self.weight(FREQUENT), rest) if self._folder.quantization.frequent else rest
 

@@ -18,7 +18,8 @@ parameters (never written), scratch (allocated once), cache.
 
 import numpy as np
 
-from tinychat.engine import arguments
+from tinychat.engine import arguments, draft_parts
+from tinychat.engine.expert_stages import choose_experts, group_rows, linear_routed, quantize_routed, scatter_logits
 from tinychat.engine.mixers import run_mixer
 from tinychat.engine.mlps import add_branch, begin_parallel, run_mlp
 from tinychat.engine.stages import (
@@ -86,9 +87,9 @@ def predict(team, p, sizes, s, batch, logits):
     """Compute the logits of the rows that are wanted."""
     outputs = batch.counts[1]
     pick_hidden(team, outputs, p.streams, sizes, s, batch)
-    quantize_normed(team, outputs, s.last_hidden, p.norm, sizes, p.lm_head, s)
-    head(team, outputs, p.lm_head, s, logits)
+    find_logits(team, outputs, p.lm_head, p.norm, sizes, s, logits)
     cap_logits(team, outputs, logits, p.cap)
+    project_state(team, outputs, p.state, p.norm, sizes, s)
 
 
 @unless(vectors=NoPositions)
@@ -103,7 +104,7 @@ def norm_embedding(team, T, norm, sizes, s):
     norm_rows(team, T, norm, sizes, s.hidden)
 
 
-@norm_embedding.where(norm=arguments.DraftInput)
+@norm_embedding.where(norm=draft_parts.DraftInput)
 def _(team, T, norm, sizes, s):
     quantize_normed(team, T, s.hidden, norm.embedding_norm, sizes, norm.embedding_proj, s)
     linear(team, T, norm.embedding_proj, s, s.hidden, STORE)
@@ -180,6 +181,32 @@ def gate_input(team, T, w, inputs, batch, sizes, s):
     linear(team, T, w.gate, s, s.gate_up, STORE)
     take_inputs(team, T, inputs.table, batch.ids, s.inputs, inputs.norm, w.layer, sizes, s.gate_up)
     quantize_activated(team, T, s.gate_up, w.activation, sizes.layer_input_size, w.projection, s)
+
+
+@by_kind
+def find_logits(team, outputs, weight, norm, sizes, s, logits):
+    """Compute logits of normed rows."""
+    quantize_normed(team, outputs, s.last_hidden, norm, sizes, weight, s)
+    head(team, outputs, weight, s, logits)
+
+
+@find_logits.where(weight=draft_parts.ClusteredOutput)
+def _(team, outputs, weight, norm, sizes, s, logits):
+    e = s.experts
+    quantize_normed(team, outputs, s.last_hidden, norm, sizes, weight.centroids, e.routing)
+    linear(team, outputs, weight.centroids, e.routing, e.logits, STORE)
+    choose_experts(team, outputs, sizes, e)
+    group_rows(team, outputs, e)
+    quantize_routed(team, outputs, s.last_hidden, norm, sizes, weight.clusters, s.rows, e)
+    linear_routed(team, weight.clusters, e.gate_up, s.tiles, e)
+    scatter_logits(team, outputs, weight.ordering, e, logits)
+
+
+@unless(state=draft_parts.NoState)
+def project_state(team, outputs, state, norm, sizes, s):
+    """Make the hidden states that a drafter reads for the next tokens, in the place of those that it has read."""
+    quantize_normed(team, outputs, s.last_hidden, norm, sizes, state, s)
+    linear(team, outputs, state, s, s.last_hidden, STORE)
 
 
 @unless(cap=Unchanged)

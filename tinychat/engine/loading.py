@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tinychat.errors import DrafterError
 from tinychat.held_signals import held_signals
 from tinychat.machine import available_cores, default_threads
 from tinychat.models.config import ModelConfig
@@ -38,9 +39,11 @@ def load_engine(
     Arguments are those of `Engine`, of which threads are no more than the cores that this process may use, by default
     as many as there are fast ones, and `kv` is `default_kv` by default; `progress` is called with (steps done, steps in
     all) if kernels have to be compiled. `ModelFolderError` if the folder is damaged, `FieldError` if there is no such
-    `kv`; `LoadSettings` checks the others.
+    `kv`, `DrafterError` for a drafter; `LoadSettings` checks the others.
     """
     opened = open_model_folder(folder)
+    if opened.config.drafter is not None:
+        raise DrafterError(folder)
     # Imported late: a wrong folder is reported at once.
     with held_signals():
         from tinychat.engine.engine import Engine

@@ -9,6 +9,7 @@ from typing import Any
 from tinychat.kernels.variants import NoNorm, NoPositions
 from tinychat.models.architectures import linears, norms, tables
 from tinychat.models.config import ModelConfig
+from tinychat.models.layout import WIDEST_GROUP, padded
 from tinychat.models.tensors import Linear, Norm, Table
 
 
@@ -79,6 +80,10 @@ class NamedTensors:
 
     def __init__(self, config: ModelConfig) -> None:
         self._linears = {linear.name: NamedWeight(linear) for linear in linears(config)}
+        if config.drafter is not None:
+            # The larger model's, whose columns may be in wider groups.
+            columns = padded(config.drafter.hidden_size, WIDEST_GROUP)
+            self._linears["embed_tokens"] = NamedWeight(Linear("embed_tokens", (), (config.vocab_size,), columns, None))
         self._norms = {norm.name: norm for norm in norms(config)}
         self._positions: Table | NoPositions = next(iter(tables(config)), NoPositions())
 

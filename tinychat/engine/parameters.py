@@ -11,7 +11,6 @@ from tinychat.engine.arguments import (
     ChannelDeltaLayer,
     CompressedAttention,
     DeltaLayer,
-    DraftInput,
     GatedAttention,
     HeadGatedAttention,
     LatentAttention,
@@ -34,12 +33,15 @@ from tinychat.engine.arguments import (
     VariedAttention,
 )
 from tinychat.engine.dims import dims_of, stacked_dims
+from tinychat.engine.draft_parts import ClusteredOutput, DraftInput, NoState
 from tinychat.engine.folder_tensors import FolderTensors, Tensors
 from tinychat.engine.mlp_parameters import activation_of, mlps_of, norm_behind, per_layer
+from tinychat.engine.stages import layer_of
 from tinychat.kernels.buffers import NoLatents, NoStreams
 from tinychat.kernels.variants import (
     Alibi,
     AttentionSink,
+    Before,
     BothWays,
     ChannelScale,
     HeadsNorm,
@@ -59,6 +61,8 @@ from tinychat.models.config import ModelConfig
 from tinychat.models.decoder import HEAD_GATES, OTHER
 from tinychat.models.delta_net import DECAYS, GATES, DeltaNet
 from tinychat.models.draft_head import INPUT_NORMS, INPUTS
+from tinychat.models.drafter import ORDERING, STATE
+from tinychat.models.experts import ROUTER
 from tinychat.models.folder import ModelFolder
 from tinychat.models.mamba import STEPS, Mamba
 from tinychat.models.selective import LOW, SelectiveScan
@@ -68,9 +72,9 @@ NO_WINDOW = 2**31
 LOG2_E = 1.4426950408889634
 
 
-def bind_parameters(folder: ModelFolder) -> Parameters:
-    """Return the parameters as views of the mapped file."""
-    return parameters_of(folder.config, FolderTensors(folder))
+def bind_parameters(folder: ModelFolder, embedding: Any = None) -> Parameters:
+    """Return the parameters as views of the mapped file; embedding : the larger model's, for a drafter."""
+    return parameters_of(folder.config, FolderTensors(folder, embedding))
 
 
 def parameters_of(config: ModelConfig, tensors: Tensors) -> Parameters:
@@ -89,13 +93,21 @@ def parameters_of(config: ModelConfig, tensors: Tensors) -> Parameters:
             end=_layer_end(config, tensors),
         ),
         norm=tensors.norm("norm"),
-        lm_head=tensors.embedding() if config.tie_word_embeddings else tensors.weight("lm_head"),
+        lm_head=tensors.embedding() if config.tie_word_embeddings else _output(config, tensors),
         cap=Unchanged() if config.logits_softcap is None else SoftCap(np.float32(config.logits_softcap)),
+        state=tensors.weight(STATE) if config.drafter else NoState(),
     )
 
 
+def _output(config: ModelConfig, tensors: Tensors) -> Any:
+    weight = tensors.weight("lm_head")
+    if config.drafter is None or config.drafter.clusters is None:
+        return weight
+    return ClusteredOutput(tensors.weight(ROUTER), layer_of(weight, 0), tensors.vectors(ORDERING))
+
+
 def _embed_norm(config: ModelConfig, tensors: Tensors) -> Any:
-    if config.is_draft_head:
+    if config.is_draft_head or config.drafter:
         embedding, hidden = zip(map(tensors.norm, INPUT_NORMS), map(tensors.weight, INPUTS))
         return DraftInput(*embedding, *hidden)
     if config.residual_scales:
@@ -174,7 +186,7 @@ def _varied_attention(
     config: ModelConfig, tensors: Tensors, varied: VariedLayers, layers: tuple[int, ...], kind: str
 ) -> VariedAttention:
     own = [layers.index(layer) for layer in varied.owners(layers)]
-    of_own = OwnKeys(tensors.weight(f"{kind}qkv_proj"), tensors.vectors(f"{kind}k_norm"))
+    of_own = OwnKeys(tensors.weight(f"{kind}qkv_proj"), tensors.vectors(f"{kind}k_norm")) if own else None
     of_others = OthersKeys(tensors.weight(f"{kind}query_proj")) if len(own) < len(layers) else None
     return VariedAttention(
         keys=per_layer(len(layers), own, of_own, of_others),
@@ -231,10 +243,14 @@ def _attention(config: ModelConfig, tensors: Tensors, layers: Sequence[int], kin
 def _positions(config: ModelConfig, layers: Sequence[int]) -> dict[str, Any]:
     """Return the parts of attention by name that depend on positions."""
     windows = np.array([config.sliding_windows[layer] or NO_WINDOW for layer in layers], np.int64)
+    window: Any = BothWays(windows) if config.bidirectional else windows
+    if config.drafter:
+        # As many positions before the last one that the larger model has seen as its windows have in all.
+        window = Before(windows + 2)
     return {
         "angles": np.array([config.angle_sets[layer] for layer in layers], np.int64),
         "rotary_dim": np.array([config.rotary_dims[layer] for layer in layers], np.int64),
-        "window": BothWays(windows) if config.bidirectional else windows,
+        "window": window,
     }
 
 

@@ -21,7 +21,8 @@ class ScheduledChunk(NamedTuple):
     ids: SequenceOf[int]
     sequence_length: int  # positions that the whole prompt will take, of which the ids may be a part
     outputs: int = 1  # after how many of the last ids to give logits
-    # For a draft head, the larger model's hidden states before the ids, behind its last norm: float32 [ids, D].
+    # For a draft head, the larger model's hidden states before the ids, behind its last norm: float32 [ids, D]; for a
+    # drafter, too.
     hidden: NDArray[np.float32] | None = None
     second: int | None = None  # position from which on tokens are of the second kind: see `ModelConfig.token_kinds`
 

@@ -78,10 +78,10 @@ def allocate_scratch(
         scratch = scratch._replace(states=DeltaScratch(inputs=FloatScratch(x, rows, tiles), **arrays))
     if config.altup:
         scratch = scratch._replace(streams=StreamScratch(**floats(*StreamScratch._fields, widths=widths.streams)))
-    if config.experts is None:
+    if config.choice is None:
         return scratch
-    count, used = config.experts.num_experts, config.experts.num_experts_per_tok
-    slots = max_slots(chunk_size, used, config.experts.choices)
+    count, used = config.choice.num_experts, config.choice.num_experts_per_tok
+    slots = max_slots(chunk_size, used, config.choice.choices)
     router_inputs = FloatActivations(np.zeros(tokens * experts.routing.x.columns, np.float32))
     allocated = ExpertScratch(
         routing=FloatScratch(router_inputs, rows, tiles),
@@ -89,8 +89,8 @@ def allocate_scratch(
         chosen=np.zeros((chunk_size, used), np.int64),
         weights=np.zeros((chunk_size, used + 1), np.float32),
         slots=np.zeros((chunk_size, used), np.int64),
-        counts=np.zeros(config.experts.choices, np.int64),
-        firsts=np.zeros(config.experts.choices, np.int64),
+        counts=np.zeros(config.choice.choices, np.int64),
+        firsts=np.zeros(config.choice.choices, np.int64),
         active=np.zeros(1 + count, np.int64),
         **floats("logits", "states", "inner", widths=experts),
         **floats("gate_up", "down", rows=slots, widths=experts),

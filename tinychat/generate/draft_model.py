@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tinychat.engine.context import DRAFTED_TEXTS
 from tinychat.engine.ids import common_length
 from tinychat.errors import CacheFullError
 from tinychat.generate.drafts import DEFAULT_CHANCES, MEMORY, WEIGHT, WORTHWHILE, Drafts, DraftText, Guess, RowCosts
@@ -31,7 +32,7 @@ EDGES = (0.25, 0.5, 0.75, 0.9)
 MODEL_CHANCES = (0.2, 0.4, 0.6, 0.75, 0.9)
 DEFAULT_CHANCE = 0.6
 # Most ids of a draft, and most replies that the model follows at once.
-MOST, MOST_TEXTS = 16, 16
+MOST, MOST_TEXTS = 16, DRAFTED_TEXTS
 # Where more ids than this are missing, the model reads only so many of the last.
 WINDOW = 512
 # Rows that a sequence may have left for the step that begins a draft.
@@ -42,35 +43,28 @@ WARM_UP = 3
 TRIALS, MOST_SAVED = 0.01, 0.5
 
 
-class ModelText(DraftText):
-    """The text of one reply, and the smaller model's sequence, which holds its first id and those from `_first` on."""
+class FollowedText(DraftText):
+    """The text of one reply, of which a smaller model writes drafts; `sequence` is what it runs."""
 
     def __init__(self, sequence: TokenSequence) -> None:
         super().__init__()
         self.sequence = sequence
-        self._first = 1
-        self._is_new = True
         self._kinds: list[int] = []
         self._is_known = True
 
     def begin(self, ids: Sequence[int]) -> None:
-        """Set the text before the next token; the sequence is aligned with it when it is needed."""
+        """Set the text before the next token."""
         super().begin(ids)
-        self._is_new, self._is_known = True, self._knows(ids)
+        self._is_known = self._knows(ids)
 
     def extend(self, ids: Sequence[int]) -> None:
-        """Add the tokens that were chosen; ids of the draft that differ leave the sequence."""
-        length = self._length
+        """Add the tokens that were chosen."""
         super().extend(ids)
         self._is_known = self._is_known and self._knows(ids)
-        if not self._is_new and len(self.sequence.ids) > length:
-            # The last one runs again, for its logits.
-            self.sequence.cut(min(length + common_length(self.sequence.ids[length:], ids), self._length - 1))
 
     def leave(self) -> None:
-        """Free the memory of the sequence, and follow this reply no further."""
-        self.sequence.release()
-        self._is_new, self._is_known = True, False
+        """Follow this reply no further."""
+        self._is_known = False
 
     def suggest(self, most: int) -> None:
         """Set `suggestion` to what the text repeats."""
@@ -93,17 +87,69 @@ class ModelText(DraftText):
 
     @property
     def missing(self) -> int:
-        """Number of ids that the sequence lacks, the last one always."""
-        return self._length - len(self.sequence.ids)
+        """Number of ids of the text that run before the next one is drafted."""
+        return 1
 
     def missing_ids(self) -> list[int]:
-        """Return the ids that the sequence lacks."""
-        ids = self._text.ids
-        return [*ids[:1], *ids[len(ids) - self.missing + 1 :]] if not self.sequence.ids else ids[-self.missing :]
+        """Return these ids."""
+        return (self.drafted or self._text.ids)[-1:]
 
     def chunk(self, ids: Sequence[int]) -> ScheduledChunk:
         """Return ids for a step that extends the sequence."""
         return self.sequence.chunk(ids, len(self.sequence.ids) + len(ids))
+
+    def align(self) -> None:
+        """Bring the sequence in order before a draft."""
+
+    def propose(self, token_id: int, kind: int) -> None:
+        """Add an id of the smaller model to the suggestion; the first one replaces what the text repeats."""
+        if not self._kinds:
+            self.suggestion = []
+        self.suggestion.append(token_id)
+        self._kinds.append(kind)
+
+    def _knows(self, ids: Sequence[int]) -> bool:
+        return max(ids, default=0) < self.sequence.vocab_size
+
+
+class ModelText(FollowedText):
+    """The text of one reply, and the smaller model's sequence, which holds its first id and those from `_first` on."""
+
+    def __init__(self, sequence: TokenSequence) -> None:
+        super().__init__(sequence)
+        self._first = 1
+        self._is_new = True
+
+    def begin(self, ids: Sequence[int]) -> None:
+        """Set the text before the next token; the sequence is aligned with it when it is needed."""
+        super().begin(ids)
+        self._is_new = True
+
+    def extend(self, ids: Sequence[int]) -> None:
+        """Add the tokens that were chosen; ids of the draft that differ leave the sequence."""
+        length = self._length
+        super().extend(ids)
+        if not self._is_new and len(self.sequence.ids) > length:
+            # The last one runs again, for its logits.
+            self.sequence.cut(min(length + common_length(self.sequence.ids[length:], ids), self._length - 1))
+
+    def leave(self) -> None:
+        """Free the memory of the sequence, and follow this reply no further."""
+        super().leave()
+        self.sequence.release()
+        self._is_new = True
+
+    @property
+    def missing(self) -> int:
+        """Number of ids that the sequence lacks, the last one always; none while it is ahead with a draft."""
+        return self._length - len(self.sequence.ids)
+
+    def missing_ids(self) -> list[int]:
+        """Return the ids that the sequence lacks; in a draft, the last id of that."""
+        ids = self._text.ids
+        if self.missing <= 0:
+            return self.drafted[-1:]
+        return [*ids[:1], *ids[len(ids) - self.missing + 1 :]] if not self.sequence.ids else ids[-self.missing :]
 
     def align(self) -> None:
         """Bring the sequence to a prefix of the text, or of its end where too much is missing or does not fit."""
@@ -116,16 +162,6 @@ class ModelText(DraftText):
             sequence.rewind(0)
             self._first = max(1, len(ids) - window)
 
-    def propose(self, token_id: int, kind: int) -> None:
-        """Add an id of the smaller model to the suggestion; the first one replaces what the text repeats."""
-        if not self._kinds:
-            self.suggestion = []
-        self.suggestion.append(token_id)
-        self._kinds.append(kind)
-
-    def _knows(self, ids: Sequence[int]) -> bool:
-        return max(ids, default=0) < self.sequence.vocab_size
-
     @property
     def _length(self) -> int:
         return min(len(self._text.ids), 1) + max(0, len(self._text.ids) - self._first)
@@ -135,7 +171,7 @@ class ModelText(DraftText):
 class _Draft:
     """A draft that is being written: the most ids of it, and the probability that it is right so far."""
 
-    text: ModelText
+    text: FollowedText
     most: int
     guess: Guess
     chance: float = 1.0
@@ -159,7 +195,7 @@ class ModelDrafts(Drafts):
 
     def _warm_up(self) -> None:
         """Run some steps: the first one reads the weights into memory, and its time says nothing of the others."""
-        text = self.new_text()
+        text = self._warm_text()
         for step in range(WARM_UP + 1):
             self._run([text], [[0]])
             if step == 0:
@@ -167,11 +203,15 @@ class ModelDrafts(Drafts):
         text.sequence.evict()
         self._sequence.engine.rest()
 
+    def _warm_text(self) -> FollowedText:
+        """Return a text for steps whose ids nobody reads."""
+        return self.new_text()
+
     def begin_step(self, texts: int) -> bool:
         """Return False, as drafts never rest: the model would have to read all texts again."""
         return False
 
-    def new_text(self) -> ModelText:
+    def new_text(self) -> FollowedText:
         """Return the text of another reply."""
         return ModelText(self._sequence.another())
 
@@ -188,7 +228,7 @@ class ModelDrafts(Drafts):
         self._spent, started = 0.0, perf_counter()
         drafts = []
         for text, most, guess in zip(texts, limits, guesses):
-            if not isinstance(text, ModelText) or most < 1 or not text.can_follow:
+            if not isinstance(text, FollowedText) or most < 1 or not text.can_follow:
                 continue
             if next(iter(self.chances_of(text)), 0.0) < self._mean:
                 drafts.append(_Draft(text, min(most, MOST), guess()))
@@ -252,7 +292,7 @@ class ModelDrafts(Drafts):
         self._allowance -= cost
         return True
 
-    def _read(self, texts: Sequence[ModelText]) -> None:
+    def _read(self, texts: Sequence[FollowedText]) -> None:
         """Run what the sequences lack, but the last ids."""
         for text in texts:
             text.align()
@@ -264,8 +304,7 @@ class ModelDrafts(Drafts):
         """Add an id to each draft."""
         texts = [draft.text for draft in drafts]
         begins = texts[0].missing > 0
-        ids = [text.missing_ids() if begins else text.drafted[-1:] for text in texts]
-        for draft, logits in zip(drafts, self._run(texts, ids)):
+        for draft, logits in zip(drafts, self._run(texts, [text.missing_ids() for text in texts])):
             text = draft.text
             if begins:
                 # A state can be taken back to here only.
@@ -276,7 +315,7 @@ class ModelDrafts(Drafts):
             text.propose(token_id, kind)
             draft.chance *= self.chance(kind)
 
-    def _run(self, texts: Sequence[ModelText], ids: Sequence[Sequence[int]]) -> list[Logits]:
+    def _run(self, texts: Sequence[FollowedText], ids: Sequence[Sequence[int]]) -> list[Logits]:
         """Run ids of the sequences in one step; return the logits after the last of each."""
         started = perf_counter()
         logits = self._sequence.engine.run([text.chunk(some) for text, some in zip(texts, ids)])

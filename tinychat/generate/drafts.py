@@ -18,7 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
+    from tinychat.engine.cache import KVCache
     from tinychat.engine.engine import Engine
+    from tinychat.engine.sequence import Sequence as TokenSequence
 
 Guess = Callable[[NDArray[np.float32], Sequence[int]], int]
 """Returns the id that a reply would choose by logits, float32 [vocab_size], after ids that may come before it."""
@@ -224,10 +226,14 @@ class Drafts:
                 self._next_rest = RESTING
             self._looks = self._looked_at = self._gained = 0
 
-    def follow(self, rows: Iterable[tuple[DraftText | None, int, int]], engine: Engine) -> None:
+    def beside(self, sequence: TokenSequence) -> Drafts:
+        """Return the drafts for a model that goes on with another sequence, perhaps of another engine."""
+        return self
+
+    def follow(self, rows: Iterable[tuple[DraftText | None, int, int, KVCache]], engine: Engine) -> None:
         """Take what is wanted of the step that `engine` has run.
 
-        rows : for each sequence, its text, the position of its first row, and how many rows it had.
+        rows : for each sequence, its text, the position of its first row, how many rows it had, and its cache.
         """
 
     def note_pass(self, rows: int, seconds: float) -> None:

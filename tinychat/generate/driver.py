@@ -91,8 +91,8 @@ class Driver:
         finally:
             self._lock.release()
 
-    def adopt(self, sequence: Sequence) -> None:
-        """Continue with another sequence, its engine and capacity, instead of all idle ones."""
+    def adopt(self, sequence: Sequence, drafts: Drafts | None = None) -> None:
+        """Continue with another sequence, its engine and capacity, instead of all idle ones; and with other drafts."""
         with self.exclusive():
             self._end_dropped()
             if len(self):
@@ -100,6 +100,7 @@ class Driver:
             self.engine: Engine = sequence.engine
             self.context_size: int = sequence.context_size
             self._another = sequence.another
+            self.drafts = drafts or self.drafts
             self._logits: Logits | None = None
             self._idle = IdleSequences()
             self._idle.put(sequence)

@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.engine.ids import common_length
-from tinychat.generate.draft_model import MOST, WINDOW, ModelDrafts, ModelText
+from tinychat.generate.draft_model import MOST, WINDOW, FollowedText, ModelDrafts, ModelText
 from tinychat.generate.drafts import Drafts, DraftText
 
 if TYPE_CHECKING:
+    from tinychat.engine.cache import KVCache
     from tinychat.engine.engine import Engine
     from tinychat.engine.scheduled_chunk import ScheduledChunk
     from tinychat.engine.sequence import Sequence as TokenSequence
@@ -29,23 +30,25 @@ MOST_COST = 0.25
 
 
 class StateWindow:
-    """The last hidden states of a text: those of positions `start` to `stop` - 1."""
+    """The last hidden states of a text: those of positions `start` to `stop` - 1, the last `count` at least."""
 
-    def __init__(self, size: int) -> None:
-        self._rows = np.zeros((2 * WINDOW, size), np.float32)
+    def __init__(self, size: int, count: int = WINDOW) -> None:
+        self.count = count
+        self._rows = np.zeros((2 * count, size), np.float32)
         self.start = self.stop = 0
 
     def write(self, position: int, rows: States) -> None:
         """Write the states of a position and those after it; later ones are of a text that was not."""
         if not self.start <= position <= self.stop:
             self.start = position
-        if len(rows) > WINDOW:
-            position, rows = position + len(rows) - WINDOW, rows[-WINDOW:]
+        count = self.count
+        if len(rows) > count:
+            position, rows = position + len(rows) - count, rows[-count:]
             self.start = position
         end = position - self.start
         if end + len(rows) > len(self._rows):
-            self._rows[:WINDOW] = self._rows[end - WINDOW : end]
-            self.start, end = position - WINDOW, WINDOW
+            self._rows[:count] = self._rows[end - count : end]
+            self.start, end = position - count, count
         self._rows[end : end + len(rows)] = rows
         self.stop = position + len(rows)
 
@@ -54,17 +57,36 @@ class StateWindow:
         return self._rows[position - self.start :][:count]
 
 
-class HeadText(ModelText):
+class StatesText(FollowedText):
+    """The text of one reply, and the hidden states before its last ids, which what writes drafts reads."""
+
+    def __init__(self, sequence: TokenSequence, size: int, count: int) -> None:
+        super().__init__(sequence)
+        self.states = StateWindow(size, count)
+        self.last_state: States = np.zeros(size, np.float32)
+
+    def follow(self, position: int, states: States, cache: KVCache) -> None:
+        """Take the hidden states of a position and those after it, which the model has run."""
+        self.states.write(position, states)
+
+    @property
+    def can_follow(self) -> bool:
+        """Whether the states before the last id are there."""
+        return super().can_follow and self.states.start < len(self._text.ids) - 1 <= self.states.stop
+
+    def note_run(self, last_state: States) -> None:
+        """Note that ids have run, with the state that was made behind the last."""
+        self.last_state = last_state
+
+
+class HeadText(StatesText, ModelText):
     """The text of one reply, and the head's sequence, which holds its ids from `_first` on.
 
     Of these, `_certain` have run with the model's own states.
     """
 
     def __init__(self, sequence: TokenSequence) -> None:
-        super().__init__(sequence)
-        size = sequence.engine.config.hidden_size
-        self.states = StateWindow(size)
-        self.last_state: States = np.zeros(size, np.float32)
+        super().__init__(sequence, sequence.engine.config.hidden_size, WINDOW)
         self._certain = 0
 
     def begin(self, ids: Sequence[int]) -> None:
@@ -82,14 +104,9 @@ class HeadText(ModelText):
         self._certain = min(self._certain, length, max(self._length - 1, 0))
         self.sequence.cut(self._certain)
 
-    @property
-    def can_follow(self) -> bool:
-        """Whether the states before the last id are there."""
-        return super().can_follow and self.states.start < len(self._text.ids) - 1 <= self.states.stop
-
     def missing_ids(self) -> list[int]:
-        """Return the ids that the sequence lacks."""
-        return self._text.ids[-self.missing :]
+        """Return the ids that the sequence lacks; in a draft, the last id of that."""
+        return self._text.ids[-self.missing :] if self.missing > 0 else self.drafted[-1:]
 
     def align(self) -> None:
         """Bring the sequence to a prefix of the text from some id on, of whose missing ids all states are there."""
@@ -110,7 +127,7 @@ class HeadText(ModelText):
 
     def note_run(self, last_state: States) -> None:
         """Note that ids have run, with the head's state behind the last."""
-        self.last_state = last_state
+        super().note_run(last_state)
         if self.missing >= 0:
             self._certain = len(self.sequence.ids)
 
@@ -122,23 +139,24 @@ class HeadText(ModelText):
 class HeadDrafts(ModelDrafts):
     """Proposes what the text repeats, or what the model's own head would write."""
 
-    def new_text(self) -> HeadText:
+    def new_text(self) -> StatesText:
         """Return the text of another reply."""
         return HeadText(self._sequence.another())
 
-    def follow(self, rows: Iterable[tuple[DraftText | None, int, int]], engine: Engine) -> None:
+    def follow(self, rows: Iterable[tuple[DraftText | None, int, int, KVCache]], engine: Engine) -> None:
         """Take the hidden states of a step: see `Drafts.follow`."""
-        first = 0
-        for text, position, count in rows:
-            if isinstance(text, HeadText):
-                text.states.write(position, engine.last_states(first, first + count))
-            first += count
+        stop = 0
+        for text, position, count, cache in rows:
+            stop += count
+            if isinstance(text, StatesText):
+                wanted = min(count, text.states.count)
+                text.follow(position + count - wanted, engine.last_states(stop - wanted, stop), cache)
 
-    def _run(self, texts: Sequence[ModelText], ids: Sequence[Sequence[int]]) -> list[Logits]:
+    def _run(self, texts: Sequence[FollowedText], ids: Sequence[Sequence[int]]) -> list[Logits]:
         """Run ids of the sequences in one step; return the logits after the last of each."""
         logits, stop = super()._run(texts, ids), 0
         for text, some in zip(texts, ids):
-            assert isinstance(text, HeadText)
+            assert isinstance(text, StatesText)
             stop += len(some)
             text.note_run(self._sequence.engine.last_states(stop - 1, stop)[0])
         return logits

@@ -15,11 +15,10 @@ import numpy.typing as npt
 from tinychat.errors import FieldError, SettingError, TinychatError
 from tinychat.generate.batched import Asked, BatchEvent, whole_replies, write_many
 from tinychat.generate.constraints import Constraints
-from tinychat.generate.draft_model import ModelDrafts
+from tinychat.generate.draft_choice import drafts_of
 from tinychat.generate.drafts import Drafts
 from tinychat.generate.driver import Driver
 from tinychat.generate.grammar import Constraint, Grammar
-from tinychat.generate.head_drafts import own_drafts
 from tinychat.generate.prompt import Prompt, check_prompt
 from tinychat.generate.reply import Reply
 from tinychat.generate.request import Request, RequestFields, as_request
@@ -108,7 +107,8 @@ class Model:
 
     @sequence.setter
     def sequence(self, sequence: Sequence) -> None:
-        self.driver.adopt(sequence)
+        drafts = self.driver.drafts
+        self.driver.adopt(sequence, drafts and drafts.beside(sequence))
 
     @property
     def name(self) -> str:
@@ -130,16 +130,10 @@ class Model:
         """Length of one row of logits; ids are smaller."""
         return self.engine.vocab_size
 
-    def change_drafts(self, draft: bool | Model) -> None:
-        """Switch drafts on or off, or let a smaller model write them, too; `SettingError` if its vocabulary differs."""
-        drafts = own_drafts(self.sequence) if draft is True else None
-        if isinstance(draft, Model):
-            draft.check_writes()
-            if not self.tokenizer.agrees_with(draft.tokenizer):
-                raise FieldError("draft", f"must be a model with the vocabulary of {self.name}, unlike {draft.name}")
-            drafts = ModelDrafts(draft.sequence, self.vocab_size)
-        self.driver.change_drafts(drafts)
-        self.draft = draft.name if isinstance(draft, Model) else draft
+    def change_drafts(self, draft: bool | Model | Path, progress: Callable[[int, int], None] | None = None) -> None:
+        """Switch drafts on or off, or let a smaller model, or a folder's drafter, write them, too: see `drafts_of`."""
+        self.driver.change_drafts(drafts_of(self, draft, progress))
+        self.draft = draft if isinstance(draft, bool) else draft.name
 
     def resize(self, context_size: int) -> None:
         """Change the capacity of the context; the cache of the last conversation stays.

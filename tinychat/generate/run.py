@@ -13,6 +13,7 @@ from tinychat.generate.reply import Delta, Reply
 from tinychat.generate.sequence import Ids
 
 if TYPE_CHECKING:
+    from tinychat.engine.cache import KVCache
     from tinychat.engine.scheduled_chunk import ScheduledChunk
     from tinychat.engine.sequence import Sequence
 
@@ -126,10 +127,10 @@ class ScheduledRun(NamedTuple):
     draft: list[int] | None
 
     @property
-    def rows(self) -> tuple[DraftText | None, int, int]:
-        """The text of drafts, the position of the first row, and how many rows have run."""
+    def rows(self) -> tuple[DraftText | None, int, int, KVCache]:
+        """The text of drafts, the position of the first row, how many rows have run, and in which cache."""
         count = len(self.chunk.ids)
-        return self.run.text, len(self.run.sequence.ids) - count, count
+        return self.run.text, len(self.run.sequence.ids) - count, count, self.chunk.cache
 
 
 def row_shares(left: list[int], rows: int) -> list[int]:

@@ -167,8 +167,8 @@ def attend(team, batch, qkv, sizes, window, scoring, cache, scratch, out):
     batch : `counts`, int64, of which the third is the number of sequences; `firsts` int64 [>= sequences + 1], the first
     token of each, and the end of the last; `positions` int64 of each token, ascending in a sequence; `tables` int32
     [>= sequences, blocks]; qkv : float32 [>= T, >= H d + 15], rotated and scaled queries first; window : positions
-    a query sees, itself included, or `BothWays`; scoring : of `kernels.scores`; cache : a LayerCache, already appended
-    to; out : float32 [>= T, >= H d], d of values.
+    a query sees, itself included, or `BothWays` or `Before`; scoring : of `kernels.scores`; cache : a LayerCache,
+    already appended to; out : float32 [>= T, >= H d], d of values.
     """
     G, d, items = cache.keys.shape[2], head_size(cache), 0
     group = sizes.num_attention_heads // G

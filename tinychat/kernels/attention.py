@@ -1,7 +1,7 @@
 """Attention of some rows over the KV cache, fused: scores, softmax and weighted sum in one pass.
 
 For a query at position p, over keys s with ``max(0, p - window + 1) <= s <= p``, or, where a window is `BothWays`, with
-``s < min(end, p + window)`` in a sequence of `end` positions,
+``s < min(end, p + window)`` in a sequence of `end` positions, or where it is `Before`, with ``s < p``,
 
     out = sum_s 2**(q.k_s - m) v_s / sum_s 2**(q.k_s - m)
 
@@ -59,7 +59,7 @@ from tinychat.kernels.simd import (
 )
 from tinychat.kernels.sizes import BLOCK, CHUNK, ITEM_ROWS, LANES
 from tinychat.kernels.tile import store_tokens
-from tinychat.kernels.variants import BothWays
+from tinychat.kernels.variants import Before, BothWays
 
 # Tile shapes, rows by vectors of keys or channels, as tuples of these lengths: as many sums as there are registers.
 # Vectors of pairs are widened once for all rows of a tile, so a tile of many rows is faster. Where few of them would be
@@ -126,7 +126,7 @@ def prefetches(first, size, row, total, rows):
 @always_inline_by_type
 def seen_from(window, position):
     """Return the first position that a query sees; what it sees may begin later."""
-    if is_kind(window, BothWays):
+    if is_kind(window, BothWays, Before):
         return lambda window, position: position + 1 - window.window
     return lambda window, position: position + 1 - window
 
@@ -136,6 +136,8 @@ def seen_to(window, position, end):
     """Return the end of the positions that a query sees."""
     if is_kind(window, BothWays):
         return lambda window, position, end: min(end, position + window.window)
+    if is_kind(window, Before):
+        return lambda window, position, end: position
     return lambda window, position, end: position + 1
 
 

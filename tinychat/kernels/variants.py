@@ -84,6 +84,12 @@ class BothWays(NamedTuple):
     window: Any  # int64: as of `arguments.Attention`
 
 
+class Before(NamedTuple):
+    """A window of attention without the query's own position, whose key is not there."""
+
+    window: Any  # int64: as of `arguments.Attention`, the own position included
+
+
 class ClampedSwiglu(NamedTuple):
     """The activation of gpt-oss (`kernels.activations`); stacked over layers."""
 

@@ -9,6 +9,7 @@ from tinychat.models.altup import AltUp
 from tinychat.models.compressed import CompressedHeads
 from tinychat.models.config_values import MAX_VOCAB_SIZE, ConfigValues
 from tinychat.models.delta_net import DeltaNet
+from tinychat.models.drafter import Drafter
 from tinychat.models.experts import Experts
 from tinychat.models.latent import Latents
 from tinychat.models.mamba import Mamba
@@ -106,6 +107,7 @@ class ModelConfig:
     embedded_ids: int = 0  # ids of the embedding, if more than `vocab_size`: the rest cannot be written (Apertus)
     projected_embedding: bool = False  # one of fewer columns is projected to embedding and output matrix (OPT)
     is_draft_head: bool = False  # it reads the hidden states of another model: `models.draft_head`
+    drafter: Drafter | None = None  # how it reads another model's cache and hidden states; None: it does not
     varied: VariedLayers | None = None  # how layers differ in heads, keys, values and MLPs; None: they do not
     altup: AltUp | None = None  # residual streams beside the one that all models have (Gemma 3n)
     token_kinds: int = 1  # the vectors of positions are there for each kind of text: a query's, a document's
@@ -161,12 +163,20 @@ class ModelConfig:
         return self.delta_net or self.mamba or self.selective or self.compressed
 
     @property
+    def choice(self) -> Experts | None:
+        """The experts, or the clusters of a drafter's output matrix: parts of which each token passes a few."""
+        return self.experts or (self.drafter.clusters if self.drafter else None)
+
+    @property
     def cache_layers(self) -> tuple[int, ...]:
         """For each layer of the KV cache, the model's layer that it belongs to.
 
         Attention has one, and none where it reads another layer's; a convolution as many as hold `hidden_size` numbers
-        of a position as keys and values; a layer with a state none. Those of wide heads are the last.
+        of a position as keys and values; a layer with a state none. Those of wide heads are the last. Of a drafter they
+        are the larger model's.
         """
+        if self.drafter is not None:
+            return tuple(range(self.drafter.narrow_layers + self.drafter.wide_layers))
         if self.varied is not None:
             return self.varied.owners(self.varied.narrow) + self.varied.owners(self.varied.wide)
         of_convolution = -(-self.hidden_size // (2 * self.num_key_value_heads * self.head_dim))
@@ -177,7 +187,9 @@ class ModelConfig:
     def cache_shapes(self) -> tuple[tuple[int, int, int], ...]:
         """Layers of the KV cache, their heads, and the size of these, for each size there is; the order is theirs."""
         layers, wide = len(self.cache_layers), 0
-        if self.varied is not None:
+        if self.drafter is not None:
+            wide = self.drafter.wide_layers
+        elif self.varied is not None:
             wide = len(self.varied.owners(self.varied.wide))
         narrow = layers - wide, self.num_key_value_heads, self.head_dim
         if self.varied is None or not wide:
@@ -186,6 +198,9 @@ class ModelConfig:
 
     def cache_layer(self, layer: int) -> int:
         """Return the first layer of the KV cache that a layer reads; 0 without any."""
+        if self.drafter is not None:
+            assert self.varied is not None
+            return len(self.cache_layers) - 1 if layer in self.varied.wide else self.drafter.narrow_layers - 1
         source = self.varied.sources[layer] if self.varied else layer
         return self.cache_layers.index(source) if source in self.cache_layers else 0
 

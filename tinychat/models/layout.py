@@ -23,6 +23,7 @@ from tinychat.models.varied_layers import LAYER_INPUTS
 
 DTYPES = ("int4", "int8", "f32", NATIVE)
 GROUP_SIZES = (32, 64, 128)
+WIDEST_GROUP = 256  # of columns, in codes that pass through
 # Small ones that decide much stay float32; of larger ones that do, and of convolutions, int8 is the least.
 UNQUANTIZED = (ROUTER, *ROUTER_INNER, HEAD_GATES, OTHER_HEAD_GATES, GATES, DECAYS, STEPS, LOW)
 AT_LEAST_INT8 = (ROUTER_IN, HEADS)

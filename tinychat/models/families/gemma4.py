@@ -126,7 +126,8 @@ def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
     for kind, layers, groups, size, values in (narrow, wide) if varied.wide else (narrow,):
         own, readers = varied.owners(layers), varied.readers(layers)
         rows = (H * size, groups * size, groups * size)
-        found.append(Linear(f"{kind}qkv_proj", (q, k, values), rows, D, len(own), config.qkv_bias, at=own))
+        if own:
+            found.append(Linear(f"{kind}qkv_proj", (q, k, values), rows, D, len(own), config.qkv_bias, at=own))
         if readers:
             found.append(Linear(f"{kind}query_proj", (q,), rows[:1], D, len(readers), config.qkv_bias, at=readers))
         found.append(Linear(f"{kind}o_proj", (names.o,), (D,), H * size, len(layers), config.o_bias, at=layers))
@@ -164,7 +165,8 @@ def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
             continue
         own = varied.owners(layers)
         found.append(Norm(f"{kind}q_norm", f"{ATTENTION}q_norm", size, len(layers), padded=False, at=layers))
-        found.append(Norm(f"{kind}k_norm", f"{ATTENTION}k_norm", size, len(own), padded=False, at=own))
+        if own:
+            found.append(Norm(f"{kind}k_norm", f"{ATTENTION}k_norm", size, len(own), padded=False, at=own))
     if config.experts:
         found += [
             Norm(name, f"{LAYER}{source}_layernorm_{number}", D, L)

@@ -1,0 +1,29 @@
+"""The logits of an output matrix in clusters, of which each token passes a few, as it passes experts."""
+
+import numpy as np
+
+from tinychat.kernels.memory import store_f32
+from tinychat.kernels.simd import splat_f32
+from tinychat.kernels.sizes import LANES
+from tinychat.kernels.team import share_of, stage
+
+
+@stage
+def scatter_logits(team, T, ordering, e, logits):
+    """Write what the chosen clusters give as logits of their ids; those of all others are 1 below the least of these.
+
+    ordering : float32 [V], the ids of all clusters' rows; e : ExpertScratch, with the results in `gate_up`; logits :
+    float32 [>= T, V padded to 16].
+    """
+    size, first_token, last_token = ordering.shape[0] // e.counts.shape[0], *share_of(team, T)
+    for t in range(first_token, last_token):
+        least = np.float32(np.inf)
+        for j in range(e.chosen.shape[1]):
+            for i in range(size):
+                least = min(least, e.gate_up[e.slots[t, j], i])
+        for k in range(0, logits.shape[1], LANES):
+            store_f32(logits, t * logits.shape[1] + k, splat_f32(least - np.float32(1)))
+        for j in range(e.chosen.shape[1]):
+            first = e.chosen[t, j] * size
+            for i in range(size):
+                logits[t, np.int64(ordering[first + i])] = e.gate_up[e.slots[t, j], i]

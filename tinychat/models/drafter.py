@@ -1,0 +1,63 @@
+"""A drafter: a small model that predicts the tokens after the next from what a larger model has computed.
+
+Its layers have queries only, which attend to keys and values in the larger model's cache: those of its last layer of
+each kind. Its input for a token is ``W (embedding of the token, hidden state before it)``, both the larger model's; a
+second matrix makes of its own hidden state what stands there for the token after. The position stays that of the last
+token that was chosen, so a drafter reads no prompt and has no cache (Gemma 4's assistants:
+github.com/huggingface/transformers, models/gemma4_assistant).
+
+Its output matrix may be in clusters of tokens, of which only those are read whose centroids score best: they are stored
+and chosen like the experts of a mixture.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tinychat.models.experts import Experts
+
+if TYPE_CHECKING:
+    from tinychat.models.config import ModelConfig
+
+# Its own linears: of the embedding of a token and the hidden state before it, and of its own state.
+STATE = "state_proj"
+# Of the output matrix in clusters: the ids of their tokens.
+ORDERING = "token_ordering"
+
+
+@dataclass(frozen=True, slots=True)
+class Drafter:
+    """How a drafter reads a larger model."""
+
+    hidden_size: int  # of the larger model
+    clusters: Experts | None = None  # of the output matrix; None: it is read as a whole
+    narrow_layers: int = 1  # layers of the larger model's cache of each size of heads: the drafter reads the last ones
+    wide_layers: int = 1
+
+
+def bound_config(config: ModelConfig, larger: ModelConfig) -> ModelConfig:
+    """Return the configuration of a drafter that reads the cache of a larger model, which `misfit` says it can."""
+    assert config.drafter is not None
+    (narrow, *_), (wide, *_) = larger.cache_shapes
+    return replace(config, drafter=replace(config.drafter, narrow_layers=narrow, wide_layers=wide))
+
+
+def misfit(config: ModelConfig, larger: ModelConfig) -> str:
+    """Return in what a drafter does not fit a larger model; "" if it does."""
+    assert config.drafter is not None
+    if config.varied is None or larger.varied is None or larger.altup or len(larger.cache_shapes) < 2:
+        return "it is no Gemma 4 model"
+    sizes = {
+        "hidden_size": (config.drafter.hidden_size, larger.hidden_size),
+        "vocab_size": (config.vocab_size, larger.vocab_size),
+        "head_dim": (config.head_dim, larger.head_dim),
+        "num_key_value_heads": (config.num_key_value_heads, larger.num_key_value_heads),
+        "global_head_dim": (config.varied.wide_head_dim, larger.varied.wide_head_dim),
+        "num_global_key_value_heads": (config.varied.wide_key_value_heads, larger.varied.wide_key_value_heads),
+        "sliding_window": (max(config.sliding_windows), max(larger.sliding_windows)),
+    }
+    for name, (wanted, found) in sizes.items():
+        if wanted != found:
+            return f"its {name} is {found}, not {wanted}"
+    return ""
