@@ -41,6 +41,7 @@ from tinychat.kernels.norms import norm_heads, scale_queries
 from tinychat.kernels.scores import cap_rows
 from tinychat.kernels.setup import ISA
 from tinychat.kernels.variants import (
+    Before,
     BiasedRouter,
     BothWays,
     Gelu,
@@ -154,6 +155,8 @@ def cached(kv):
         yield f"attention, {place}", test_attention.run(kv, queries, stored, start)
         both_ways = BothWays(np.int64(20))
         yield f"attention both ways, {place}", test_attention.run(kv, queries, stored, start, both_ways)
+        if kv == "bf16":
+            yield f"attention before, {place}", test_attention.run(kv, queries, stored, start, Before(np.int64(20)))
 
 
 def convolved():

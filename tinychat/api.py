@@ -14,6 +14,7 @@ from tinychat.checkpoint.gguf import is_gguf
 from tinychat.errors import ConversionError, HubError
 from tinychat.file_lock import locked
 from tinychat.json_file import each_file_once
+from tinychat.models.drafter import is_drafter
 from tinychat.models.passthrough import NATIVE, STORED_NATIVE, dtype_named
 from tinychat.settings import LoadSettings
 from tinychat.store.catalog import CATALOG
@@ -77,8 +78,8 @@ def convert(
     dst : path
         Must not exist yet. An interrupted conversion leaves nothing there.
     quant : {"int4", "int8", "f32", "native"}, optional
-        "native" stores a checkpoint's own codes, exactly. When omitted: "native" for a GGUF file of codes if no other
-        argument says how to convert, else "int4".
+        "native" stores a checkpoint's own codes, exactly. When omitted: "native" for a GGUF file of codes and "int8"
+        for a drafter if no other argument says how to convert, else "int4".
     group_size : {32, 64, 128}
         Columns that share one scale.
     progress : callable, optional
@@ -112,13 +113,14 @@ def convert(
     with folder_of(checkpoint_folder(source), change) as folder:
         check_checkpoint(folder)
         # Imported here: a wrong `src` is reported before Numba is loaded.
-        from tinychat.conversion.pipeline import Recipe, has_codes, make
+        from tinychat.conversion.pipeline import Recipe, default_recipe, make
 
         file = None if calibration is None else Path(os.path.expanduser(calibration))
         settings = (group_size, method, bits, file)
         if quant is None:
             is_default = settings == (Recipe.group_size, Recipe.algorithm, Recipe.bits, None)
-            quant = NATIVE if is_default and has_codes(folder) else "int4"
+            by_default = default_recipe(folder)
+            quant = by_default.quant if is_default and (by_default.quant == NATIVE or is_drafter(folder)) else "int4"
         recipe = Recipe(dtype_named(quant), *settings, check)
         # A path is left out: a checkpoint gives the same bytes wherever it lies.
         origin = None if os.path.exists(os.path.expanduser(source)) else source
@@ -172,6 +174,9 @@ def _check_texts(folder: Path) -> None:
     from tinychat.text.pairs import PairWriter
     from tinychat.text.template import load_template
 
+    if is_drafter(folder):
+        # It reads the ids of another model.
+        return
     tokenizer = load_tokenizer(folder)
     template = load_template(folder, tokenizer)
     if (ranker := read_ranker(folder)) is not None:
@@ -221,7 +226,6 @@ def load(
         If there is no such model, it is damaged, or a setting is out of range.
     """
     from tinychat.generate.loading import load_folder
-    from tinychat.models.drafter_folder import is_drafter
 
     # Checked before anything is downloaded.
     wanted = draft if isinstance(draft, bool) else os.fspath(draft)

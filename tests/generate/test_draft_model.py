@@ -26,7 +26,7 @@ class Cheap(ModelDrafts):
     """Drafts whose measured times do not count: each row costs a little of a pass."""
 
     def __init__(self, engine, row=0.02, step=0.02, context=CONTEXT):
-        super().__init__(new_sequence(engine, context), engine.vocab_size)
+        super().__init__(*self.parts(engine, context))
         for rows in range(1, 300):
             self._costs.note(rows, 1.0 + row * rows)
         self._steps = type(self._steps)()
@@ -35,6 +35,9 @@ class Cheap(ModelDrafts):
         self._costs.note = self._steps.note = lambda rows, seconds: None
         self.read = []
         self._allowance = 0.0
+
+    def parts(self, engine, context):
+        return new_sequence(engine, context), engine.vocab_size
 
     def note_pass(self, rows, seconds):
         super().note_pass(rows, 1.0)

@@ -1,18 +1,30 @@
 """Drafts by a drafter: its arithmetic, replies that stay the same, and what is refused."""
 
+import json
+import shutil
+
 import drafters
 import engines
 import families
 import numpy as np
 import pytest
 import reference
-from generate.test_driver import draw_prompts
+from generate.test_draft_model import SAMPLED, Cheap, written
+from generate.test_driver import CONTEXT, draw_prompts, reply_to, small_engine
+from generate.test_driver import written as write_all
+from safetensors.numpy import load_file, save_file
 
+import tinychat
 from tinychat.conversion.convert import convert
 from tinychat.engine.sequence import Sequence, new_sequence
+from tinychat.errors import CheckpointError, DrafterError, FieldError, ModelFolderError, UnsupportedModelError
+from tinychat.generate.drafter_drafts import DrafterDrafts
+from tinychat.generate.driver import Driver
+from tinychat.models.architectures import parse_config
+from tinychat.models.drafter import ORDERING
 from tinychat.models.drafter_folder import open_drafter
+from tinychat.models.folder import WEIGHTS
 
-CONTEXT = 400
 ROUNDS = 4
 
 
@@ -119,3 +131,245 @@ def test_logits_and_states_are_those_of_transformers(made, name, ordered, tmp_pa
             assert np.abs(logits - wanted).max() < 1e-2 * np.abs(wanted).max()
             assert np.abs(following - expected).max() < 1e-2 * np.abs(expected).max()
             last, hidden = int(np.argmax(logits)), torch.from_numpy(following)[None, None]
+
+
+class CheapDrafter(Cheap, DrafterDrafts):
+    """Drafts of a drafter whose measured times do not count; keeps what it proposed first after each text."""
+
+    def __init__(self, engine, folder, **costs):
+        self._opened = open_drafter(folder, engine.config, "model")
+        super().__init__(engine, **costs)
+        self.first = {}
+
+    def parts(self, engine, context):
+        return new_sequence(engine, context), self._opened
+
+    def share(self, texts, rows):
+        for text in texts:
+            if text.drafted:
+                self.first[tuple(text._text.ids)] = text.drafted[0]
+        return super().share(texts, rows)
+
+
+def check_first(engine, drafts):
+    """Return whether all first proposals are those of a drafter beside a fresh run of the text."""
+    own = drafts._sequence.engine
+    for ids, token_id in drafts.first.items():
+        main = new_sequence(engine, CONTEXT)
+        for start in range(0, len(ids) - 1, engine.chunk_size):
+            part = ids[start : min(start + engine.chunk_size, len(ids) - 1)]
+            main.step(part)
+            state = engine.last_states(len(part) - 1, len(part))[0]
+        assert drafted(own, main.cache, ids[-1], state, 1)[0] == [token_id]
+    return True
+
+
+@pytest.mark.parametrize("fields", [{"temperature": 0.0}, SAMPLED])
+@pytest.mark.parametrize(("name", "ordered"), [("gemma4", True), ("gemma4-large", False)])
+def test_replies_are_the_same(made, name, ordered, fields):
+    folder, drafter, _ = made[name, ordered]
+    engine = small_engine(folder, 40)
+    for length in (1, 9, 190, 300):
+        (prompt,) = draw_prompts(engine, [length])
+        alone, drafts = written(engine, None, prompt, **fields), CheapDrafter(engine, drafter)
+        reply = written(engine, drafts, prompt, **fields)
+        assert reply.token_ids == alone.token_ids
+        scored = [[token for delta in one.reply._deltas for token in delta.logprobs] for one in (reply, alone)]
+        assert scored[0] == scored[1]
+        assert drafts.first and (fields is SAMPLED or check_first(engine, drafts))
+
+
+def test_a_conversation_goes_on(made):
+    folder, drafter, _ = made["gemma4", False]
+    engine = small_engine(folder, 40)
+    drafts = CheapDrafter(engine, drafter)
+    driver = Driver(new_sequence(engine, CONTEXT), drafts)
+    (ids,) = draw_prompts(engine, [30])
+    for more in ([3, 4, 5], [6], [7, 8]):
+        reply = reply_to(ids)
+        write_all(driver, [reply])
+        # What follows may differ from what was written: the last ids of a reply leave.
+        ids = [*ids, *reply.token_ids[:-2], *more]
+        assert drafts.first and check_first(engine, drafts)
+        drafts.first.clear()
+
+
+@pytest.mark.parametrize("blocks", [100, 12])  # of the latter, not all have room beside each other
+def test_replies_at_once(made, blocks):
+    folder, drafter, _ = made["gemma4", True]
+    engine = small_engine(folder, blocks)
+    prompts = draw_prompts(engine, (1, 9, 63, 64, 130, 300))
+    fields = [{}, SAMPLED] * 3
+    alone = [written(engine, None, ids, **{"max_tokens": 12} | each).token_ids for ids, each in zip(prompts, fields)]
+    driver = Driver(new_sequence(engine, CONTEXT), CheapDrafter(engine, drafter))
+    replies = [reply_to(ids, max_tokens=12, **each) for ids, each in zip(prompts, fields)]
+    write_all(driver, replies)
+    assert [reply.token_ids for reply in replies] == alone
+    driver.drafts.first = {ids: first for ids, first in driver.drafts.first.items() if len(set(ids)) > 1}
+    assert len(driver.drafts.first) > 3
+
+
+def test_a_draft_has_the_same_bits_beside_others_and_on_other_threads(made):
+    folder, drafter, _ = made["gemma4", True]
+    found = []
+    for threads in (1, 2):
+        engine = engines.open_engine(folder, threads=threads)
+        own, (ids,) = drafter_of(engine, drafter), draw_prompts(engine, [200])
+        sequences, states = [], []
+        for position in (2, 70, 199):
+            sequences.append(new_sequence(engine, CONTEXT))
+            sequences[-1].step(ids[:position])
+            states.append(engine.last_states(position - 1, position)[0])
+        chunks = [
+            Sequence(own, main.cache).chunk([7], 200)._replace(hidden=state[None])
+            for main, state in zip(sequences, states)
+        ]
+        together = [row[0].tobytes() for row in own.run(chunks)]
+        made_states = own.last_states(0, len(chunks))
+        for chunk, logits, state in zip(chunks, together, made_states):
+            assert own.run([chunk])[0].tobytes() == logits
+            assert own.last_states(0, 1)[0].tobytes() == state.tobytes()
+        found.append((together, made_states.tobytes()))
+    assert found[0] == found[1]
+
+
+def agreeing(folder):
+    """Write a model that always writes 17 times the last id, and a drafter that does so, too; return both folders."""
+    checkpoint = families.write_checkpoint(families.BY_NAME["gemma4"], folder / "model-checkpoint")
+    # Capped, the largest would be alike.
+    changed = {"tie_word_embeddings": False, "final_logit_softcapping": None}
+    raw = json.loads((checkpoint / "config.json").read_text()) | changed
+    (checkpoint / "config.json").write_text(json.dumps(raw))
+    weights = {name: values.astype(np.float32) for name, values in load_file(checkpoint / WEIGHTS).items()}
+    for name in weights:
+        if any(part in name for part in ("o_proj", "down_proj", "per_layer_projection.")):
+            weights[name] *= 0
+        if name.endswith(("layer_scalar", "model.norm.weight")):
+            weights[name] = np.ones_like(weights[name])
+    V, D = raw["vocab_size"], raw["hidden_size"]
+    rows = np.random.default_rng(2).normal(0, 1, (V, D)).astype(np.float32)
+    output = np.empty_like(rows)
+    output[np.arange(V) * 17 % V] = rows
+    save_file(weights | {"model.embed_tokens.weight": rows, "lm_head.weight": output}, checkpoint / WEIGHTS)
+    own = drafters.config_of("gemma4", True, hidden_size=D)
+    drawn = drafters.draw(own)
+    for name in drawn:
+        if any(part in name for part in ("o_proj", "down_proj", f"pre_projection[,{D}:")):
+            drawn[name] *= 0
+        if name.endswith(("layer_scalar.weight", "model.norm.weight")):
+            drawn[name] = np.ones_like(drawn[name])
+    drawn[f"pre_projection[,0:{D}/{2 * D}].weight"] = np.eye(D, dtype=np.float32)
+    drawn["model.embed_tokens.weight"] = output
+    clusters = np.arange(V).reshape(drafters.CLUSTERS, -1)
+    drawn[f"masked_embedding.{ORDERING}.weight"] = clusters.reshape(-1)
+    drawn["masked_embedding.centroids.weight"] = np.array([output[ids].sum(axis=0) for ids in clusters])
+    drafter = drafters.write_checkpoint(folder / "drafter-checkpoint", own, drawn)
+    return convert(checkpoint, folder / "model", "f32"), convert(drafter, folder / "drafter", "f32")
+
+
+def test_a_drafter_that_agrees_is_right(tmp_path):
+    folder, drafter = agreeing(tmp_path)
+    engine = small_engine(folder, 40)
+    drafts = CheapDrafter(engine, drafter)
+    reply = written(engine, drafts, [5, 9, 3], max_tokens=60)
+    expected = [3 * 17 ** (i + 1) % engine.vocab_size for i in range(60)]
+    assert reply.token_ids == expected == written(engine, None, [5, 9, 3], max_tokens=60).token_ids
+    assert reply.summary.accepted_tokens >= 0.9 * reply.summary.drafted_tokens > 40
+    # It reads what the model has cached, and has no blocks of its own.
+    assert drafts._sequence.engine.pool is engine.pool
+
+
+def test_another_type_of_cache(made):
+    folder, drafter, _ = made["gemma4", False]
+    plain, model = (
+        tinychat.load(folder, context=CONTEXT, threads=1, kv="bf16", draft=draft) for draft in (False, drafter)
+    )
+    assert model.draft == drafter.name
+    for one in (plain, model):
+        one.sequence = one.sequence.on_changed_engine(kv="f32")
+    assert model.driver.drafts._sequence.engine.pool is model.engine.pool
+    (prompt,) = draw_prompts(model.engine, [40])
+    assert model.generate(prompt, max_tokens=20) == plain.generate(prompt, max_tokens=20)
+
+
+@pytest.mark.parametrize("quant", [None, "int4", "int8", "f32"])
+def test_a_drafter_is_converted_and_used(made, tmp_path, quant):
+    folder, _, weights = made["gemma4", True]
+    checkpoint = drafters.write_checkpoint(tmp_path / "checkpoint", drafters.config_of("gemma4", True), weights)
+    drafter = tinychat.convert(checkpoint, tmp_path / "drafter", quant=quant)
+    description = json.loads((drafter / "tinychat.json").read_text())
+    assert description["quantization"]["method"] == (quant or "int8")
+    model = tinychat.load(folder, context=CONTEXT, threads=1, draft=drafter)
+    assert isinstance(model.driver.drafts, DrafterDrafts)
+    (prompt,) = draw_prompts(model.engine, [40])
+    alone = tinychat.load(folder, context=CONTEXT, threads=1, draft=False)
+    assert model.generate(prompt, max_tokens=20) == alone.generate(prompt, max_tokens=20)
+
+
+def test_a_drafter_alone_is_refused(made):
+    _, drafter, _ = made["gemma4", False]
+    with pytest.raises(DrafterError, match=r"^gemma4-False is a drafter, which only writes drafts for a Gemma 4 model"):
+        tinychat.load(drafter)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"backbone_hidden_size": 80}, "its hidden_size is 96, not 80"),
+        ({"vocab_size": 500}, "its vocab_size is 517, not 500"),
+        ({"head_dim": 48}, "its head_dim is 40, not 48"),
+        ({"global_head_dim": 48}, "its global_head_dim is 56, not 48"),
+        ({"num_key_value_heads": 2}, "its num_key_value_heads is 1, not 2"),
+        ({"sliding_window": 24}, "its sliding_window is 22, not 24"),
+    ],
+)
+def test_a_drafter_of_another_model_is_refused(made, tmp_path, changed, message):
+    folder, _, _ = made["gemma4", False]
+    raw = drafters.config_of("gemma4")
+    part = raw if "backbone_hidden_size" in changed else raw["text_config"]
+    part |= changed
+    other = convert(
+        drafters.write_checkpoint(tmp_path / "checkpoint", raw, drafters.draw(raw)), tmp_path / "other", "f32"
+    )
+    with pytest.raises(FieldError, match=rf"^draft must be a drafter for {folder.name}, unlike other: {message}$"):
+        tinychat.load(folder, context=CONTEXT, threads=1, draft=other)
+
+
+def test_a_drafter_beside_a_model_of_another_family_is_refused(made, folders):
+    _, drafter, _ = made["gemma4", False]
+    with pytest.raises(FieldError, match=r"unlike gemma4-False: it is no Gemma 4 model$"):
+        tinychat.load(folders("qwen3-window"), context=CONTEXT, threads=1, draft=drafter)
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [
+        ({"num_centroids": 46}, CheckpointError, r"num_centroids is 46; expected a divisor of vocab_size \(517\)"),
+        ({"centroid_intermediate_top_k": 48}, CheckpointError, "centroid_intermediate_top_k is 48; expected"),
+        ({"backbone_hidden_size": None}, CheckpointError, "backbone_hidden_size is missing"),
+        ({"hidden_size_per_layer_input": 8}, UnsupportedModelError, "a drafter with hidden_size_per_layer_input"),
+        ({"enable_moe_block": True}, UnsupportedModelError, "a drafter with enable_moe_block"),
+    ],
+)
+def test_configurations_that_are_refused(changed, error, message):
+    raw = drafters.config_of("gemma4", True)
+    for key, value in changed.items():
+        (raw if key in raw else raw["text_config"])[key] = value
+    with pytest.raises(error, match=message):
+        parse_config(raw, "config.json")
+
+
+def test_clusters_that_are_no_permutation_are_refused(made, tmp_path):
+    folder, drafter, weights = made["gemma4", True]
+    ids = weights[f"masked_embedding.{ORDERING}.weight"].copy()
+    ids[3] = ids[4]
+    wrong = weights | {f"masked_embedding.{ORDERING}.weight": ids}
+    checkpoint = drafters.write_checkpoint(tmp_path / "checkpoint", drafters.config_of("gemma4", True), wrong)
+    with pytest.raises(CheckpointError, match=r"token_ordering is no permutation of ids: download"):
+        convert(checkpoint, tmp_path / "model", "f32")
+    damaged = shutil.copytree(drafter, tmp_path / "damaged")
+    data, bad = (damaged / WEIGHTS).read_bytes(), np.float32(517).tobytes()
+    stored = weights[f"masked_embedding.{ORDERING}.weight"].astype(np.float32).tobytes()
+    (damaged / WEIGHTS).write_bytes(data.replace(stored, bad + stored[4:]))
+    with pytest.raises(ModelFolderError, match=r"is damaged \(token_ordering\): convert the model again"):
+        tinychat.load(folder, context=CONTEXT, threads=1, draft=damaged)

@@ -13,7 +13,7 @@ from tinychat.engine.arguments import ModelDims
 from tinychat.kernels.attend import attend
 from tinychat.kernels.buffers import CacheBuffers, attention_scratch, max_partials
 from tinychat.kernels.sizes import BLOCK, HAS_BF16, ITEM_ROWS, MULTIPLIES_PAIRS, PER_LANE
-from tinychat.kernels.variants import AttentionSink, BothWays, SoftCap, Unchanged
+from tinychat.kernels.variants import AttentionSink, Before, BothWays, SoftCap, Unchanged
 
 NO_WINDOW = 2**31
 UNCHANGED = Unchanged()
@@ -210,6 +210,29 @@ def test_windows_of_both_sides(kv, window, T, rng):
     got = [run(kv, q, cache, 0, BothWays(np.int64(window or NO_WINDOW)), threads) for threads in (1, 3)]
     assert_within(got[0], *expected_attention(kv, q, k, v, window, both_ways=True))
     assert got[0].tobytes() == got[1].tobytes()
+
+
+@pytest.mark.parametrize("kv", ["bf16", "int8"])  # each is compiled for this test alone
+@pytest.mark.parametrize("window", [0, 2, 3, 24, 65, 514])
+def test_windows_that_end_before_the_query(kv, window, rng):
+    positions = [1, 9, 64, 65, 512, 640, 1100]
+    together = []
+    for position in positions:
+        q, cache, k, v = draw(rng, position + 1, 1, 4, 2, 24, kv)
+        got = [run(kv, q, cache, position, Before(np.int64(window or NO_WINDOW)), threads) for threads in (1, 3)]
+        seen = slice(max(0, position + 1 - window) if window else 0, position)
+        bound = tolerance(kv, q.astype(np.float64), k[seen], v[seen], NO_WINDOW)
+        assert_within(got[0], reference.attention(q, k[seen], v[seen]), bound)
+        assert got[0].tobytes() == got[1].tobytes()
+        together.append((q, cache, got[0]))
+    firsts = np.cumsum([0] + [len(cache.table) + 2 for _, cache, _ in together])
+    buffers = CacheBuffers(*(np.concatenate(parts) for parts in zip(*(cache.buffers for _, cache, _ in together))))
+    tables = [cache.table + first for first, (_, cache, _) in zip(firsts, together)]
+    q = np.concatenate([queries for queries, *_ in together])
+    parts = [(position, 1) for position in positions]
+    for threads in (1, 3):
+        got = run_together(kv, q, Pages(buffers, None), parts, tables, Before(np.int64(window or NO_WINDOW)), threads)
+        assert got.tobytes() == np.concatenate([alone for *_, alone in together]).tobytes()
 
 
 @kvs

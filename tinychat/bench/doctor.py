@@ -152,8 +152,12 @@ def _examine_text(findings: Findings, folder: Path) -> None:
     from tinychat.text.template import load_template, plain_template
     from tinychat.tools.formats.of_template import taught_format
 
+    config = read_config(folder / "config.json")
+    if config.drafter is not None:
+        findings.add("drafts", f"for a Gemma 4 model with hidden_size {config.drafter.hidden_size}")
+        return
     tokenizer = load_tokenizer(folder)
-    if not (config := read_config(folder / "config.json")).writes:
+    if not config.writes:
         findings.add("vocabulary", f"{tokenizer.vocab_size} tokens")
         if (ranker := read_ranker(folder)) is not None:
             template = None if ranker.reads_pairs else load_template(folder, tokenizer)

@@ -122,7 +122,7 @@ def _of_clusters(tensors: Tensors, config: ModelConfig) -> dict[str, Tensor]:
     def ids() -> NDArray[np.int64]:
         found = ordering.read_integers()
         if sorted(found.tolist()) != list(range(config.vocab_size)):
-            raise CheckpointError(f"{ordering.path}: {name} has no permutation of ids: download the checkpoint again")
+            raise CheckpointError(f"{ordering.path}: {name} is no permutation of ids: download the checkpoint again")
         return found
 
     size = clusters.intermediate_size

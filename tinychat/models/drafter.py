@@ -13,14 +13,18 @@ and chosen like the experts of a mixture.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tinychat.json_file import read_json_object
 from tinychat.models.experts import Experts
 
 if TYPE_CHECKING:
     from tinychat.models.config import ModelConfig
 
-# Its own linears: of the embedding of a token and the hidden state before it, and of its own state.
+# Values of `model_type`.
+GEMMA4, GEMMA4_UNIFIED = "gemma4_assistant", "gemma4_unified_assistant"
+# The linear that makes of its own hidden state what it reads for the next token.
 STATE = "state_proj"
 # Of the output matrix in clusters: the ids of their tokens.
 ORDERING = "token_ordering"
@@ -34,6 +38,12 @@ class Drafter:
     clusters: Experts | None = None  # of the output matrix; None: it is read as a whole
     narrow_layers: int = 1  # layers of the larger model's cache of each size of heads: the drafter reads the last ones
     wide_layers: int = 1
+
+
+def is_drafter(folder: Path) -> bool:
+    """Return whether a checkpoint or model folder is a drafter's."""
+    file = folder / "config.json"
+    return file.is_file() and read_json_object(file).get("model_type") in (GEMMA4, GEMMA4_UNIFIED)
 
 
 def bound_config(config: ModelConfig, larger: ModelConfig) -> ModelConfig:

@@ -8,15 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from tinychat.errors import FieldError, ModelFolderError
-from tinychat.models.architectures import read_config
 from tinychat.models.config import ModelConfig
 from tinychat.models.drafter import ORDERING, bound_config, misfit
-from tinychat.models.folder import DESCRIPTION, WEIGHTS, ModelFolder, open_model_folder
-
-
-def is_drafter(folder: Path) -> bool:
-    """Return whether a model folder is a drafter's."""
-    return (folder / DESCRIPTION).is_file() and read_config(folder / "config.json").drafter is not None
+from tinychat.models.folder import WEIGHTS, ModelFolder, open_model_folder
 
 
 def open_drafter(path: Path, larger: ModelConfig, name: str) -> ModelFolder:

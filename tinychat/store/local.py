@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tinychat.errors import CheckpointError, StoreError
 from tinychat.json_file import one_line, read_json_object
+from tinychat.models.drafter import is_drafter
 from tinychat.models.embedder import is_embedder
 from tinychat.models.multimodal import wrapper_of
 from tinychat.models.passthrough import STORED_NATIVE, dtype_named
@@ -167,6 +168,8 @@ def summary_line(folder: Path) -> str:
 
 def next_line(folder: Path, name: str) -> str:
     """Return the line that tells how to use a model folder that was just made, by this name."""
+    if is_drafter(folder):
+        return f"write drafts with it: tinychat chat MODEL --draft {name}"
     if holds(folder, "config.json") and read_ranker(folder) is not None:
         return f"rank texts with it: tinychat rerank QUERY FILE {name}"
     use = "embed texts with it: tinychat embed FILE" if is_embedder(folder) else "chat with it: tinychat"

@@ -12,7 +12,7 @@ from tinychat.models.config import ModelConfig
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import TensorNames
 from tinychat.models.draft_head import INPUTS
-from tinychat.models.drafter import ORDERING, STATE, Drafter
+from tinychat.models.drafter import GEMMA4, GEMMA4_UNIFIED, ORDERING, STATE, Drafter
 from tinychat.models.experts import MOST, ROUTER, Experts
 from tinychat.models.families import gemma4
 from tinychat.models.families.gemma import FOUR_NORMS
@@ -112,7 +112,7 @@ COVERED = "drafts for a Gemma 4 model, whose keys and values they read; output m
 
 GEMMA4_ASSISTANT = Family(
     "Gemma4AssistantForCausalLM",
-    "gemma4_assistant",
+    GEMMA4,
     "Gemma 4's drafters",
     COVERED,
     DEFAULTS,
@@ -126,7 +126,7 @@ GEMMA4_ASSISTANT = Family(
 GEMMA4_UNIFIED_ASSISTANT = replace(
     GEMMA4_ASSISTANT,
     architecture="Gemma4UnifiedAssistantForCausalLM",
-    model_type="gemma4_unified_assistant",
+    model_type=GEMMA4_UNIFIED,
     models="Gemma 4 12B's drafter",
     defaults=DEFAULTS | gemma4.UNIFIED_DEFAULTS,
 )
