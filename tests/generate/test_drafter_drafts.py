@@ -15,15 +15,16 @@ from generate.test_driver import written as write_all
 from safetensors.numpy import load_file, save_file
 
 import tinychat
-from tinychat.conversion.convert import convert
+from tinychat.conversion.convert import convert, expected_shapes
 from tinychat.engine.sequence import Sequence, new_sequence
 from tinychat.errors import CheckpointError, DrafterError, FieldError, ModelFolderError, UnsupportedModelError
 from tinychat.generate.drafter_drafts import DrafterDrafts
 from tinychat.generate.driver import Driver
-from tinychat.models.architectures import parse_config
+from tinychat.models.architectures import parse_config, read_config
 from tinychat.models.drafter import ORDERING
 from tinychat.models.drafter_folder import open_drafter
 from tinychat.models.folder import WEIGHTS
+from tinychat.models.tensors import whole_and_part
 
 ROUNDS = 4
 
@@ -131,6 +132,39 @@ def test_logits_and_states_are_those_of_transformers(made, name, ordered, tmp_pa
             assert np.abs(logits - wanted).max() < 1e-2 * np.abs(wanted).max()
             assert np.abs(following - expected).max() < 1e-2 * np.abs(expected).max()
             last, hidden = int(np.argmax(logits)), torch.from_numpy(following)[None, None]
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("kind", ["gemma4", "gemma4_unified"])
+def test_a_file_that_transformers_wrote(kind, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    torch = pytest.importorskip("torch")
+    raw = drafters.config_of("gemma4", True)
+    architecture = f"{kind.title().replace('_', '')}AssistantForCausalLM"
+    raw |= {"architectures": [architecture], "model_type": f"{kind}_assistant"}
+    keep = (
+        "hidden_size",
+        "intermediate_size",
+        "num_hidden_layers",
+        "head_dim",
+        "global_head_dim",
+        "hidden_size_per_layer_input",
+    )
+    keep += ("vocab_size_per_layer_input",) if kind == "gemma4" else ()
+    raw["text_config"] = {key: raw["text_config"][key] for key in keep} | {"model_type": f"{kind}_text"}
+    raw |= {"num_centroids": 1024, "backbone_hidden_size": 96}
+    theirs = transformers.AutoConfig.for_model(**{k: v for k, v in raw.items() if k != "tie_word_embeddings"})
+    theirs.save_pretrained(tmp_path)
+    config = read_config(tmp_path / "config.json")
+    assert config == parse_config(raw, "config.json")
+    assert config.vocab_size == 262144 and config.drafter.clusters.intermediate_size == 256
+    with torch.device("meta"):
+        model = getattr(transformers, architecture)(theirs)
+    names = {*dict(model.named_parameters()), *(name for name, _ in model.named_buffers() if "inv_freq" not in name)}
+    ours = {whole_and_part(name)[0] for name, _ in expected_shapes(config) if ".clusters." not in name}
+    plain = (f"{ORDERING}.weight", "layer_scalar.weight")
+    ours = {name.removesuffix(".weight") if name.endswith(plain) else name for name in ours}
+    assert ours | {"model.embed_tokens.weight"} == {name for name in names if "embed_scale" not in name}
 
 
 class CheapDrafter(Cheap, DrafterDrafts):

@@ -28,7 +28,9 @@ ESSENTIALS = {
 
 # The code of these comes with their checkpoints.
 REMOTE = {"minicpm", "baichuan", "internlm2", "qwen", "chatglm", "bailing_moe"}
-OF_TRANSFORMERS = [name for name, family in FAMILIES.items() if family.model_type not in REMOTE]
+# Drafters have a section of their own: see generate/test_drafter_drafts.py.
+WITH_SECTION = {"gemma4_assistant", "gemma4_unified_assistant"}
+OF_TRANSFORMERS = [name for name, family in FAMILIES.items() if family.model_type not in REMOTE | WITH_SECTION]
 # Of those, whose parameters have the names of the checkpoint's tensors: transformers stacks the weights of experts, and
 # renames norms of OLMo Hybrid, gates of LFM3, and all of Nomic BERT.
 RENAMED = ("OlmoHybridForCausalLM", "Lfm3ForCausalLM", "ExaoneForCausalLM", "NomicBertModel")
@@ -183,6 +185,8 @@ def test_biases_and_norms_of_each_family():
         "Gemma3nForCausalLM": (True, True, False, "head"),
         "Gemma4ForCausalLM": (True, True, False, "head"),
         "Gemma4UnifiedForCausalLM": (True, True, False, "head"),
+        "Gemma4AssistantForCausalLM": (True, True, False, "head"),
+        "Gemma4UnifiedAssistantForCausalLM": (True, True, False, "head"),
         "GlmForCausalLM": (True, False, False, None),
         "Glm4ForCausalLM": (True, False, False, None),
         "BertModel": (True, True, True, None),

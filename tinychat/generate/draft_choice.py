@@ -6,31 +6,26 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tinychat.errors import FieldError
 from tinychat.generate.draft_model import ModelDrafts
 from tinychat.generate.drafter_drafts import DrafterDrafts
-from tinychat.generate.drafts import Drafts
 from tinychat.generate.head_drafts import own_drafts
 from tinychat.models.drafter_folder import open_drafter
 
 if TYPE_CHECKING:
-    from tinychat.generate.model import Model
+    from tinychat.engine.sequence import Sequence
+    from tinychat.generate.drafts import Drafts
 
 
 def drafts_of(
-    model: Model, draft: bool | Model | Path, progress: Callable[[int, int], None] | None = None
+    sequence: Sequence, name: str, draft: bool | Sequence | Path, progress: Callable[[int, int], None] | None = None
 ) -> Drafts | None:
-    """Return the drafts of a model by itself, by a smaller model, or by the drafter in a folder; None for False.
+    """Return the drafts of a model, called `name`; progress : of compilation.
 
-    `SettingError` if the smaller model has another vocabulary, or the drafter is for another model; progress : of
-    compilation.
+    They are by itself, by a smaller model, of which `draft` is a sequence, or by the drafter in a folder (`FieldError`
+    if that is for another model); None for False.
     """
-    if isinstance(draft, bool):
-        return own_drafts(model.sequence, progress) if draft else None
     if isinstance(draft, Path):
-        folder = open_drafter(draft, model.engine.config, model.name)
-        return DrafterDrafts(model.sequence, folder, progress)
-    draft.check_writes()
-    if not model.tokenizer.agrees_with(draft.tokenizer):
-        raise FieldError("draft", f"must be a model with the vocabulary of {model.name}, unlike {draft.name}")
-    return ModelDrafts(draft.sequence, model.vocab_size)
+        return DrafterDrafts(sequence, open_drafter(draft, sequence.engine.config, name), progress)
+    if not isinstance(draft, bool):
+        return ModelDrafts(draft, sequence.vocab_size)
+    return own_drafts(sequence, progress) if draft else None

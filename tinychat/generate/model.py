@@ -132,7 +132,12 @@ class Model:
 
     def change_drafts(self, draft: bool | Model | Path, progress: Callable[[int, int], None] | None = None) -> None:
         """Switch drafts on or off, or let a smaller model, or a folder's drafter, write them, too: see `drafts_of`."""
-        self.driver.change_drafts(drafts_of(self, draft, progress))
+        if isinstance(draft, Model):
+            draft.check_writes()
+            if not self.tokenizer.agrees_with(draft.tokenizer):
+                raise FieldError("draft", f"must be a model with the vocabulary of {self.name}, unlike {draft.name}")
+        smaller = draft.sequence if isinstance(draft, Model) else draft
+        self.driver.change_drafts(drafts_of(self.sequence, self.name, smaller, progress))
         self.draft = draft if isinstance(draft, bool) else draft.name
 
     def resize(self, context_size: int) -> None:

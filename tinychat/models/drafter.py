@@ -10,17 +10,11 @@ Its output matrix may be in clusters of tokens, of which only those are read who
 and chosen like the experts of a mixture.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tinychat.json_file import read_json_object
 from tinychat.models.experts import Experts
-
-if TYPE_CHECKING:
-    from tinychat.models.config import ModelConfig
 
 # Values of `model_type`.
 GEMMA4, GEMMA4_UNIFIED = "gemma4_assistant", "gemma4_unified_assistant"
@@ -44,30 +38,3 @@ def is_drafter(folder: Path) -> bool:
     """Return whether a checkpoint or model folder is a drafter's."""
     file = folder / "config.json"
     return file.is_file() and read_json_object(file).get("model_type") in (GEMMA4, GEMMA4_UNIFIED)
-
-
-def bound_config(config: ModelConfig, larger: ModelConfig) -> ModelConfig:
-    """Return the configuration of a drafter that reads the cache of a larger model, which `misfit` says it can."""
-    assert config.drafter is not None
-    (narrow, *_), (wide, *_) = larger.cache_shapes
-    return replace(config, drafter=replace(config.drafter, narrow_layers=narrow, wide_layers=wide))
-
-
-def misfit(config: ModelConfig, larger: ModelConfig) -> str:
-    """Return in what a drafter does not fit a larger model; "" if it does."""
-    assert config.drafter is not None
-    if config.varied is None or larger.varied is None or larger.altup or len(larger.cache_shapes) < 2:
-        return "it is no Gemma 4 model"
-    sizes = {
-        "hidden_size": (config.drafter.hidden_size, larger.hidden_size),
-        "vocab_size": (config.vocab_size, larger.vocab_size),
-        "head_dim": (config.head_dim, larger.head_dim),
-        "num_key_value_heads": (config.num_key_value_heads, larger.num_key_value_heads),
-        "global_head_dim": (config.varied.wide_head_dim, larger.varied.wide_head_dim),
-        "num_global_key_value_heads": (config.varied.wide_key_value_heads, larger.varied.wide_key_value_heads),
-        "sliding_window": (max(config.sliding_windows), max(larger.sliding_windows)),
-    }
-    for name, (wanted, found) in sizes.items():
-        if wanted != found:
-            return f"its {name} is {found}, not {wanted}"
-    return ""
