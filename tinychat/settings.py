@@ -234,7 +234,7 @@ class LoadSettings(_Checked):
         example=("50", "half of the processor is left to others"))
     draft: bool | str = _load(f"{FLAG} {CONFIG} {SET}", True, SwitchOrName("model"),
         "Speculative decoding with drafts copied from the prompt and the reply, and written by a smaller model of the "
-        "same vocabulary, if one is named; the tokens stay the same")
+        "same vocabulary or a drafter, if one is named; the tokens stay the same")
 
 
 @dataclass(frozen=True, kw_only=True)

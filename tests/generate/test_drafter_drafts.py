@@ -349,12 +349,12 @@ def test_a_drafter_alone_is_refused(made):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"backbone_hidden_size": 80}, "its hidden_size is 96, not 80"),
-        ({"vocab_size": 500}, "its vocab_size is 517, not 500"),
-        ({"head_dim": 48}, "its head_dim is 40, not 48"),
-        ({"global_head_dim": 48}, "its global_head_dim is 56, not 48"),
-        ({"num_key_value_heads": 2}, "its num_key_value_heads is 1, not 2"),
-        ({"sliding_window": 24}, "its sliding_window is 22, not 24"),
+        ({"backbone_hidden_size": 80}, "that is for a model with hidden_size 80, not 96"),
+        ({"vocab_size": 500}, "that is for a model with vocab_size 500, not 517"),
+        ({"head_dim": 48}, "that is for a model with head_dim 48, not 40"),
+        ({"global_head_dim": 48}, "that is for a model with global_head_dim 48, not 56"),
+        ({"num_key_value_heads": 2}, "that is for a model with num_key_value_heads 2, not 1"),
+        ({"sliding_window": 24}, "that is for a model with sliding_window 24, not 22"),
     ],
 )
 def test_a_drafter_of_another_model_is_refused(made, tmp_path, changed, message):
@@ -371,7 +371,7 @@ def test_a_drafter_of_another_model_is_refused(made, tmp_path, changed, message)
 
 def test_a_drafter_beside_a_model_of_another_family_is_refused(made, folders):
     _, drafter, _ = made["gemma4", False]
-    with pytest.raises(FieldError, match=r"unlike gemma4-False: it is no Gemma 4 model$"):
+    with pytest.raises(FieldError, match=r"unlike gemma4-False: that is for Gemma 4 models$"):
         tinychat.load(folders("qwen3-window"), context=CONTEXT, threads=1, draft=drafter)
 
 

@@ -23,7 +23,8 @@ from tinychat.store.local import code_lines, next_line, quality_lines, summary_l
     "--quant",
     type=QuantType(),
     help="Number format of the weights; native: the quantized weights of the checkpoint as they are, the default for"
-    " checkpoints that have any, as GGUF files, without other options of the conversion; else int4",
+    " checkpoints that have any, as GGUF files, without other options of the conversion; else int4, or int8 of a"
+    " drafter",
 )
 @click.option(
     "--group-size", type=click.Choice([32, 64, 128]), default=32, show_default=True, help="Weights that share one scale"

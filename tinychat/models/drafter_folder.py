@@ -16,8 +16,8 @@ from tinychat.models.folder import WEIGHTS, ModelFolder, open_model_folder
 def open_drafter(path: Path, larger: ModelConfig, name: str) -> ModelFolder:
     """Open the folder of a drafter for a larger model, called `name`; `FieldError` if it is not for that."""
     opened = open_model_folder(path)
-    if what := misfit(opened.config, larger):
-        raise FieldError("draft", f"must be a drafter for {name}, unlike {path.name}: {what}")
+    if difference := misfit(opened.config, larger):
+        raise FieldError("draft", f"must be a drafter for {name}, unlike {path.name}: {difference}")
     _check_ordering(opened)
     return replace(opened, config=bound_config(opened.config, larger))
 
@@ -41,7 +41,7 @@ def misfit(config: ModelConfig, larger: ModelConfig) -> str:
     """Return in what a drafter does not fit a larger model; "" if it does."""
     assert config.drafter is not None
     if config.varied is None or larger.varied is None or larger.altup or len(larger.cache_shapes) < 2:
-        return "it is no Gemma 4 model"
+        return "that is for Gemma 4 models"
     sizes = {
         "hidden_size": (config.drafter.hidden_size, larger.hidden_size),
         "vocab_size": (config.vocab_size, larger.vocab_size),
@@ -53,5 +53,5 @@ def misfit(config: ModelConfig, larger: ModelConfig) -> str:
     }
     for name, (wanted, found) in sizes.items():
         if wanted != found:
-            return f"its {name} is {found}, not {wanted}"
+            return f"that is for a model with {name} {wanted}, not {found}"
     return ""
