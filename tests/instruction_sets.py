@@ -34,6 +34,7 @@ from kernels.kernel_inputs import decode_floats, on_threads, random_weight
 
 from tinychat.engine.arguments import ModelDims
 from tinychat.kernels.attention_gates import gate_heads
+from tinychat.kernels.clusters import scatter_logits
 from tinychat.kernels.embedding import embed
 from tinychat.kernels.experts import choose_experts, choose_mixed, choose_scored
 from tinychat.kernels.inputs import cut_gates, quantize_activated, quantize_normed
@@ -124,6 +125,11 @@ def routed():
         scored, routing = e._replace(logits=logits.copy()), router(np.linspace(0, 1, count, dtype=np.float32))
         on_threads(choose_scored, 1, T, routing, test_experts.dims_of(True), scored)
         yield f"choices of {router.__name__}", scored.weights.copy()
+    e.slots[:] = np.arange(T * used).reshape(T, used)
+    e.gate_up[:] = rng.standard_normal(e.gate_up.shape)
+    logits = np.zeros((T, 80), np.float32)
+    on_threads(scatter_logits, 1, T, rng.permutation(10 * count).astype(np.float32), e, logits)
+    yield "logits of clusters", logits
     hidden = test_inputs.padded_rows(rng.standard_normal((T, D)).astype(np.float32), D)
     chosen = test_experts.draw_choices(rng, T, used, count)
     for method in ("f32", "int4"):

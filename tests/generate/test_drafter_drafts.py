@@ -326,18 +326,25 @@ def test_another_type_of_cache(made):
     assert model.generate(prompt, max_tokens=20) == plain.generate(prompt, max_tokens=20)
 
 
-@pytest.mark.parametrize("quant", [None, "int4", "int8", "f32"])
-def test_a_drafter_is_converted_and_used(made, tmp_path, quant):
-    folder, _, weights = made["gemma4", True]
+# Beside models of other weights, whose embeddings it reads, and other caches.
+@pytest.mark.parametrize(("quant", "of_model", "kv"), [(None, "int4", "int8"), ("int4", "f32", "bf16")])
+def test_a_drafter_is_converted_and_used(made, folders, tmp_path, quant, of_model, kv):
+    folder, weights = folders("gemma4", of_model), made["gemma4", True][2]
     checkpoint = drafters.write_checkpoint(tmp_path / "checkpoint", drafters.config_of("gemma4", True), weights)
     drafter = tinychat.convert(checkpoint, tmp_path / "drafter", quant=quant)
     description = json.loads((drafter / "tinychat.json").read_text())
     assert description["quantization"]["method"] == (quant or "int8")
-    model = tinychat.load(folder, context=CONTEXT, threads=1, draft=drafter)
+    model, alone = (tinychat.load(folder, context=CONTEXT, threads=1, kv=kv, draft=draft) for draft in (drafter, False))
     assert isinstance(model.driver.drafts, DrafterDrafts)
     (prompt,) = draw_prompts(model.engine, [40])
-    alone = tinychat.load(folder, context=CONTEXT, threads=1, draft=False)
     assert model.generate(prompt, max_tokens=20) == alone.generate(prompt, max_tokens=20)
+    # What it reads is what the model has, as far as eight bits, or four, tell.
+    own, main = model.driver.drafts._sequence.engine, new_sequence(model.engine, CONTEXT)
+    main.step(prompt[:-1])
+    state = model.engine.last_states(38, 39)[0]
+    exact = drafter_of(model.engine, made["gemma4", True][1])
+    (found,), (wanted,) = (drafted(one, main.cache, prompt[-1], state, 1)[1] for one in (own, exact))
+    assert np.corrcoef(found[1], wanted[1])[0, 1] > 0.9
 
 
 def test_a_drafter_alone_is_refused(made):
