@@ -15,6 +15,7 @@ from generate.test_driver import written as write_all
 from safetensors.numpy import load_file, save_file
 
 import tinychat
+from tinychat.commands.loading import load_draft, load_model
 from tinychat.conversion.convert import convert, expected_shapes
 from tinychat.engine.sequence import Sequence, new_sequence
 from tinychat.errors import CheckpointError, DrafterError, FieldError, ModelFolderError, UnsupportedModelError
@@ -25,6 +26,7 @@ from tinychat.models.drafter import ORDERING
 from tinychat.models.drafter_folder import open_drafter
 from tinychat.models.folder import WEIGHTS
 from tinychat.models.tensors import whole_and_part
+from tinychat.settings import LoadSettings
 
 ROUNDS = 4
 
@@ -345,6 +347,18 @@ def test_a_drafter_is_converted_and_used(made, folders, tmp_path, quant, of_mode
     exact = drafter_of(model.engine, made["gemma4", True][1])
     (found,), (wanted,) = (drafted(one, main.cache, prompt[-1], state, 1)[1] for one in (own, exact))
     assert np.corrcoef(found[1], wanted[1])[0, 1] > 0.9
+
+
+def test_commands_take_a_drafter(made):
+    folder, drafter, _ = made["gemma4", False]
+    settings = LoadSettings(context=CONTEXT, threads=1, kv="bf16", draft=str(drafter))
+    model = load_model(str(folder), settings)
+    assert isinstance(model.driver.drafts, DrafterDrafts)
+    # As a chat does that changes it.
+    model.change_drafts(False)
+    model.change_drafts(load_draft(load_model, str(drafter), settings))
+    assert isinstance(model.driver.drafts, DrafterDrafts)
+    assert model.draft == drafter.name
 
 
 def test_a_drafter_alone_is_refused(made):
