@@ -26,7 +26,9 @@ class DrafterText(StatesText):
     """The text of one reply; `sequence` is the drafter's, of the cache in which the model has run the text."""
 
     def __init__(self, sequence: TokenSequence) -> None:
-        super().__init__(sequence, sequence.engine.last_states(0, 0).shape[1], LONGEST + 1)
+        drafter = sequence.engine.config.drafter
+        assert drafter is not None
+        super().__init__(sequence, drafter.hidden_size, LONGEST + 1)
 
     def follow(self, position: int, states: States, cache: KVCache) -> None:
         """Take the hidden states of a position and those after it, and the cache that they went into."""
