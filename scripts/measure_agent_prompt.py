@@ -1,6 +1,6 @@
 """Time the first token behind a long system prompt and tool list, as coding agents send them, by Anthropic's messages.
 
-    .venv/bin/python scripts/measure_agent_prompt.py MODEL [--tokens 20000] [--context 24576] [--seed 1]
+    .venv/bin/python scripts/measure_agent_prompt.py MODEL [--tokens 20000] [--context 24576] [--seed 1] [--kv int8]
 
 The prompt is written at random from the seed. The first request finds nothing cached, the second has another question
 behind the same prompt, the third is sent to a new server that finds on disk what the first one saved.
@@ -94,10 +94,11 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=20_000)
     parser.add_argument("--context", type=int, default=24_576)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--kv", default="bf16")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_STATE_HOME"] = folder
-        flags = ("--cache-disk", DISK, "--context", str(given.context))
+        flags = ("--cache-disk", DISK, "--context", str(given.context), "--kv", given.kv)
         with running_server(given.model, *flags) as port:
             body, times = asyncio.run(two_requests(port, given.seed, given.tokens))
         with running_server(given.model, *flags) as port:

@@ -1,4 +1,4 @@
-"""Machine code of the linears of four-bit codes: dot products on 512-bit registers, and only work in their loops.
+"""Machine code of linears and of attention: dot products on 512-bit registers, and only work in their loops.
 
 Compiled anew in a process of its own: code that comes from the kernel cache has no assembly to show.
 """
@@ -19,8 +19,12 @@ import json
 import sys
 import numpy as np
 from numba import typeof
+from kernels.cache_inputs import fill_cache
 from kernels.kernel_inputs import empty_activations, random_weight, scratch_of, team_of
 from kernels.test_affine import random_affine
+from kernels.test_attention import NO_WINDOW, UNCHANGED, allocate
+from tinychat.kernels.attention import Item, attend_chunk
+from tinychat.kernels.buffers import SoftmaxState
 from tinychat.kernels.linear import FIRST, multiply_rows
 from tinychat.kernels.weights import STORE
 
@@ -36,6 +40,13 @@ for kind, weight in weights.items():
     types = tuple(typeof(argument) for argument in arguments)
     multiply_rows.compile(types)
     found[kind] = multiply_rows.inspect_asm(types)
+*scratch, totals, _ = allocate("int8", 64, 64, 1)
+pages = fill_cache("int8", *np.ones((2, 64, 1, 64), np.float32))[0]
+item = Item(*(array[0] for array in scratch), pages.table, 0, 0, 1, 0, 48, 64, NO_WINDOW, UNCHANGED)
+arguments = item, pages.layer(), SoftmaxState(*(array[0] for array in totals)), 0, 0
+types = tuple(typeof(argument) for argument in arguments)
+attend_chunk.compile(types)
+found["attention"] = attend_chunk.inspect_asm(types)
 json.dump(found, sys.stdout)
 """
 
@@ -65,6 +76,10 @@ def loops(request, assemblies):
     return [loop for loop in innermost_loops(assemblies[request.param]) if "vpdpbusd" in loop]
 
 
+def dots_of(loop):
+    return [line for line in loop.splitlines() if "vpdpbusd" in line]
+
+
 def innermost_loops(assembly):
     """Return the text from a label to a backward jump to it, where no other such jump lies between."""
     lines = assembly.splitlines()
@@ -89,8 +104,7 @@ def test_one_token_and_many_have_loops_of_their_own(loops):
 
 def test_dot_products_use_the_widest_registers(loops):
     for loop in loops:
-        dots = [line for line in loop.splitlines() if "vpdpbusd" in line]
-        assert all("%zmm" in line for line in dots), "\n".join(dots)
+        assert all("%zmm" in line for line in dots_of(loop)), "\n".join(dots_of(loop))
 
 
 def test_loops_call_nothing_and_keep_their_tile_in_registers(loops):
@@ -98,3 +112,13 @@ def test_loops_call_nothing_and_keep_their_tile_in_registers(loops):
         assert "call" not in loop, loop
         spills = [line for line in loop.splitlines() if re.search(r"vmov\w+\s+%zmm\d+, .*\(%r[sb]p\)", line)]
         assert not spills, "\n".join(spills)
+
+
+def test_many_rows_attend_to_codes_with_nothing_but_products(assemblies):
+    """Of keys and of values: 24 sums stay in registers, and what is left of a step is less than them."""
+    loops = [loop for loop in innermost_loops(assemblies["attention"]) if len(dots_of(loop)) == 24]
+    assert len(loops) == 2
+    for loop in loops:
+        assert all("%zmm" in line for line in dots_of(loop)), loop
+        assert len(loop.splitlines()) <= 50, loop
+        assert "(%rsp)" not in loop, loop
