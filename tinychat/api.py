@@ -237,7 +237,8 @@ def load(
     if isinstance(settings.draft, str):
         smaller = locate(settings.draft)
         if not is_drafter(smaller):
-            smaller = load_folder(smaller, threads=threads, share=settings.share, draft=False, progress=progress)
+            given = replace(settings, context=None, kv=None, draft=False)
+            smaller = load_folder(smaller, **asdict(given), progress=progress)
     loaded = load_folder(folder, **asdict(replace(settings, draft=bool(settings.draft))), progress=progress)
     if smaller is not None:
         loaded.change_drafts(smaller, progress)

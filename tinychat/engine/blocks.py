@@ -288,7 +288,8 @@ class BlockPool:
 
     def _give_back(self) -> None:
         """Give the memory of blocks without an owner back to the system, until they are written again."""
-        for block in range(len(self.arrays[0])):
-            if block not in self._owners:
-                for array in self.arrays:
-                    give_back(array[block : block + 1])
+        first = 0
+        for owned in [*sorted(self._owners), len(self.arrays[0])]:
+            for array in self.arrays:
+                give_back(array[first:owned])
+            first = owned + 1
