@@ -7,6 +7,7 @@ from generate.test_drafts import model_of
 from generate.test_driver import CONTEXT, draw_prompts, reply_to, small_engine
 from generate.test_driver import written as write_all
 
+import tinychat
 from tinychat.engine.sequence import new_sequence
 from tinychat.errors import FieldError
 from tinychat.generate.draft_model import MOST, WINDOW, ModelDrafts
@@ -141,6 +142,13 @@ def test_no_memory_for_drafts_is_no_error(folder):
     assert [reply.token_ids for reply in replies] == [one.token_ids for one in alone]
     # Both are left: there is no room for one beside the other.
     assert sum(reply.summary.drafted_tokens for reply in replies) == 0
+
+
+def test_a_loaded_model_has_the_memory_that_the_larger_one_may_take():
+    with tinychat.load("demo", context=CONTEXT, threads=1, cache_memory=10_000_000, draft="demo") as model:
+        pool = model.driver.drafts._sequence.engine.pool
+        assert pool is not model.engine.pool
+        assert (pool.is_fixed, pool.kv) == (True, model.engine.pool.kv)
 
 
 def test_the_vocabularies_must_be_the_same(folder):
