@@ -3,8 +3,10 @@
 import json
 
 import families
+import gguf_files
 import numpy as np
 from safetensors.numpy import save_file
+from variants.common import Variant
 
 from tinychat.models.architectures import linears, norms, parse_config
 from tinychat.models.drafter import ORDERING
@@ -81,19 +83,40 @@ def draw(raw, seed=7):
     return found
 
 
-def stored(weights):
-    """Return weights as a checkpoint has them."""
+def with_whole_tensors(weights):
+    """Return weights with the tensors of a checkpoint, all of whose names end in ``.weight``."""
     parts, found = {}, {}
     for name, values in weights.items():
         whole, part = whole_and_part(name)
         if part:
             parts.setdefault(whole, {})[part.first] = values
         elif ".clusters." not in name:
-            is_plain = name.endswith((f"{ORDERING}.weight", "layer_scalar.weight"))
-            found[name.removesuffix(".weight") if is_plain else name] = values
+            found[name] = values
     return found | {
         name: np.concatenate([columns[first] for first in sorted(columns)], axis=1) for name, columns in parts.items()
     }
+
+
+def stored(weights):
+    """Return weights as a checkpoint has them."""
+    plain = (f"{ORDERING}.weight", "layer_scalar.weight")
+    return {
+        name.removesuffix(".weight") if name.endswith(plain) else name: values
+        for name, values in with_whole_tensors(weights).items()
+    }
+
+
+def write_gguf(path, raw, weights, **options):
+    """Write a drafter as llama.cpp's converter does, and its clusters, which that leaves out, as llama.cpp calls them.
+
+    options : of `gguf_files.write_variant`.
+    """
+    whole, clusters = with_whole_tensors(weights), {}
+    if raw["use_ordered_embeddings"]:
+        clusters["masked_embd_centroids"] = whole.pop("masked_embedding.centroids.weight")
+        clusters["masked_embd_ordering"] = whole.pop(f"masked_embedding.{ORDERING}.weight").astype(np.int32)
+    variant = Variant(path.stem, raw["text_config"] | raw)
+    return gguf_files.write_variant(variant, path, weights=whole, **clusters, **options)
 
 
 def write_checkpoint(folder, raw, weights):

@@ -17,6 +17,7 @@ ARCHITECTURES = {
     "mistral": "llama",
     "gemma3_text": "gemma3",
     "gemma4_text": "gemma4",
+    "gemma4_assistant": "gemma4-assistant",
     "gemma3n_text": "gemma3n",
     "olmo3": "olmo2",
     "ministral3": "mistral3",
@@ -50,7 +51,7 @@ ARCHITECTURES = {
     "modernbert": "modern-bert",
 }
 # The package has no names for some architectures yet: another one's, whose tensors are called the same.
-NAMED_LIKE = {"laguna": "step35"}
+NAMED_LIKE = {"laguna": "step35", "gemma4-assistant": "gemma4"}
 MAMBAS = ("granitehybrid", "falcon-h1", "nemotron_h", "nemotron_h_moe")
 LATENTS = ("deepseek2", "mistral4", "kimi-linear")
 DELTA_NETS = ("qwen35", "qwen35moe", "qwen3next")
@@ -244,10 +245,11 @@ def mixture(name):
     return next((kind for part, kind in kinds.items() if part in name), "F32")
 
 
-def write_variant(variant, path, kind_of=lambda name: "F32", pooling=None, rerank=None, **tensors):
+def write_variant(variant, path, kind_of=lambda name: "F32", pooling=None, rerank=None, weights=None, **tensors):
     """Write a variant as a GGUF file with `tensors` beside its own.
 
     kind_of : the type of each tensor by its name in the checkpoint; float32 where its rows make no whole blocks.
+    weights : its own, if they are not those of families.py.
     pooling : of an embedding model, which also puts an end token behind texts; rerank : how a decoder writes pairs.
     """
     raw, config = variant.config, parse_config(variant.config, variant.name)
@@ -275,9 +277,10 @@ def write_variant(variant, path, kind_of=lambda name: "F32", pooling=None, reran
         writer.add_array(f"{architecture}.classifier.output_labels", ["yes", "no"][: len(tensors["cls.output"])])
         writer.add_string("tokenizer.chat_template.rerank", rerank)
     for name, values in tensors.items():
-        writer.add_tensor(name if name.endswith((".scale", ".bias")) else f"{name}.weight", values)
+        has_ending = name.endswith((".scale", ".bias", "_ordering"))
+        writer.add_tensor(name if has_ending else f"{name}.weight", values)
     add_rope(writer, raw)
-    weights = families.make_weights(variant)
+    weights = families.make_weights(variant) if weights is None else weights
     if config.selective:
         weights = of_selective(config.selective, families.stored(variant, weights))
     if config.mamba:
@@ -538,6 +541,9 @@ def add_particulars(writer, architecture, raw, config):
         writer.add_ssm_conv_kernel(config.delta_net.taps)
     if architecture == "mpt":
         writer.add_max_alibi_bias(8.0)
+    if config.drafter:
+        writer.add_embedding_length_out(config.drafter.hidden_size)
+        writer.add_nextn_predict_layers(config.num_hidden_layers)
 
 
 def add_rope(writer, raw):
@@ -585,6 +591,8 @@ def converted(architecture, config, weights):
             name, values = of_delta_net(name, values, config.delta_net, architecture != "qwen3next")
         if architecture == "kimi-linear":
             name, values = of_channel_delta(name, values, config.delta_net)
+        if config.drafter and "_projection" in name:
+            name = f"nextn.{name}"
         for ours, theirs in (("router.scale", "ffn_gate_inp"), ("router.per_expert_scale", "ffn_down_exps")):
             name = f"blk.{layer}.{theirs}.scale" if name.endswith(f".{ours}.weight") else name
         for gate in ("gate", "moe_statics", "mlp", "block_sparse_moe"):

@@ -45,6 +45,7 @@ ARROWS = {
         "models.decoder",
         "models.delta_net",
         "models.dense",
+        "models.draft_head",
         "models.drafter",
         "models.embedder",
         "models.family",

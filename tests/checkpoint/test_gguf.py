@@ -124,6 +124,43 @@ def test_the_text_model_of_one_that_looks_at_images_is_that_of_its_family(name, 
         check_tensors(open_checkpoint(found))
 
 
+def differing(found, expected):
+    """Return the names of the values in which configurations differ."""
+    names = [field.name for field in fields(found)]
+    return {name for name in names if not same(getattr(found, name), getattr(expected, name))}
+
+
+def check_same_tensors(found, expected):
+    """Compare the tensors of a file with those of the checkpoint that it was made from."""
+    check_tensors(found)
+    ours, theirs = Source(found), Source(expected)
+    for linear in linears(expected.config):
+        for shard in range(linear.shards):
+            rows = theirs.weight(linear.name, shard)
+            np.testing.assert_array_equal(ours.weight(linear.name, shard), rows, err_msg=linear.name)
+            bias = theirs.bias(linear.name, shard)
+            np.testing.assert_array_equal(ours.bias(linear.name, shard), bias, err_msg=linear.name)
+    for norm, their_norm in zip(norms(found.config), norms(expected.config), strict=True):
+        pairs = zip(
+            read_norm(found.tensors, norm, F32).items(),
+            read_norm(expected.tensors, their_norm, F32).items(),
+            strict=True,
+        )
+        for (part, values), (their_part, their_values) in pairs:
+            assert part == their_part
+            # Decays pass an exponential and a logarithm.
+            tolerance = 1e-6 if part in ("delta_A_log", "mamba_A_log", "mamba_decays") else 0
+            np.testing.assert_allclose(values, their_values, rtol=tolerance, atol=0, err_msg=part)
+    for table in tables(expected.config):
+        np.testing.assert_array_equal(read_table(found, table, F32), read_table(expected, table, F32))
+    for tensor, shape in expected_shapes(found.config):
+        if shape[0] == 1:
+            continue
+        np.testing.assert_array_equal(
+            found.tensors.read(tensor, 1, shape[0] - 1), found.tensors.read(tensor)[1:-1], err_msg=tensor
+        )
+
+
 # Not that whose multipliers are in the file's weights: its logits are compared with llama.cpp's.
 @pytest.mark.parametrize("name", sorted({*VARIANTS} - {"falcon-h1"}))
 def test_a_file_is_the_checkpoint_that_it_was_made_from(name, tmp_path):
@@ -131,39 +168,8 @@ def test_a_file_is_the_checkpoint_that_it_was_made_from(name, tmp_path):
     expected = open_checkpoint(families.write_checkpoint(variant, tmp_path / "checkpoint"))
     with unpacked(gguf_files.write_variant(variant, tmp_path / "model.gguf")) as folder:
         found = open_checkpoint(folder)
-        differing = {
-            field.name
-            for field in fields(found.config)
-            if not same(getattr(found.config, field.name), getattr(expected.config, field.name))
-        }
-        assert differing <= TOLD_APART.get(name, set())
-        check_tensors(found)
-        ours, theirs = Source(found), Source(expected)
-        for linear in linears(expected.config):
-            for shard in range(linear.shards):
-                rows = theirs.weight(linear.name, shard)
-                np.testing.assert_array_equal(ours.weight(linear.name, shard), rows, err_msg=linear.name)
-                bias = theirs.bias(linear.name, shard)
-                np.testing.assert_array_equal(ours.bias(linear.name, shard), bias, err_msg=linear.name)
-        for norm, their_norm in zip(norms(found.config), norms(expected.config), strict=True):
-            pairs = zip(
-                read_norm(found.tensors, norm, F32).items(),
-                read_norm(expected.tensors, their_norm, F32).items(),
-                strict=True,
-            )
-            for (part, values), (their_part, their_values) in pairs:
-                assert part == their_part
-                # Decays pass an exponential and a logarithm.
-                tolerance = 1e-6 if part in ("delta_A_log", "mamba_A_log", "mamba_decays") else 0
-                np.testing.assert_allclose(values, their_values, rtol=tolerance, atol=0, err_msg=part)
-        for table in tables(expected.config):
-            np.testing.assert_array_equal(read_table(found, table, F32), read_table(expected, table, F32))
-        for tensor, shape in expected_shapes(found.config):
-            if shape[0] == 1:
-                continue
-            np.testing.assert_array_equal(
-                found.tensors.read(tensor, 1, shape[0] - 1), found.tensors.read(tensor)[1:-1], err_msg=tensor
-            )
+        assert differing(found.config, expected.config) <= TOLD_APART.get(name, set())
+        check_same_tensors(found, expected)
 
 
 def f32_model(source, folder):

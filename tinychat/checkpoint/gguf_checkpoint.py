@@ -23,6 +23,7 @@ from tinychat.errors import CheckpointError
 from tinychat.json_file import one_line
 from tinychat.models.architectures import family_of, parse_config, unsupported
 from tinychat.models.dense import WEIGHT, dense_file
+from tinychat.models.drafter import GEMMA4
 from tinychat.models.embedder import DENSE, DENSE_WEIGHTS, DenseStep, embedder_files
 
 # GGUF's numbers of poolings (llama.cpp, include/llama.h, llama_pooling_type).
@@ -65,7 +66,9 @@ def text_files(files: Sequence[GgufFile]) -> dict[str, bytes]:
     """Return configuration, tokenizer and template as the files of a checkpoint folder; errors as of `unpacked`."""
     metadata = files[0].metadata
     config = config_of(files)
-    generation, tokenizer = tokenizer_files(metadata, str(files[0].path))
+    # A drafter reads the ids of another model.
+    is_alone = config.get("model_type") != GEMMA4
+    generation, tokenizer = tokenizer_files(metadata, str(files[0].path)) if is_alone else ({}, {})
     config |= {key: generation[key] for key in ("bos_token_id", "eos_token_id") if key in generation}
     texts = {"config.json": config, "generation_config.json": generation}
     contents = {name: json.dumps(value, default=repr).encode() for name, value in texts.items()}

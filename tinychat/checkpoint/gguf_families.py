@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 
 from tinychat.checkpoint import gguf_configs
 from tinychat.checkpoint.gguf_configs import Extra
-from tinychat.checkpoint.gguf_gemma import embedding_gemma, gemma2, gemma3, gemma3n, gemma4
+from tinychat.checkpoint.gguf_gemma import embedding_gemma, gemma2, gemma3, gemma3n, gemma4, gemma4_drafter
 from tinychat.checkpoint.gguf_mamba import falcon_h1, jamba, nemotron_h
 from tinychat.checkpoint.gguf_values import GgufValues
 from tinychat.models.decoder import HEAD_GATES
 from tinychat.models.delta_net import DECAYS, GATES
+from tinychat.models.draft_head import INPUTS
+from tinychat.models.drafter import STATE
 from tinychat.models.mamba import STEPS
 
 # Most architectures' names of norms, and of what else has one number for each channel.
@@ -184,6 +186,16 @@ FAMILIES: Mapping[str, GgufFamily] = {
             "mlp_norm": "post_ffw_norm_1",
             "before_experts": "pre_ffw_norm_2",
             "experts_norm": "post_ffw_norm_2",
+        },
+    ),
+    "gemma4-assistant": GgufFamily(
+        "Gemma4AssistantForCausalLM",
+        extra=gemma4_drafter,
+        norms={"layer_scale": "layer_output_scale"},
+        linears={
+            "lm_head": ("token_embd",),
+            **dict.fromkeys(INPUTS, ("nextn.pre_projection",)),
+            STATE: ("nextn.post_projection",),
         },
     ),
     "gemma3n": GgufFamily(

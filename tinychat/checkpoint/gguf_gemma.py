@@ -4,6 +4,7 @@ from statistics import NormalDist
 from typing import Any
 
 from tinychat.checkpoint.gguf_values import Config, GgufValues, positive, present
+from tinychat.models.drafter import GEMMA4
 
 ENDLESS = 1e29
 
@@ -66,6 +67,21 @@ def gemma4(values: GgufValues) -> Config:
         size = values.get("expert_feed_forward_length")
         found |= {"moe_intermediate_size": size, "enable_moe_block": True}
     return found
+
+
+def gemma4_drafter(values: GgufValues) -> Config:
+    """Return the keys of Gemma 4's drafters.
+
+    Their output matrix is read as a whole: llama.cpp's converter leaves the clusters out, and no key of a file that has
+    them tells how many are used.
+    """
+    return {
+        **gemma4(values),
+        # No layer has keys to show it. Heads of keys differ by kind only where they are values, too.
+        "attention_k_eq_v": isinstance(values.config.get("num_key_value_heads"), list),
+        "model_type": GEMMA4,
+        "backbone_hidden_size": values.get("embedding_length_out"),
+    }
 
 
 def gemma3n(values: GgufValues) -> Config:
