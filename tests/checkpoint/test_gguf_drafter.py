@@ -10,10 +10,12 @@ import tinychat
 from tinychat.checkpoint.checkpoint import open_checkpoint
 from tinychat.checkpoint.gguf_checkpoint import text_files, unpacked
 from tinychat.checkpoint.gguf_file import open_gguf
+from tinychat.commands.loading import load_draft, load_model
 from tinychat.conversion.convert import convert
 from tinychat.errors import CheckpointError, DrafterError
 from tinychat.generate.drafter_drafts import DrafterDrafts
 from tinychat.models.drafter import is_drafter
+from tinychat.settings import LoadSettings
 
 
 @pytest.mark.parametrize("ordered", [False, True])
@@ -50,6 +52,8 @@ def test_a_file_of_codes_is_converted_and_used(folders, tmp_path):
     assert likeness(model, convert(checkpoint, tmp_path / "exact", "f32"), prompt) > 0.99
     with pytest.raises(DrafterError, match=r"^drafter.* is a drafter, which only writes drafts for a Gemma 4 model"):
         tinychat.load(file)
+    # As the option of commands.
+    assert is_drafter(load_draft(load_model, str(file), LoadSettings(context=CONTEXT, threads=1)))
 
 
 @pytest.mark.parametrize(
