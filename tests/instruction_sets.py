@@ -126,7 +126,8 @@ def routed():
         on_threads(choose_scored, 1, T, routing, test_experts.dims_of(True), scored)
         yield f"choices of {router.__name__}", scored.weights.copy()
     e.slots[:] = np.arange(T * used).reshape(T, used)
-    e.gate_up[:] = rng.standard_normal(e.gate_up.shape)
+    # Of the other rows there are as many as a tile has tokens.
+    e.gate_up[: T * used] = rng.standard_normal((T * used, e.gate_up.shape[1]))
     logits = np.zeros((T, 80), np.float32)
     on_threads(scatter_logits, 1, T, rng.permutation(10 * count).astype(np.float32), e, logits)
     yield "logits of clusters", logits
