@@ -98,10 +98,15 @@ def look_up_high(builder, table, line):
     return shuffle(builder, table, moved(builder, line, 4))
 
 
+def as_dot_takes(builder, line):
+    """Emit each byte, a code plus 128, as `dot` takes codes."""
+    return builder.xor(line, constant(128, I8, line.type.count)) if SIGNED else line
+
+
 @operation(SAME, ANY)
 def whole_codes(builder, line):
     """Return each byte, a code plus 128, as `dot` takes codes."""
-    return builder.xor(line, constant(128, I8, line.type.count)) if SIGNED else line
+    return as_dot_takes(builder, line)
 
 
 @operation(SAME, ANY)

@@ -7,10 +7,9 @@ from numba import types
 
 from tinychat.kernels.bfloat16 import round_bf16, scatter_halves, store_halves
 from tinychat.kernels.jit import always_inline, always_inline_by_type
-from tinychat.kernels.kv import KEY, PAIRS, QUADS, SHARED, element_of, scale_index
+from tinychat.kernels.kv import KEY, LARGEST_CODE, PAIRS, QUADS, SHARED, element_of, scale_index
 from tinychat.kernels.memory import load_f32, load_f32x64, scatter_f32, store_f32
 from tinychat.kernels.quads import (
-    LARGEST,
     LEAST_PEAK,
     add_products_of_keys,
     add_products_of_values,
@@ -185,8 +184,8 @@ def round_factors(item, cache, rows):
     def codes(item, cache, rows):
         for r in range(0, rows, LANES):
             peak = max_of_rows(item.lanes, (ITEM_ROWS + r) * LANES)
-            store_f32(item.weight_steps, r, peak / LARGEST)
-            store_f32(item.lanes, r, LARGEST / maximum(peak, LEAST_PEAK))
+            store_f32(item.weight_steps, r, peak / LARGEST_CODE)
+            store_f32(item.lanes, r, LARGEST_CODE / maximum(peak, LEAST_PEAK))
         for r in range(rows):
             store_rounded(item.weights, r * BLOCK, fma(load_f32x64(item.scores, r * BLOCK), item.lanes[r], ROUNDER))
 

@@ -10,6 +10,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
+from tinychat.kernels.codes import as_dot_takes
 from tinychat.kernels.dot import SIGNED, dot4, dot4_small
 from tinychat.kernels.intrinsics import (
     ANY,
@@ -27,6 +28,7 @@ from tinychat.kernels.intrinsics import (
     operation,
 )
 from tinychat.kernels.jit import always_inline
+from tinychat.kernels.kv import LARGEST_CODE
 from tinychat.kernels.memory import load_f32
 from tinychat.kernels.simd import (
     absolute,
@@ -42,7 +44,6 @@ from tinychat.kernels.simd import (
 from tinychat.kernels.sizes import LANES
 from tinychat.kernels.tile import added, tile_type
 
-LARGEST = np.float32(127)
 # Keys are stored plus 128. Products with them as they are begin below 0 by so many times the sum of the query's codes.
 KEY_ZERO = np.int32(0 if SIGNED else 128)
 # The least peak that numbers are divided by.
@@ -80,9 +81,7 @@ def zero_sums(builder, vectors, rows):
 @operation(SAME, ANY, ANY, ANY, INDEX)
 def add_products_of_keys(builder, tile, keys, queries, index):
     """Return a tile plus the products of quads of keys and of one quad of each row, from element `index` on."""
-    lines = [builder.bitcast(each, U8X64) for each in keys]
-    if SIGNED:
-        lines = [builder.xor(line, constant(128, I8, 64)) for line in lines]
+    lines = [as_dot_takes(builder, builder.bitcast(each, U8X64)) for each in keys]
     return added(builder, tile, lines, queries, index, I64(1), I32, dot4)
 
 
@@ -125,9 +124,9 @@ def store_query(quads, index, stride, qkv, start, d):
     for i in range(0, d, LANES):
         largest = maximum(absolute(zero_outside(load_f32(qkv, start + i), 0, d - i)), largest)
     peak, total = max_lanes(largest), splat_i32(0)
-    per_step = LARGEST / max(peak, LEAST_PEAK)
+    per_step = LARGEST_CODE / max(peak, LEAST_PEAK)
     for i in range(0, d, LANES):
         codes = to_i32(nearest(zero_outside(load_f32(qkv, start + i), 0, d - i) * per_step))
         total = total + codes
         scatter_quads(quads, index + i // 4 * stride, stride, codes)
-    return peak / LARGEST, -KEY_ZERO * sum_lanes_i32(total)
+    return peak / LARGEST_CODE, -KEY_ZERO * sum_lanes_i32(total)

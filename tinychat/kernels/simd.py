@@ -6,6 +6,7 @@ lanes. A lane is an output row, a key or a channel; lanes meet only in `sum_lane
 
 import operator
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from llvmlite import ir
@@ -93,10 +94,15 @@ def lane_numbers(builder, a):
     return ir.Constant(a.type, list(range(a.type.count)))
 
 
+def larger(builder: Emitter, a: ir.Value, b: ir.Value) -> ir.Value:
+    """Emit the larger of each lane; `b` where either is NaN."""
+    return builder.select(builder.fcmp_ordered(">", a, b), a, b)
+
+
 @operation(SAME, SAME, SAME)
 def maximum(builder, a, b):
     """Return the larger of each lane; `b` where either is NaN."""
-    return builder.select(builder.fcmp_ordered(">", a, b), a, b)
+    return larger(builder, a, b)
 
 
 @operation(SAME, SAME, SAME)
@@ -178,18 +184,13 @@ def sum_lanes_i32(builder, a):
 @operation(types.float32, SAME)
 def max_lanes(builder, a):
     """Return the largest lane."""
-    return halve(builder, a, larger(builder))
+    return halve(builder, a, partial(larger, builder))
 
 
 def joined_quarters(builder: Emitter, vector: ir.Value, combine: Callable[..., ir.Value]) -> ir.Value:
     """Emit the combination of the first and third quarter with that of the second and fourth, lane by lane."""
     first, second, third, fourth = builder.parts(vector, LANES)
     return combine(combine(first, third), combine(second, fourth))
-
-
-def larger(builder: Emitter) -> Callable[[ir.Value, ir.Value], ir.Value]:
-    """Return the emitter of the larger of each lane."""
-    return lambda a, b: builder.select(builder.fcmp_ordered(">", a, b), a, b)
 
 
 @operation(f32x16, f32x64)
@@ -201,7 +202,7 @@ def sum_quarters(builder, a):
 @operation(f32x16, f32x64)
 def max_quarters(builder, a):
     """Return the largest of the four numbers that are 16 lanes apart."""
-    return joined_quarters(builder, a, larger(builder))
+    return joined_quarters(builder, a, partial(larger, builder))
 
 
 def halve_rows(builder: Emitter, array: Elements, index: ir.Value, combine: Callable[..., ir.Value]) -> ir.Value:
@@ -227,7 +228,7 @@ def sum_of_rows(builder, array, index):
 @operation(f32x16, ANY, INDEX)
 def max_of_rows(builder, array, index):
     """Return the largest lanes of 16 vectors, from flat element `index` on."""
-    return halve_rows(builder, array, index, larger(builder))
+    return halve_rows(builder, array, index, partial(larger, builder))
 
 
 LOG2_E = 1.4426950408889634
