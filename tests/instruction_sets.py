@@ -34,7 +34,7 @@ from kernels.kernel_inputs import decode_floats, on_threads, random_weight
 
 from tinychat.engine.arguments import ModelDims
 from tinychat.kernels.attention_gates import gate_heads
-from tinychat.kernels.clusters import scatter_logits
+from tinychat.kernels.clusters import scatter_logits, spread_logits
 from tinychat.kernels.embedding import embed
 from tinychat.kernels.experts import choose_experts, choose_mixed, choose_scored
 from tinychat.kernels.inputs import cut_gates, quantize_activated, quantize_normed
@@ -131,6 +131,8 @@ def routed():
     logits = np.zeros((T, 80), np.float32)
     on_threads(scatter_logits, 1, T, rng.permutation(10 * count).astype(np.float32), e, logits)
     yield "logits of clusters", logits
+    on_threads(spread_logits, 1, T, rng.permutation(10 * count).astype(np.float32), logits.copy(), logits)
+    yield "logits of frequent tokens", logits
     hidden = test_inputs.padded_rows(rng.standard_normal((T, D)).astype(np.float32), D)
     chosen = test_experts.draw_choices(rng, T, used, count)
     for method in ("f32", "int4"):

@@ -494,11 +494,12 @@ def decoder_logits(config, weights, ids):
     )
 
 
-def decoder_states(config, weights, ids, second=None, kept=None):
+def decoder_states(config, weights, ids, second=None, kept=None, streams=None):
     """Return the hidden states that `decoder_logits` gives to the output matrix, float64 [T, hidden_size].
 
     second : the first of the tokens that get the vector of the second kind of text (BERT's segments); None: no token.
     kept : a dict that gets keys and values, [T, G, d] each, by the layers of Gemma 4 that have any.
+    streams : a list that gets the residual stream before each layer and behind the last, [T, hidden_size] each.
     """
     parts = Weights(config, weights)
     embedding = parts.stacked(parts.linears["embed_tokens"], 0, "weight")
@@ -511,7 +512,7 @@ def decoder_states(config, weights, ids, second=None, kept=None):
         x[second:] += second_kind - first_kind
     if config.residual_scales:
         x = (x + parts.vector("embed_shift", 0)) * parts.vector("embed_scale", 0)
-    states = _layers(config, parts, parts.norm("embed_norm", 0, x), ids)
+    states = _layers(config, parts, parts.norm("embed_norm", 0, x), ids, [] if streams is None else streams)
     if kept is not None:
         kept.update(parts.kept)
     return states
@@ -550,6 +551,47 @@ def drafted(config, weights, embedded, hidden, keys, position):
     return logits, state
 
 
+def eagle_states(config, weights, states):
+    """Return the hidden states ``[T, D]`` that EAGLE-3 makes of a larger model's ``[T, states, D]``."""
+    tensors, eps = {name: np.asarray(values, np.float64) for name, values in weights.items()}, config.rms_norm_eps
+    rows = np.asarray(states, np.float64).reshape(len(states), -1)
+    if "input_norm.weight" in tensors:
+        rows = rms_norm(rows, tensors["input_norm.weight"], eps)
+    elif "fc_norm.0.weight" in tensors:
+        normed = (
+            rms_norm(part, tensors[f"fc_norm.{i}.weight"], eps) for i, part in enumerate(np.swapaxes(states, 0, 1))
+        )
+        rows = np.concatenate([*normed], axis=1)
+    return rows @ tensors["fc.weight"].T
+
+
+def eagle(config, weights, embedded, hidden):
+    """Return the logits [T, V] of EAGLE-3 at positions 0 to T - 1, and the hidden states [T, D] that it makes.
+
+    embedded : the tokens' embeddings; hidden : the hidden states before them, both [T, D].
+    """
+    w = {name: np.asarray(values, np.float64) for name, values in weights.items()}
+    eps, d, T, layer = config.rms_norm_eps, config.head_dim, len(embedded), "midlayer."
+    x, e = np.asarray(hidden, np.float64), rms_norm(embedded, w[f"{layer}input_layernorm.weight"], eps)
+    g = rms_norm(x, w[f"{layer}hidden_norm.weight"], eps)
+    x = g if config.eagle.adds_to_normed else x
+    pair = np.concatenate([e, g], axis=1)
+    q, k, v = ((pair @ w[f"{layer}self_attn.{each}_proj.weight"].T).reshape(T, -1, d) for each in "qkv")
+    if f"{layer}self_attn.q_norm.weight" in w:
+        q, k = (rms_norm(x, w[f"{layer}self_attn.{name}_norm.weight"], eps) for name, x in (("q", q), ("k", k)))
+    angles, factor = layer_angles(config, 0, T)
+    mixed = attention(rope(q, angles, factor), rope(k, angles, factor), v, scale=config.attention_scale)
+    x = x + mixed.reshape(T, -1) @ w[f"{layer}self_attn.o_proj.weight"].T
+    normed = rms_norm(x, w[f"{layer}post_attention_layernorm.weight"], eps)
+    gate, up = (normed @ w[f"{layer}mlp.{each}_proj.weight"].T for each in ("gate", "up"))
+    x = x + swiglu(gate, up) @ w[f"{layer}mlp.down_proj.weight"].T
+    normed = rms_norm(x, w["norm.weight"], eps)
+    some, ids = normed @ w["lm_head.weight"].T, np.arange(config.eagle.draft_vocab_size)
+    logits = np.repeat(some.min(axis=1, keepdims=True) - 1, config.vocab_size, axis=1)
+    logits[:, ids + weights.get("d2t", 0 * ids)] = some
+    return logits, normed if config.eagle.gives_normed else x
+
+
 def head_states(config, weights, ids, hidden):
     """Return the same of a draft head, which reads the model's hidden states ``[T, D]`` before each of the ids."""
     parts = Weights(config, weights)
@@ -560,11 +602,12 @@ def head_states(config, weights, ids, hidden):
     )
 
 
-def _layers(config, parts, x, ids=()):
+def _layers(config, parts, x, ids=(), streams=None):
     if config.altup:
         return parts.norm("norm", 0, _stream_layers(config, parts, x, ids))
-    embedded = x
+    embedded, streams = x, [] if streams is None else streams
     for layer in range(config.num_hidden_layers):
+        streams.append(x)
         before = x
         mixed = sum(mixer(config, parts, layer, x) for mixer in _mixers_of(config, layer))
         if config.residual_scales:
@@ -578,6 +621,7 @@ def _layers(config, parts, x, ids=()):
             x = norm_behind(config, parts, "post_mlp_layernorm", layer, x, of_stream=True)
         if config.varied:
             x = _layer_end(config, parts, layer, x, embedded, ids)
+    streams.append(x)
     return parts.norm("norm", 0, x)
 
 

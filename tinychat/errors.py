@@ -164,6 +164,6 @@ class DrafterError(SettingError):
     def __init__(self, folder: Path) -> None:
         self.folder: Path = folder
         super().__init__(
-            f"{folder.name} is a drafter, which only writes drafts for a Gemma 4 model: choose that model, and this as"
+            f"{folder.name} is a drafter, which only writes drafts for a larger model: choose that model, and this as"
             " its draft"
         )

@@ -28,8 +28,8 @@ ESSENTIALS = {
 
 # The code of these comes with their checkpoints.
 REMOTE = {"minicpm", "baichuan", "internlm2", "qwen", "chatglm", "bailing_moe"}
-# Drafters have a section of their own: see generate/test_drafter_drafts.py.
-WITH_SECTION = {"gemma4_assistant", "gemma4_unified_assistant"}
+# Drafters have a section of their own: see generate/test_drafter_drafts.py and test_eagle_drafts.py.
+WITH_SECTION = {"gemma4_assistant", "gemma4_unified_assistant", "eagle3"}
 OF_TRANSFORMERS = [name for name, family in FAMILIES.items() if family.model_type not in REMOTE | WITH_SECTION]
 # Of those, whose parameters have the names of the checkpoint's tensors: transformers stacks the weights of experts, and
 # renames norms of OLMo Hybrid, gates of LFM3, and all of Nomic BERT.
@@ -168,6 +168,8 @@ def test_biases_and_norms_of_each_family():
     found = {
         name: (c.qkv_bias, c.o_bias, c.mlp_bias, c.qk_norm)
         for name in FAMILIES
+        # EAGLE-3 takes none.
+        if name != "LlamaForCausalLMEagle3"
         # Gates of attention have none, and convolved queries and keys.
         for biased in [name not in ("AfmoeForCausalLM", "ZayaForCausalLM")]
         for c in [parse(name, attention_bias=biased, mlp_bias=True, **changes)]

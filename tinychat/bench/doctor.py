@@ -153,8 +153,8 @@ def _examine_text(findings: Findings, folder: Path) -> None:
     from tinychat.tools.formats.of_template import taught_format
 
     config = read_config(folder / "config.json")
-    if config.drafter is not None:
-        findings.add("drafts", f"for a Gemma 4 model with hidden_size {config.drafter.hidden_size}")
+    if config.larger_size is not None:
+        findings.add("drafts", f"for a model with hidden_size {config.larger_size}")
         return
     tokenizer = load_tokenizer(folder)
     if not config.writes:

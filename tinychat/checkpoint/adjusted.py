@@ -125,6 +125,9 @@ def stored_name(tensors: Tensors, name: str) -> str | None:
         f"language_model.{name}",
         name.replace("model.", "model.language_model.", 1),
         name.replace("lm_head.", "embed_out."),
+        # EAGLE-3, as its authors named its layer, and as others do.
+        name.replace("midlayer.", "layers.0."),
+        name.replace("fc_norm.", "fcs."),
     ]
     if "LayerNorm." in name:
         # As BERT's first files have them.

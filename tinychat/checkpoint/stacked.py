@@ -61,6 +61,8 @@ def unstacked(tensors: Tensors, config: ModelConfig) -> Tensors:
     found = dict(tensors.by_name)
     if config.drafter and config.drafter.clusters:
         found = _of_clusters(tensors, config) | found
+    if config.eagle and (ids := _known(tensors, "d2t.weight")) is not None:
+        found["d2t.weight"] = _Integers(ids)
     for layer in range(config.num_hidden_layers):
         if config.latents:
             found = _of_latents(tensors, config, layer) | found

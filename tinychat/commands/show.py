@@ -60,8 +60,8 @@ def _facts_of_folder(folder: Path) -> dict[str, object]:
     use: dict[str, object] = {"chat_template": has_template, "sampling": own_defaults(folder)}
     if (ranker := read_ranker(folder)) is not None:
         use = {"ranks": "pairs of texts" if ranker.reads_pairs else "by its chat template", "pooling": ranker.pooling}
-    elif config.drafter is not None:
-        use = {"drafts": f"for a Gemma 4 model with hidden_size {config.drafter.hidden_size}"}
+    elif config.larger_size is not None:
+        use = {"drafts": f"for a model with hidden_size {config.larger_size}"}
     elif not config.writes:
         use = {"pooling": embedder.pooling, "prompts": [*embedder.prompts]}
     return {

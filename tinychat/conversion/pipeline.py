@@ -103,7 +103,7 @@ def default_recipe(folder: Path) -> Recipe:
     if has_codes(folder):
         return Recipe(NATIVE, check=False)
     config = read_config(folder / "config.json")
-    if config.drafter is not None:
+    if config.larger_size is not None:
         return Recipe("int8", algorithm="plain", check=False)
     if not config.writes or ((is_gguf(folder) or is_packed(folder)) and weight_count(config) < SMALL):
         return Recipe("int8", check=False)
@@ -150,11 +150,11 @@ def make(
     from tinychat.engine.precompile import begin as begin_ahead
 
     config = read_config(folder / "config.json")
-    if config.drafter is not None:
+    if config.larger_size is not None:
         # It reads and writes no text by itself, and what it writes is checked.
         recipe = Recipe(recipe.quant, recipe.group_size, "plain", check=False)
     quantization = quantization_of(folder, recipe)
-    if for_store and not recipe.uses_texts and not recipe.check and config.drafter is None:
+    if for_store and not recipe.uses_texts and not recipe.check and config.larger_size is None:
         # What is converted in seconds is wanted at once; what takes minutes computes on all cores.
         begin_ahead(config, quantization)
     # Read once, since it may be a pipe.

@@ -335,12 +335,12 @@ class Parameters(NamedTuple):
 
     embed_tokens: Any
     embed_positions: Any  # float32 [P, D]
-    embed_norm: Any  # a norm, or `draft_parts.DraftInput`
+    embed_norm: Any  # a norm, or `draft_parts.DraftInput` or `StatesInput`
     inputs: Any  # `LayerInputs` or `NoInputs`
     streams: Any  # `Streams` or `kernels.buffers.NoStreams`
     layers: Layer  # stacked
     norm: Any
-    lm_head: Any  # a linear, or `draft_parts.ClusteredOutput`
+    lm_head: Any  # a linear, or `draft_parts.ClusteredOutput` or `FrequentOutput`
     cap: Any  # of the logits
     state: Any  # the linear of a drafter's state (`models.drafter`), or `draft_parts.NoState`
 
@@ -386,7 +386,9 @@ class Scratch(NamedTuple):
     attended: np.ndarray  # float32 [C, H d]
     gate_up: np.ndarray  # float32 [C, 2 F + slack]
     branch: np.ndarray  # float32 [C, D]: what is normed before it is added to the residual stream; [C, 0] without that
-    inputs: np.ndarray  # float32 [C, L P]: what the embeddings give the layers; [C, 0] without that
+    # float32 [C, L P]: what the embeddings give the layers, or hidden states that EAGLE-3 reads; [C, 0] without that
+    inputs: np.ndarray
+    kept: np.ndarray  # float32 [C, states D]: the hidden states before some layers, for EAGLE-3; [C, 0] without that
     rows: np.ndarray  # float32 [threads, widest input]
     tiles: np.ndarray  # float32 [threads, TILE_FLOATS]
     experts: Any  # `kernels.buffers.ExpertScratch` or `NoExperts`
@@ -413,7 +415,9 @@ class Batch(NamedTuple):
     The rows of a sequence stand together, in the order of their positions.
     """
 
-    counts: np.ndarray  # int64 [3]: T; for how many rows to give logits; how many sequences there are
+    # int64 [4]: T; for how many rows to give logits; how many sequences there are; how many rows have a larger model's
+    # hidden states
+    counts: np.ndarray
     ids: np.ndarray  # int64 [C]
     positions: np.ndarray  # int64 [C]
     vectors: np.ndarray  # int64 [C]: the row of the table of positions that each token gets
@@ -427,6 +431,7 @@ class Batch(NamedTuple):
     # int64 [4, C], or [4, 0] without states: by sequence, the addresses of its state before the step, after it, and in
     # between (at a multiple of `SNAPSHOT` positions, or before a draft; 0 for none), and how many rows that comes after
     states: np.ndarray
+    kept: np.ndarray  # int64 [L + 1]: the columns that hidden states before each layer, and behind all, are kept in; -1
 
 
 class Arguments(NamedTuple):

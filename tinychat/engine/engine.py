@@ -24,7 +24,7 @@ from tinychat.engine.share import ALL, ProcessorShare
 from tinychat.engine.thread_count import ThreadCount
 from tinychat.engine.workers import Workers
 from tinychat.errors import SettingError
-from tinychat.kernels.buffers import AttentionScratch
+from tinychat.kernels.buffers import AttentionScratch, zeros_on_lines
 from tinychat.kernels.pointers import pointers_of
 from tinychat.kernels.setup import sources_digest
 from tinychat.kernels.sizes import LANES
@@ -52,7 +52,7 @@ class Engine:
     number of them share the weights, the threads, the scratch and the block pool. It runs on up to `threads` threads,
     and no fewer than `fewest_threads` where other programs hold the cores; the result does not depend on that. `kv` is
     the type of caches, `cache_memory` the most bytes for all of them: see `BlockPool`. It takes `share`, a percentage,
-    of the cores' time: see `ProcessorShare`. A drafter has a `larger` engine, in whose caches it reads: see `drafter`.
+    of the cores' time: see `ProcessorShare`. A drafter has a `larger` engine, whose embedding it reads: see `drafter`.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Engine:
         self._folder = folder
         self._fewest_threads, self._cache_memory = fewest_threads, cache_memory
         self.kv = kv
-        self.pool: BlockPool = larger.pool if larger else BlockPool(config, kv, cache_memory)
+        self.pool: BlockPool = larger.pool if larger and config.drafter else BlockPool(config, kv, cache_memory)
         self._rope_tables: dict[int, RopeTable] = {}
         self._sliding_cos_sin = RopeTable(sliding_rope(config), 0)
         self._query_scale = config.attention_scale * LOG2_E
@@ -170,14 +170,32 @@ class Engine:
         """Return hidden states, behind the last norm, of rows of the last step: float32 [stop - first, D].
 
         They are for drafts, and not the same bits in every step: see `hidden_states`. Of a drafter they are what it
-        has made to be read for the next token.
+        has made to be read for the next token, which may be before the norm.
         """
-        if self.config.drafter is not None:
+        if self.config.drafter:
             return self._scratch.last_hidden[first:stop, : self.config.drafter.hidden_size].copy()
         rows = self._scratch.hidden[first:stop, : self.config.hidden_size]
+        if self.config.eagle and not self.config.eagle.gives_normed:
+            return rows.copy()
         scales = np.sqrt(np.mean(rows * rows, axis=1, keepdims=True) + np.float32(self.config.rms_norm_eps))
         states: NDArray[np.float32] = rows / scales * self.parameters.norm.gain[: self.config.hidden_size]
         return states
+
+    def keep_states(self, layers: SequenceOf[int]) -> None:
+        """Keep the hidden states before some layers, and behind all of them, in each step from the next one on."""
+        with self.pool.lock:
+            width = self._scratch.hidden.shape[1]
+            kept = zeros_on_lines((self.chunk_size, width * len(layers)), np.float32)
+            self._scratch = self._scratch._replace(kept=kept)
+            self._lasting = (*self._lasting[:2], self._scratch, self._batch)
+            self._pointers[: self._replaced] = pointers_of(self._lasting)
+            self._batch.kept[:] = -1
+            self._batch.kept[list(layers)] = np.arange(len(layers)) * width
+
+    def kept_states(self, first: int, stop: int) -> NDArray[np.float32]:
+        """Return the hidden states of `keep_states` of rows of the last step: float32 [stop - first, layers D]."""
+        kept = self._scratch.kept[first:stop].reshape(stop - first, -1, self._scratch.hidden.shape[1])
+        return kept[:, :, : self.config.hidden_size].reshape(stop - first, -1)
 
     @cached_property
     def draft_head(self) -> "Engine | None":
@@ -189,7 +207,8 @@ class Engine:
 
     def drafter(self, folder: ModelFolder) -> "Engine":
         """Return the engine of a drafter for this one, not compiled yet; its folder is of `open_drafter`."""
-        return Engine(folder, self.threads, self.kv, self._fewest_threads, share=self.share.percent, larger=self)
+        fewest, share = self._fewest_threads, self.share.percent
+        return Engine(folder, self.threads, self.kv, fewest, self._cache_memory, share, larger=self)
 
     def _run_checked(self, chunks: SequenceOf[ScheduledChunk], logits: Logits) -> None:
         """Run a step that was checked, and append its ids to the caches; a drafter leaves these as they are."""
@@ -221,6 +240,7 @@ class Engine:
         sequences: list[int] = []
         positions: list[int] = []
         wanted: list[int] = []
+        larger_states = 0
         for i, chunk in enumerate(chunks):
             first, start, table = len(ids), chunk.cache.length, chunk.cache.table
             stop = start + len(chunk.ids)
@@ -236,7 +256,11 @@ class Engine:
                 batch.cos_sin[1, first : len(ids), : turns.shape[1]] = turns
             batch.tables[i, : len(table)] = table
             if chunk.hidden is not None:
-                self._scratch.last_hidden[first : len(ids), : chunk.hidden.shape[1]] = chunk.hidden
+                width = chunk.hidden.shape[1]
+                is_larger = self.config.eagle is not None and width > self.config.hidden_size
+                larger_states += is_larger * len(chunk.ids)
+                states = self._scratch.inputs if is_larger else self._scratch.last_hidden
+                states[first : len(ids), :width] = chunk.hidden
         T, outputs = len(ids), len(wanted)
         batch.ids[:T], batch.sequences[:T], batch.positions[:T] = ids, sequences, positions
         batch.vectors[:T] = batch.positions[:T]
@@ -248,7 +272,7 @@ class Engine:
         batch.firsts[: len(firsts)], batch.wanted[:outputs] = firsts, wanted
         if self._has_query_scales:
             batch.query_factors[:T] = self._query_scale * query_scales(self.config, positions)
-        batch.counts[:] = T, outputs, len(chunks)
+        batch.counts[:] = T, outputs, len(chunks), larger_states
         attention = self._attention_for(max(chunk.cache.context_size for chunk in chunks))
         where = (logits.ctypes.data, outputs, logits.strides[0] // logits.itemsize)
         memory = self.pool.pointers, attention.pointers

@@ -88,6 +88,13 @@ def scatter_logits(counter, T, ordering, e, logits):
     counter.note("logits of clusters", T * columns * FLOAT, T * chosen * columns // counter.experts[0])
 
 
+@stage("clusters")
+def spread_logits(counter, T, ids, some, logits):
+    """Write the logits of some tokens, and less for all others."""
+    count, columns = ids.layout.size, counter.config.vocab_size
+    counter.note("logits of frequent tokens", T * (columns + 2 * count) * FLOAT, T * count)
+
+
 @stage("experts")
 def clear_rows(counter, T, hidden, out):
     """Write zeros to rows."""

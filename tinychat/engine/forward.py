@@ -19,7 +19,14 @@ parameters (never written), scratch (allocated once), cache.
 import numpy as np
 
 from tinychat.engine import arguments, draft_parts
-from tinychat.engine.expert_stages import choose_experts, group_rows, linear_routed, quantize_routed, scatter_logits
+from tinychat.engine.expert_stages import (
+    choose_experts,
+    group_rows,
+    linear_routed,
+    quantize_routed,
+    scatter_logits,
+    spread_logits,
+)
 from tinychat.engine.mixers import run_mixer
 from tinychat.engine.mlps import add_branch, begin_parallel, run_mlp
 from tinychat.engine.stages import (
@@ -27,6 +34,7 @@ from tinychat.engine.stages import (
     cap_rows,
     embed,
     head,
+    keep_rows,
     layer_cache,
     layer_of,
     linear,
@@ -60,7 +68,9 @@ def forward(team, p, sizes, cache, s, attention, batch, logits):
     """Run a batch's rows, appending to the cache; leave logits of those that are wanted."""
     embed_ids(team, p, sizes, s, batch)
     for layer in range(sizes.num_hidden_layers):
+        keep_rows(team, batch.counts[0], batch.kept, layer, s.hidden, s.kept)
         run_layer(team, layer_of(p.layers, layer), p.inputs, sizes, cache, s, attention, batch)
+    keep_rows(team, batch.counts[0], batch.kept, sizes.num_hidden_layers, s.hidden, s.kept)
     predict(team, p, sizes, s, batch, logits)
 
 
@@ -69,7 +79,7 @@ def embed_ids(team, p, sizes, s, batch):
     T = batch.counts[0]
     embed(team, T, p.embed_tokens, batch.ids, sizes, s.hidden)
     embed_positions(team, T, p.embed_positions, batch.vectors, s.hidden)
-    norm_embedding(team, T, p.embed_norm, sizes, s)
+    norm_embedding(team, T, p.embed_norm, sizes, s, batch)
     project_inputs(team, T, p.inputs, sizes, s)
     begin_streams(team, T, p.streams, sizes, s)
 
@@ -99,17 +109,34 @@ def embed_positions(team, T, vectors, rows, hidden):
 
 
 @unless(norm=NoNorm)
-def norm_embedding(team, T, norm, sizes, s):
+def norm_embedding(team, T, norm, sizes, s, batch):
     """Norm the embeddings."""
     norm_rows(team, T, norm, sizes, s.hidden)
 
 
 @norm_embedding.where(norm=draft_parts.DraftInput)
-def _(team, T, norm, sizes, s):
+def _(team, T, norm, sizes, s, batch):
     quantize_normed(team, T, s.hidden, norm.embedding_norm, sizes, norm.embedding_proj, s)
     linear(team, T, norm.embedding_proj, s, s.hidden, STORE)
     quantize_normed(team, T, s.last_hidden, norm.hidden_norm, sizes, norm.hidden_proj, s)
     linear(team, T, norm.hidden_proj, s, s.hidden, ADD)
+
+
+@norm_embedding.where(norm=draft_parts.StatesInput)
+def _(team, T, norm, sizes, s, batch):
+    quantize_normed(team, T, s.hidden, norm.embedding_norm, sizes, norm.qkv_proj, s)
+    linear(team, T, norm.qkv_proj, s, s.qkv, STORE)
+    # A step has either the larger model's states, or hidden states that were made in a draft, of an id each.
+    quantize_plain(team, batch.counts[3], s.inputs, norm.states_proj, s)
+    linear(team, batch.counts[3], norm.states_proj, s, s.hidden, STORE)
+    pick_rows(team, T - batch.counts[3], batch.wanted, s.last_hidden, s.hidden)
+    norm_hidden(team, T, norm.hidden_norm, sizes, s)
+
+
+@unless(norm=NoNorm)
+def norm_hidden(team, T, norm, sizes, s):
+    """Norm the hidden states that the residual stream begins with."""
+    norm_rows(team, T, norm, sizes, s.hidden)
 
 
 @unless(inputs=NoInputs)
@@ -188,6 +215,13 @@ def find_logits(team, outputs, weight, norm, sizes, s, logits):
     """Compute logits of normed rows."""
     quantize_normed(team, outputs, s.last_hidden, norm, sizes, weight, s)
     head(team, outputs, weight, s, logits)
+
+
+@find_logits.where(weight=draft_parts.FrequentOutput)
+def _(team, outputs, weight, norm, sizes, s, logits):
+    quantize_normed(team, outputs, s.last_hidden, norm, sizes, weight.rows, s)
+    linear(team, outputs, weight.rows, s, s.branch, STORE)
+    spread_logits(team, outputs, weight.ids, s.branch, logits)
 
 
 @find_logits.where(weight=draft_parts.ClusteredOutput)

@@ -42,7 +42,7 @@ def load_engine(
     `kv`, `DrafterError` for a drafter; `LoadSettings` checks the others.
     """
     opened = open_model_folder(folder)
-    if opened.config.drafter is not None:
+    if opened.config.larger_size is not None:
         raise DrafterError(folder)
     # Imported late: a wrong folder is reported at once.
     with held_signals():

@@ -1,6 +1,6 @@
 """The mixers of `engine.forward`, which see other positions: attention, and the parts in its place or beside it."""
 
-from tinychat.engine import arguments
+from tinychat.engine import arguments, draft_parts
 from tinychat.engine.mlps import add_branch
 from tinychat.engine.stages import (
     attend,
@@ -67,6 +67,17 @@ def read_attended(team, T, norm, sizes, weight, s):
 @read_attended.where(norm=NoNorm)
 def _(team, T, norm, sizes, weight, s):
     quantize_plain(team, T, s.attended, weight, s)
+
+
+@run_mixer.where(w=draft_parts.StatesAttention)
+def _(team, T, w, sizes, kv, s, attention, batch):
+    a = w.attention
+    quantize_normed(team, T, s.hidden, a.input_layernorm, sizes, a.qkv_proj, s)
+    linear(team, T, a.qkv_proj, s, s.qkv, ADD)
+    rope_append(team, T, batch, s.qkv, a.q_norm, a.k_norm, a.angles, a.rotary_dim, sizes, kv)
+    attend(team, batch, s.qkv, sizes, a.window, a.scoring, kv, attention, s.attended)
+    quantize_plain(team, T, s.attended, a.o_proj, s)
+    add_branch(team, T, a.o_proj, a.post_self_attn_layernorm, sizes, s)
 
 
 @run_mixer.where(w=arguments.ShortConvolution)

@@ -80,9 +80,9 @@ class NamedTensors:
 
     def __init__(self, config: ModelConfig) -> None:
         self._linears = {linear.name: NamedWeight(linear) for linear in linears(config)}
-        if config.drafter is not None:
+        if config.larger_size is not None:
             # The larger model's, whose columns may be in wider groups.
-            columns = padded(config.drafter.hidden_size, WIDEST_GROUP)
+            columns = padded(config.larger_size, WIDEST_GROUP)
             self._linears["embed_tokens"] = NamedWeight(Linear("embed_tokens", (), (config.vocab_size,), columns, None))
         self._norms = {norm.name: norm for norm in norms(config)}
         self._positions: Table | NoPositions = next(iter(tables(config)), NoPositions())

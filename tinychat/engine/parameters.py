@@ -33,7 +33,14 @@ from tinychat.engine.arguments import (
     VariedAttention,
 )
 from tinychat.engine.dims import dims_of, stacked_dims
-from tinychat.engine.draft_parts import ClusteredOutput, DraftInput, NoState
+from tinychat.engine.draft_parts import (
+    ClusteredOutput,
+    DraftInput,
+    FrequentOutput,
+    NoState,
+    StatesAttention,
+    StatesInput,
+)
 from tinychat.engine.folder_tensors import FolderTensors, Tensors
 from tinychat.engine.mlp_parameters import activation_of, mlps_of, norm_behind, per_layer
 from tinychat.engine.stages import layer_of
@@ -62,6 +69,7 @@ from tinychat.models.decoder import HEAD_GATES, OTHER
 from tinychat.models.delta_net import DECAYS, GATES, DeltaNet
 from tinychat.models.draft_head import INPUT_NORMS, INPUTS
 from tinychat.models.drafter import ORDERING, STATE
+from tinychat.models.eagle import DRAFT_IDS, EMBEDDED, STATES
 from tinychat.models.experts import ROUTER
 from tinychat.models.folder import ModelFolder
 from tinychat.models.mamba import STEPS, Mamba
@@ -101,12 +109,17 @@ def parameters_of(config: ModelConfig, tensors: Tensors) -> Parameters:
 
 def _output(config: ModelConfig, tensors: Tensors) -> Any:
     weight = tensors.weight("lm_head")
+    if config.eagle and config.eagle.draft_vocab_size < config.vocab_size:
+        return FrequentOutput(weight, tensors.vectors(DRAFT_IDS))
     if config.drafter is None or config.drafter.clusters is None:
         return weight
     return ClusteredOutput(tensors.weight(ROUTER), layer_of(weight, 0), tensors.vectors(ORDERING))
 
 
 def _embed_norm(config: ModelConfig, tensors: Tensors) -> Any:
+    if config.eagle:
+        embedding, hidden = map(tensors.norm, INPUT_NORMS)
+        return StatesInput(embedding, tensors.weight(EMBEDDED), tensors.weight(STATES), hidden)
     if config.is_draft_head or config.drafter:
         embedding, hidden = zip(map(tensors.norm, INPUT_NORMS), map(tensors.weight, INPUTS))
         return DraftInput(*embedding, *hidden)
@@ -163,6 +176,8 @@ def _mixer(config: ModelConfig, tensors: Tensors) -> Any:
         found = per_layer(L, varied.narrow, narrow, wide)
         return _stream_mixer(tensors, range(L), found) if config.altup else found
     attention = _attention(config, tensors, config.first_heads_at)
+    if config.eagle:
+        return StatesAttention(attention)
     if config.mamba and config.mamba.beside_attention:
         return MambaBeside(attention, _mamba(config.mamba, tensors))
     if config.compressed:

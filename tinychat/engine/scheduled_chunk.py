@@ -21,8 +21,8 @@ class ScheduledChunk(NamedTuple):
     ids: SequenceOf[int]
     sequence_length: int  # positions that the whole prompt will take, of which the ids may be a part
     outputs: int = 1  # after how many of the last ids to give logits
-    # For a draft head, the larger model's hidden states before the ids, behind its last norm: float32 [ids, D]; for a
-    # drafter, too.
+    # For a draft head or a drafter, the larger model's hidden states before the ids, or, of one id, its own: float32
+    # [ids, D]. EAGLE-3's chunks of a step have all the former, or all the latter.
     hidden: NDArray[np.float32] | None = None
     second: int | None = None  # position from which on tokens are of the second kind: see `ModelConfig.token_kinds`
 

@@ -65,7 +65,7 @@ def allocate_scratch(
         latents=NoLatents(),
         states=NoStates(),
         streams=NoStreams(),
-        **floats("hidden", "last_hidden", "qkv", "attended", "gate_up", "branch", "inputs"),
+        **floats("hidden", "last_hidden", "qkv", "attended", "gate_up", "branch", "inputs", "kept"),
     )
     if config.latents or config.compressed:
         heads = config.compressed.value_heads if config.compressed else config.num_attention_heads
@@ -120,7 +120,7 @@ def allocate_attention(config: ModelConfig, context_size: int, threads: int, kv:
 def allocate_batch(config: ModelConfig, chunk_size: int, stages: int) -> Batch:
     """Return the arrays of a step of as many stages; tables take memory when they are written."""
     return Batch(
-        counts=np.zeros(3, np.int64),
+        counts=np.zeros(4, np.int64),
         ids=np.zeros(chunk_size, np.int64),
         positions=np.zeros(chunk_size, np.int64),
         vectors=np.zeros(chunk_size, np.int64),
@@ -134,4 +134,5 @@ def allocate_batch(config: ModelConfig, chunk_size: int, stages: int) -> Batch:
         cos_sin=np.zeros((1 + max(config.angle_sets), chunk_size, max(config.rotary_dims)), np.float32),
         query_factors=np.zeros(chunk_size, np.float32),
         states=np.zeros((4, chunk_size if config.state_layers else 0), np.int64),
+        kept=np.full(config.num_hidden_layers + 1, -1, np.int64),
     )

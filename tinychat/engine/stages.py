@@ -12,6 +12,7 @@ from tinychat.kernels.variants import Before, BothWays, Ungated
 from tinychat.kernels.weights import PerLayer
 from tinychat.models.altup import STREAM_LINEARS
 from tinychat.models.compressed import HEADS
+from tinychat.models.eagle import STATES
 from tinychat.models.layout import padded
 from tinychat.models.mamba import STEPS
 from tinychat.models.selective import LOW
@@ -27,6 +28,7 @@ PLAIN_INPUTS = {
     HEADS: "quantize convolution",
     "conv_out_proj": "quantize convolution",
     "laurel_right": "quantize LAuReL",
+    STATES: "quantize hidden states",
     "input_gate": "quantize streams",
     **dict.fromkeys(STREAM_LINEARS, "quantize streams"),
     "delta_out_proj": "quantize states",
@@ -72,6 +74,11 @@ def narrow_cache(cache):
 def wide_cache(cache):
     """Return the layer's cache where heads are wide."""
     return cache
+
+
+@compiled_by("embedding")
+def keep_rows(team, T, columns, layer, hidden, kept):
+    """Keep the hidden states before a layer for a drafter; outside of compiled code nobody asks for them."""
 
 
 @stage("embedding")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tinychat.generate.draft_model import ModelDrafts
-from tinychat.generate.drafter_drafts import DrafterDrafts
+from tinychat.generate.drafter_drafts import DrafterDrafts, EagleDrafts
 from tinychat.generate.head_drafts import own_drafts
 from tinychat.models.drafter_folder import open_drafter
 
@@ -25,7 +25,9 @@ def drafts_of(
     if that is for another model); None for False.
     """
     if isinstance(draft, Path):
-        return DrafterDrafts(sequence, open_drafter(draft, sequence.engine.config, name), progress)
+        drafter = open_drafter(draft, sequence.engine.config, name)
+        kind = EagleDrafts if drafter.config.eagle else DrafterDrafts
+        return kind(sequence, drafter, progress)
     if not isinstance(draft, bool):
         return ModelDrafts(draft, sequence.vocab_size)
     return own_drafts(sequence, progress) if draft else None

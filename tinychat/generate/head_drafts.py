@@ -85,8 +85,8 @@ class HeadText(StatesText, ModelText):
     Of these, `_certain` have run with the model's own states.
     """
 
-    def __init__(self, sequence: TokenSequence) -> None:
-        super().__init__(sequence, sequence.engine.config.hidden_size, WINDOW)
+    def __init__(self, sequence: TokenSequence, states: int = 1) -> None:
+        super().__init__(sequence, states * sequence.engine.config.hidden_size, WINDOW)
         self._certain = 0
 
     def begin(self, ids: Sequence[int]) -> None:
@@ -150,7 +150,11 @@ class HeadDrafts(ModelDrafts):
             stop += count
             if isinstance(text, StatesText):
                 wanted = min(count, text.states.count)
-                text.follow(position + count - wanted, engine.last_states(stop - wanted, stop), cache)
+                text.follow(position + count - wanted, self._states(engine, stop - wanted, stop), cache)
+
+    def _states(self, engine: Engine, first: int, stop: int) -> States:
+        """Return the hidden states that drafts read, of rows of the last step of the larger model."""
+        return engine.last_states(first, stop)
 
     def _run(self, texts: Sequence[FollowedText], ids: Sequence[Sequence[int]]) -> list[Logits]:
         """Run ids of the sequences in one step; return the logits after the last of each."""

@@ -1,4 +1,7 @@
-"""The logits of an output matrix in clusters, of which each token passes a few, as it passes experts."""
+"""The logits of output matrices that give those of some tokens: in clusters, or of the most frequent ones.
+
+Of clusters, each token passes a few, as it passes experts.
+"""
 
 import numpy as np
 
@@ -27,3 +30,20 @@ def scatter_logits(team, T, ordering, e, logits):
             first = e.chosen[t, j] * size
             for i in range(size):
                 logits[t, np.int64(ordering[first + i])] = e.gate_up[e.slots[t, j], i]
+
+
+@stage
+def spread_logits(team, T, ids, some, logits):
+    """Write logits of some ids; those of all others are 1 below the least of these.
+
+    ids : float32 [N]; some : float32 [>= T, >= N]; logits : float32 [>= T, V padded to 16].
+    """
+    first, last = share_of(team, T)
+    for t in range(first, last):
+        least = np.float32(np.inf)
+        for i in range(ids.shape[0]):
+            least = min(least, some[t, i])
+        for k in range(0, logits.shape[1], LANES):
+            store_f32(logits, t * logits.shape[1] + k, splat_f32(least - np.float32(1)))
+        for i in range(ids.shape[0]):
+            logits[t, np.int64(ids[i])] = some[t, i]

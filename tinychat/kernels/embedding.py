@@ -129,6 +129,20 @@ def pick_rows(team, T, rows, hidden, out):
             store_f32(out, t * out.shape[1] + k, load_f32(hidden, rows[t] * hidden.shape[1] + k))
 
 
+@always_inline
+def keep_rows(team, T, columns, layer, hidden, kept):
+    """Copy hidden states to ``kept`` from column ``columns[layer]`` on; -1: nobody reads them.
+
+    One thread does so, and none waits for it: all stages that write hidden states come behind one that reads them.
+
+    columns : int64 [layers + 1]; hidden : float32 [>= T, >= D]; kept : float32 [>= T, a multiple of D], D of 16.
+    """
+    if team.thread == 0 and columns[layer] >= 0:
+        for t in range(T):
+            for k in range(0, hidden.shape[1], LANES):
+                store_f32(kept, t * kept.shape[1] + columns[layer] + k, load_f32(hidden, t * hidden.shape[1] + k))
+
+
 @stage
 def add_positions(team, T, vectors, rows, hidden):
     """Add to ``hidden[t]`` the vector of its position.

@@ -12,6 +12,7 @@ from tinychat.json_file import one_line, path_end, read_json_object
 from tinychat.models import families
 from tinychat.models.config import ModelConfig, read_common
 from tinychat.models.config_values import ConfigValues
+from tinychat.models.eagle import one_form
 from tinychat.models.embedder import is_embedder
 from tinychat.models.family import CLASSIFIER, DraftHead, Family
 from tinychat.models.multimodal import text_part
@@ -75,7 +76,7 @@ def parse_config(raw: Mapping[str, object], source: str) -> ModelConfig:
     `UnsupportedModelError` if architecture, activation, rotary embedding, layer types or a quantization are not
     implemented; `CheckpointError` if a value is missing, of the wrong type, out of range or contradicts another.
     """
-    raw = text_part(raw)
+    raw = one_form(text_part(raw))
     architecture, writes = _read_architecture(ConfigValues(raw, source))
     family = family_of(architecture)
     prepared = raw if family.prepared is None else family.prepared(raw)

@@ -10,6 +10,7 @@ from tinychat.models.compressed import CompressedHeads
 from tinychat.models.config_values import MAX_VOCAB_SIZE, ConfigValues
 from tinychat.models.delta_net import DeltaNet
 from tinychat.models.drafter import Drafter
+from tinychat.models.eagle import Eagle
 from tinychat.models.experts import Experts
 from tinychat.models.latent import Latents
 from tinychat.models.mamba import Mamba
@@ -108,6 +109,7 @@ class ModelConfig:
     projected_embedding: bool = False  # one of fewer columns is projected to embedding and output matrix (OPT)
     is_draft_head: bool = False  # it reads the hidden states of another model: `models.draft_head`
     drafter: Drafter | None = None  # how it reads another model's cache and hidden states; None: it does not
+    eagle: Eagle | None = None  # how it reads another model's hidden states behind several layers (EAGLE-3)
     varied: VariedLayers | None = None  # how layers differ in heads, keys, values and MLPs; None: they do not
     altup: AltUp | None = None  # residual streams beside the one that all models have (Gemma 3n)
     token_kinds: int = 1  # the vectors of positions are there for each kind of text: a query's, a document's
@@ -166,6 +168,11 @@ class ModelConfig:
     def choice(self) -> Experts | None:
         """The experts, or the clusters of a drafter's output matrix: parts of which each token passes a few."""
         return self.experts or (self.drafter.clusters if self.drafter else None)
+
+    @property
+    def larger_size(self) -> int | None:
+        """Hidden size of the model whose embedding a drafter reads; None for a model that is no drafter."""
+        return self.drafter.hidden_size if self.drafter else self.hidden_size if self.eagle else None
 
     @property
     def cache_layers(self) -> tuple[int, ...]:

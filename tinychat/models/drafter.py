@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tinychat.json_file import read_json_object
+from tinychat.models.eagle import is_eagle
 from tinychat.models.experts import Experts
 
 # Values of `model_type`.
@@ -37,4 +38,7 @@ class Drafter:
 def is_drafter(folder: Path) -> bool:
     """Return whether a checkpoint or model folder is a drafter's."""
     file = folder / "config.json"
-    return file.is_file() and read_json_object(file).get("model_type") in (GEMMA4, GEMMA4_UNIFIED)
+    if not file.is_file():
+        return False
+    raw = read_json_object(file)
+    return raw.get("model_type") in (GEMMA4, GEMMA4_UNIFIED) or is_eagle(raw)
