@@ -17,8 +17,8 @@ import tinychat
 from tinychat.conversion.convert import convert
 from tinychat.engine.sequence import new_sequence
 from tinychat.errors import CheckpointError, DrafterError, FieldError, ModelFolderError, UnsupportedModelError
-from tinychat.generate.drafter_drafts import EagleDrafts, EagleText
 from tinychat.generate.driver import Driver
+from tinychat.generate.eagle_drafts import EagleDrafts, EagleText
 from tinychat.models.architectures import parse_config
 from tinychat.models.drafter_folder import open_drafter
 from tinychat.models.folder import WEIGHTS

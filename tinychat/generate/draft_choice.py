@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tinychat.generate.draft_model import ModelDrafts
-from tinychat.generate.drafter_drafts import DrafterDrafts, EagleDrafts
+from tinychat.generate.drafter_drafts import DrafterDrafts
+from tinychat.generate.eagle_drafts import EagleDrafts
 from tinychat.generate.head_drafts import own_drafts
 from tinychat.models.drafter_folder import open_drafter
 

@@ -1,7 +1,7 @@
-"""Drafts by a drafter, which reads the hidden states of the model itself: see `models.drafter` and `models.eagle`.
+"""Drafts by a drafter, which reads the hidden states and the cache of the model itself: see `tinychat.models.drafter`.
 
-All ids of a draft by one of Gemma 4's drafters are written from the position of the last id that was chosen. So it
-computes nothing that stays, and follows any change of the text. EAGLE-3 follows the model as a draft head does.
+All ids of a draft are written from the position of the last id that was chosen. So the drafter computes nothing that
+stays, and follows any change of the text.
 """
 
 from __future__ import annotations
@@ -9,11 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from tinychat.generate.drafts import LONGEST, Drafts
-from tinychat.generate.head_drafts import HeadDrafts, HeadText, States, StatesText
-from tinychat.models.eagle import STATES_NORM, Eagle
+from tinychat.generate.head_drafts import HeadDrafts, States, StatesText
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,46 +76,6 @@ class DrafterDrafts(HeadDrafts):
         text.begin([0, 0])
         text.follow(0, larger.engine.last_states(0, 1), larger.cache)
         return text
-
-
-class EagleText(HeadText):
-    """The text of one reply, and EAGLE-3's sequence, which holds its ids from `_first` on."""
-
-    def __init__(self, sequence: TokenSequence, eagle: Eagle, gains: States | None) -> None:
-        super().__init__(sequence, eagle.states)
-        self._gains = gains
-
-    def follow(self, position: int, states: States, cache: KVCache) -> None:
-        """Take the hidden states of a position and those after it, normed as EAGLE-3 reads them."""
-        if self._gains is not None:
-            parts = states.reshape(len(states), *self._gains.shape)
-            epsilon = np.float32(self.sequence.engine.config.rms_norm_eps)
-            scales = np.sqrt(np.mean(parts * parts, axis=2, keepdims=True) + epsilon)
-            states = (parts / scales * self._gains).reshape(states.shape)
-        super().follow(position, states, cache)
-
-
-class EagleDrafts(DrafterDrafts):
-    """Proposes what the text repeats, or what EAGLE-3 would write."""
-
-    def __init__(
-        self, sequence: TokenSequence, drafter: ModelFolder, progress: Callable[[int, int], None] | None = None
-    ) -> None:
-        assert drafter.config.eagle is not None
-        gains = drafter.tensors.get(STATES_NORM)
-        self._eagle, self._gains = drafter.config.eagle, None if gains is None else np.asarray(gains, np.float32)
-        sequence.engine.keep_states(self._eagle.layers)
-        super().__init__(sequence, drafter, progress)
-
-    def new_text(self) -> StatesText:
-        """Return the text of another reply."""
-        return EagleText(self._sequence.another(), self._eagle, self._gains)
-
-    def _warm_text(self) -> StatesText:
-        return self.new_text()
-
-    def _states(self, engine: Engine, first: int, stop: int) -> States:
-        return engine.kept_states(first, stop)
 
 
 def _sequence_of(engine: Engine, larger: TokenSequence) -> TokenSequence:

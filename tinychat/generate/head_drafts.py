@@ -85,8 +85,8 @@ class HeadText(StatesText, ModelText):
     Of these, `_certain` have run with the model's own states.
     """
 
-    def __init__(self, sequence: TokenSequence, states: int = 1) -> None:
-        super().__init__(sequence, states * sequence.engine.config.hidden_size, WINDOW)
+    def __init__(self, sequence: TokenSequence, states: int = 1, window: int = WINDOW) -> None:
+        super().__init__(sequence, states * sequence.engine.config.hidden_size, window)
         self._certain = 0
 
     def begin(self, ids: Sequence[int]) -> None:
