@@ -5,6 +5,7 @@ import pytest
 from kernels.kernel_inputs import compiled
 
 from tinychat.kernels import quads
+from tinychat.kernels.dot import ABOVE_DOT_ZERO
 from tinychat.kernels.memory import load_f32x64
 from tinychat.kernels.simd import ROUNDER
 from tinychat.kernels.tile import load_rows, store_tokens
@@ -43,7 +44,7 @@ def test_products_are_exact(extreme, rng):
 
     keys, values = draw(-127, 32, 4), draw(-127, 32, 4)
     queries, weights = draw(-127, 3, 4), draw(0, 3, 2, 4)
-    starts = -quads.KEY_ZERO * queries.sum(axis=1, dtype=np.int32)
+    starts = -ABOVE_DOT_ZERO * queries.sum(axis=1, dtype=np.int32)
     out = np.zeros(192, np.float32)
     stored = [np.ascontiguousarray(x).view(np.int32).ravel() for x in (keys ^ np.int8(-128), queries, values, weights)]
     products(stored[0], stored[1], starts, *stored[2:], np.ones(32, np.float32), out)
@@ -63,7 +64,7 @@ def test_a_query_is_rounded_by_its_largest_number(d, rng):
     got = codes.view(np.int8).reshape(-1, 3, 4)[: d // 4, 0].ravel()
     np.testing.assert_array_equal(got, expected)
     assert abs(got).max() == 127
-    assert found.tolist() == [peak / np.float32(127), -int(quads.KEY_ZERO) * int(expected.sum())]
+    assert found.tolist() == [peak / np.float32(127), -int(ABOVE_DOT_ZERO) * int(expected.sum())]
 
 
 def test_a_query_of_zeros_is_zeros(rng):

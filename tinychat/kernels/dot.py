@@ -9,10 +9,12 @@ faster. Where it is 128, codes are `SIGNED`: less 128 already, as signed bytes. 
 from functools import wraps
 
 import llvmlite.binding as llvm
+import numpy as np
 from llvmlite import ir
 
 from tinychat.kernels.intrinsics import ANY, I8, I16, I32, I64, INDEX, SAME, Elements, constant, operation
 from tinychat.kernels.setup import ISA, STANDS_IN
+from tinychat.kernels.weights import ZERO
 
 
 def in_registers(lanes):
@@ -132,6 +134,8 @@ dot4, DOT_ZERO, dot4_small = {
     "generic": (dot4_generic, 0, dot4_generic),
 }[ISA]
 SIGNED = DOT_ZERO == 128
+# How far above that the code of 0 lies of bytes that are stored plus 128: of weights, and of keys in a cache of int8.
+ABOVE_DOT_ZERO = np.int32(ZERO - DOT_ZERO)
 dot4_lines = dot4_lines_pairs if ISA == "avx2" else dot4_lines_each
 
 

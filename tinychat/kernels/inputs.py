@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba import types
 
 from tinychat.kernels.activations import activated, gated
-from tinychat.kernels.dot import DOT_ZERO
+from tinychat.kernels.dot import ABOVE_DOT_ZERO
 from tinychat.kernels.intrinsics import ANY, I8, I32, INDEX, i32x16, operation
 from tinychat.kernels.jit import always_inline, always_inline_by_type, by_type, is_kind
 from tinychat.kernels.linear import tokens_per_tile
@@ -40,12 +40,10 @@ from tinychat.kernels.weights import (
     FINE_KINDS,
     PRODUCT_COLUMNS,
     ROW_KINDS,
-    ZERO,
     Float32Weight,
     SplitWeight,
 )
 
-ABOVE_DOT_ZERO = np.int32(ZERO - DOT_ZERO)
 # Of activations of two parts: the largest number, and half of the first part's unit.
 LARGEST_FINE = np.float32(127 << FINE_BITS)
 HALF_FINE = np.int32(1 << (FINE_BITS - 1))

@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba import types
 
 from tinychat.kernels.codes import as_dot_takes
-from tinychat.kernels.dot import SIGNED, dot4, dot4_small
+from tinychat.kernels.dot import ABOVE_DOT_ZERO, dot4, dot4_small
 from tinychat.kernels.intrinsics import (
     ANY,
     F32,
@@ -44,8 +44,6 @@ from tinychat.kernels.simd import (
 from tinychat.kernels.sizes import LANES
 from tinychat.kernels.tile import added, tile_type
 
-# Keys are stored plus 128. Products with them as they are begin below 0 by so many times the sum of the query's codes.
-KEY_ZERO = np.int32(0 if SIGNED else 128)
 # The least peak that numbers are divided by.
 LEAST_PEAK = np.float32(1e-30)
 
@@ -129,4 +127,4 @@ def store_query(quads, index, stride, qkv, start, d):
         codes = to_i32(nearest(zero_outside(load_f32(qkv, start + i), 0, d - i) * per_step))
         total = total + codes
         scatter_quads(quads, index + i // 4 * stride, stride, codes)
-    return peak / LARGEST_CODE, -KEY_ZERO * sum_lanes_i32(total)
+    return peak / LARGEST_CODE, -ABOVE_DOT_ZERO * sum_lanes_i32(total)
