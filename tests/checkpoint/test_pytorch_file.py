@@ -94,6 +94,25 @@ def test_rows_of_every_dtype(open_archive):
         np.testing.assert_array_equal(rows.astype(np.float32), VALUES[1:3])
 
 
+@pytest.mark.parametrize(("kind", "dtype"), [("LongStorage", "<i8"), ("IntStorage", "<i4"), ("ByteStorage", "u1")])
+def test_whole_numbers(open_archive, kind, dtype):
+    numbers = np.arange(12, dtype=dtype).reshape(4, 3)
+    values = {
+        "whole": tensor(storage("1", kind)),
+        "single": tensor(),
+        "turned": tensor(storage("1", kind), 0, (3, 4), (1, 3)),
+    }
+    file = open_archive(state_dict(**values), {**FLOATS, "archive/data/1": numbers.tobytes()})
+    np.testing.assert_array_equal(file.read_integers("whole"), numbers)
+    np.testing.assert_array_equal(file.read_integers("turned"), numbers.T)
+    with pytest.raises(CheckpointError, match=r"tensor .whole. is u?int\d+; only float32"):
+        file.read("whole", 0, 4)
+    with pytest.raises(
+        CheckpointError, match="tensor 'single' is float32; only uint8, int32, uint32, int64 can be read"
+    ):
+        file.read_integers("single")
+
+
 def test_windows_of_a_storage(open_archive):
     file = open_archive(
         state_dict(

@@ -240,6 +240,17 @@ def test_a_drafter_is_converted_and_used(made, folders, tmp_path, quant):
     assert np.corrcoef(*likeness)[0, 1] > 0.9
 
 
+@pytest.mark.live
+def test_a_file_that_torch_wrote(made, tmp_path):
+    torch = pytest.importorskip("torch")
+    checkpoint = eagles.write_checkpoint(tmp_path / "checkpoint", config_of("llama3"), made["llama3"][2])
+    (checkpoint / WEIGHTS).unlink()
+    tensors = {name: torch.from_numpy(np.array(values)) for name, values in made["llama3"][2].items()}
+    torch.save(tensors, checkpoint / "pytorch_model.bin")
+    drafter = convert(checkpoint, tmp_path / "drafter", "f32")
+    assert (drafter / WEIGHTS).read_bytes() == (made["llama3"][1] / WEIGHTS).read_bytes()
+
+
 def test_a_drafter_alone_is_refused(made):
     with pytest.raises(DrafterError, match=r"^llama3 is a drafter, which only writes drafts for a larger model"):
         tinychat.load(made["llama3"][1])

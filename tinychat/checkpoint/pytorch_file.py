@@ -3,12 +3,14 @@
 import math
 import struct
 import zipfile
+from collections.abc import Collection
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tinychat.checkpoint.mapping import DTYPES, FLOATS, FloatArray, map_rows
+from tinychat.checkpoint.mapping import DTYPES, FLOATS, INTEGERS, FloatArray, map_rows
 from tinychat.checkpoint.tensor_pickle import Storage, TensorRecord, read_tensor_pickle
 from tinychat.errors import CheckpointError
 from tinychat.files import open_regular
@@ -50,8 +52,16 @@ class PytorchFile:
 
     def read(self, name: str, start: int, stop: int) -> FloatArray:
         """Map rows ``start..stop-1`` of a tensor of `names`; a transposed one is copied."""
+        return self._read(name, start, stop, FLOATS)
+
+    def read_integers(self, name: str) -> NDArray[Any]:
+        """Map a tensor of `names` that holds whole numbers of 8, 32 or 64 bits."""
+        shape = self.shape(name)
+        return self._read(name, 0, shape[0] if shape else 1, INTEGERS)
+
+    def _read(self, name: str, start: int, stop: int, dtypes: Collection[str]) -> NDArray[Any]:
         record = self._records[name]
-        data_start = self._data_start(name, record.storage)
+        data_start = self._data_start(name, record.storage, dtypes)
         dtype = record.storage.dtype
         if _is_row_major(record):
             begin = data_start + record.offset * DTYPES[dtype].itemsize
@@ -63,11 +73,11 @@ class PytorchFile:
         window = np.lib.stride_tricks.as_strided(whole[record.offset :], record.shape, strides)
         return np.ascontiguousarray(window[start:stop])
 
-    def _data_start(self, name: str, storage: Storage) -> int:
+    def _data_start(self, name: str, storage: Storage, dtypes: Collection[str]) -> int:
         """Find a storage in the file, once its type and length are known to be right."""
         where = f"{self.path}: tensor {one_line(name)!r}"
-        if storage.dtype not in FLOATS:
-            raise CheckpointError(f"{where} is {storage.dtype}; only {', '.join(FLOATS)} can be read")
+        if storage.dtype not in dtypes:
+            raise CheckpointError(f"{where} is {storage.dtype}; only {', '.join(dtypes)} can be read")
         if storage.key not in self._entries:
             raise CheckpointError(f"{where} has no data in the file; download it again")
         begin, size = self._entries[storage.key]

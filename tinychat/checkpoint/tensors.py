@@ -78,7 +78,7 @@ class Tensor(ABC):
 
     def read_integers(self) -> NDArray[Any]:
         """Return all of a tensor of whole numbers of 8, 32 or 64 bits, or of float8."""
-        raise CheckpointError(f"{self.path}: packed weights are read from safetensors alone: convert the file to it")
+        raise CheckpointError(f"{self.path}: a tensor is no list of whole numbers: download it again")
 
 
 class Derived(Tensor):
@@ -113,9 +113,7 @@ class _FileTensor(Tensor):
         return self._file.read(self._name, start, stop)
 
     def read_integers(self) -> NDArray[Any]:
-        if isinstance(self._file, SafetensorsFile):
-            return self._file.read_integers(self._name)
-        return super().read_integers()
+        return self._file.read_integers(self._name)
 
 
 class Tensors:
