@@ -279,6 +279,7 @@ def test_biases_and_norms_of_each_family():
         "MinistralForCausalLM": (False, False, False, None),
         "Ernie4_5ForCausalLM": (False, False, False, None),
         "Ernie4_5_MoeForCausalLM": (False, False, False, None),
+        "Ernie4_5_VLMoeTextForCausalLM": (False, False, False, None),
         "Lfm2ForCausalLM": (False, False, False, "head"),
         "Lfm3ForCausalLM": (True, True, False, "head"),
         "LagunaForCausalLM": (True, True, False, "head"),

@@ -122,8 +122,8 @@ def stored_name(tensors: Tensors, name: str) -> str | None:
     names = [
         name,
         name.partition(".")[2],
-        f"language_model.{name}",
-        name.replace("model.", "model.language_model.", 1),
+        *(f"{whole}.{name}" for whole in ("language_model", "model.language_model", "thinker")),
+        *(name.replace("model.", f"model.{part}.", 1) for part in ("language_model", "text_model")),
         name.replace("lm_head.", "embed_out."),
         # EAGLE-3, as its authors named its layer, and as others do.
         name.replace("midlayer.", "layers.0."),
@@ -133,7 +133,8 @@ def stored_name(tensors: Tensors, name: str) -> str | None:
         # As BERT's first files have them.
         old = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
         names += [old, old.partition(".")[2]]
-    names += [each.removesuffix(".weight") for each in names]
+    # The last is of Phi-4-multimodal, beside changes for images and sound.
+    names += [each.removesuffix(".weight") for each in names] + [name.replace(".weight", ".base_layer.weight")]
     return next((each for each in names if each in tensors.by_name), None)
 
 

@@ -180,7 +180,7 @@ def code_lines(folder: Path) -> list[str]:
     """Return the lines about parts that a model folder leaves out, and about native and rounded tensors."""
     codes = read_json_object(folder / MANIFEST).get("codes")
     wrapper = wrapper_of(read_json_object(folder / "config.json")) if holds(folder, "config.json") else None
-    lines = [f"text only: what {wrapper} has for images is passed over"] if wrapper else []
+    lines = [f"text only: what {wrapper} has for images and sound is passed over"] if wrapper else []
     for key, words in (("kept", "native"), ("rounded", "rounded to 8 bits")):
         counts = codes.get(key) if isinstance(codes, dict) else None
         if isinstance(counts, dict) and counts:

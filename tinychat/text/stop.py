@@ -37,7 +37,7 @@ def stop_sources(folder: Path, tokenizer: Tokenizer, template: ChatTemplate) -> 
 
 def _end_ids(settings: Mapping[str, object]) -> object:
     """Return a file's ``eos_token_id``, which may be in the section of a multimodal model's text model."""
-    section, ids = settings.get("text_config"), settings.get("eos_token_id")
+    section, ids = settings.get("text_config") or settings.get("llm_config"), settings.get("eos_token_id")
     return section.get("eos_token_id") if ids is None and isinstance(section, dict) else ids
 
 
