@@ -74,6 +74,7 @@ def like(name, **changes):
     return replace(variant, config={key: value for key, value in (variant.config | changes).items() if value != "none"})
 
 
+SECTIONS = {"rope_type": "default", "mrope_section": [2, 2, 2]}
 PLAIN_EXPERTS = {"time_step_min": 0.0, "n_group": 1, "topk_group": 1}
 WIDTHS = {"mamba_n_heads": 4, "mamba_expand": 2}
 # What its architectures can be: scores divided by the size of heads, every sixth layer without a window, biases where
@@ -103,6 +104,8 @@ VARIANTS = [
     ),
     *(like(name) for name in ("granite", "minicpm", "olmo2", "olmo3", "ministral3", "chatglm3", "qwen")),
     *(like(name, head_dim=24) for name in ("exaone4", "exaone4-full", "glm", "glm4")),
+    # Of a model that also looks at images.
+    replace(like("glm4", head_dim=24, rope_scaling=SECTIONS), name="glm4-sections"),
     like("internlm2", bias=False, rope_scaling=None),
     like("exaone", rope_scaling=None),
     like("baichuan2-7b", z_loss_weight="none"),
@@ -225,6 +228,14 @@ def interleaved(rows, heads):
     return np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(rows.shape)
 
 
+def in_halves(rows, config):
+    """Return rows of queries or keys with the channels that are rotated as the first of each pair before the others."""
+    heads = rows.reshape(-1, config.head_dim, *rows.shape[1:])
+    turned = heads[:, : config.rotary_dim]
+    parts = [turned[:, ::2], turned[:, 1::2], heads[:, config.rotary_dim :]]
+    return np.concatenate(parts, axis=1).reshape(rows.shape)
+
+
 def byte_level_tokens(vocab_size):
     """Return the vocabulary of `families.write_tokenizer`, and the kind of each token."""
     from tokenizers import pre_tokenizers
@@ -292,6 +303,9 @@ def write_variant(variant, path, kind_of=lambda name: "F32", pooling=None, reran
             getattr(writer, f"add_xielu_alpha_{end}")(listed)
         writer.add_xielu_beta([0.5] * config.num_hidden_layers)
         writer.add_xielu_eps([-1e-6] * config.num_hidden_layers)
+    if raw.get("rope_scaling") == SECTIONS:
+        rotated = [name for name in weights if "q_proj" in name or "k_proj" in name]
+        weights |= {name: in_halves(weights[name], config) for name in rotated}
     names = gguf_names(architecture, weights)
     for name, values in weights.items():
         kind = gguf.GGMLQuantizationType[kind_of(name)]
@@ -558,6 +572,8 @@ def add_rope(writer, raw):
         writer.add_rope_scaling_orig_ctx_len(raw.get(length) or scaling[length])
         if "attention_factor" in scaling:
             writer.add_rope_scaling_attn_factors(scaling["attention_factor"])
+    if "mrope_section" in scaling:
+        writer.add_rope_dimension_sections([*scaling["mrope_section"], 0])
     if kind in ("linear", "yarn"):
         writer.add_rope_scaling_type(gguf.RopeScalingType(kind))
         writer.add_rope_scaling_factor(scaling["factor"])

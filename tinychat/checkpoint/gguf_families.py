@@ -55,6 +55,8 @@ class GgufFamily:
     neighbours: bool = False
     # Adjustments of the family (`checkpoint.adjusted`) that the file has already: "order", "transposed", "offset".
     done: frozenset[str] = frozenset()
+    # The same of files of models that also look at images, whose positions have sections.
+    done_in_sections: frozenset[str] = frozenset()
     # Keys of its ``config.json`` by the metadata's, beside those that all architectures have; and a function of others.
     keys: Mapping[str, str] = field(default_factory=dict)
     extra: Extra = lambda values: {}
@@ -257,7 +259,8 @@ FAMILIES: Mapping[str, GgufFamily] = {
     "chatglm": GgufFamily(
         lambda values: "ChatGLMModel" if values.has("attn_qkv.weight") else "GlmForCausalLM", extra=gguf_configs.chatglm
     ),
-    "glm4": GgufFamily("Glm4ForCausalLM"),
+    # llama.cpp rotates sections in halves alone.
+    "glm4": GgufFamily("Glm4ForCausalLM", done_in_sections=_ORDERED),
     "internlm2": GgufFamily("LlamaForCausalLM", True),
     "baichuan": GgufFamily("LlamaForCausalLM", True, extra=gguf_configs.baichuan),
     # llama.cpp does neither, and no key has the length from which on.

@@ -299,7 +299,9 @@ class _StoredTensors:
 def open_gguf_tensors(folder: Path, file: Path, config: ModelConfig) -> Tensors:
     """Open the tensors of a GGUF file, by the checkpoint's names."""
     files = open_gguf(file)
-    family = FAMILIES[check_architecture(files[0].metadata, file)]
+    architecture = check_architecture(files[0].metadata, file)
+    family = FAMILIES[architecture]
+    in_sections = f"{architecture}.rope.dimension_sections" in files[0].metadata
     stored = _StoredTensors(files, config, family)
     names = tensor_names(config, family).items()
     found = {name: tensor for name, theirs in names if (tensor := stored.find(name, theirs)) is not None}
@@ -310,4 +312,5 @@ def open_gguf_tensors(folder: Path, file: Path, config: ModelConfig) -> Tensors:
         if whole := stored.by_name.get(name := f"blk.{layer}.attn_kv_b.weight"):
             whole.check_readable()
             found.setdefault(f"model.layers.{layer}.self_attn.kv_b_proj.weight", stored.scaled(name))
-    return adjusted(unstacked(Tensors(folder, found), config), config, family.done)
+    done = family.done | (family.done_in_sections if in_sections else frozenset())
+    return adjusted(unstacked(Tensors(folder, found), config), config, done)
