@@ -343,6 +343,25 @@ def test_tensors_are_found_by_the_names_of_published_files(prefix, tmp_path):
         np.testing.assert_array_equal(inside.tensors.read(name), alone.tensors.read(name))
 
 
+def test_linears_of_phi_stand_beside_changes_for_images_and_sound(tmp_path):
+    variant = families.BY_NAME["phi3"]
+    alone, inside = (families.write_checkpoint(variant, tmp_path / name) for name in ("alone", "inside"))
+    (inside / "model.safetensors.index.json").unlink()
+    tensors = {}
+    for file in inside.glob("*.safetensors"):
+        tensors |= {name.replace("_proj.", "_proj.base_layer."): values for name, values in load_file(file).items()}
+        file.unlink()
+    changes = {name.replace("base_layer", "lora_A.vision"): values for name, values in tensors.items()}
+    save_file(changes | tensors, inside / "model.safetensors")
+    named = {"architectures": ["Phi4MMForCausalLM"], "model_type": "phi4mm"}
+    (inside / "config.json").write_text(json.dumps(json.loads((alone / "config.json").read_text()) | named))
+    found, expected = open_checkpoint(inside), open_checkpoint(alone)
+    assert found.config == expected.config
+    check_tensors(found)
+    for name in families.make_weights(variant):
+        np.testing.assert_array_equal(found.tensors.read(name), expected.tensors.read(name))
+
+
 def test_a_line_says_that_images_are_passed_over(tmp_path):
     plain, both = wrapped("gemma3", tmp_path)
     made = tinychat.convert(both, tmp_path / "model", quant="f32")
