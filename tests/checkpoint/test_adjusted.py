@@ -13,7 +13,7 @@ from tinychat.errors import CheckpointError
 from tinychat.models import architectures
 from tinychat.models.architectures import parse_config
 from tinychat.models.shapes import config_of
-from tinychat.models.tensors import Part, product
+from tinychat.models.tensors import Part, product, times_rows
 
 
 def test_rows_are_reordered_then_shifted_then_scaled(rng):
@@ -102,6 +102,30 @@ def test_transposed_weights_and_other_names(monkeypatch, rng):
     np.testing.assert_array_equal(tensors.read("model.layers.0.self_attn.q_proj.weight"), values[:64])
     np.testing.assert_array_equal(tensors.read("model.layers.1.self_attn.q_proj.weight", 3, 5), values[3:5])
     np.testing.assert_array_equal(tensors.read("lm_head.weight"), values)
+
+
+def test_rows_times_vectors(monkeypatch, rng):
+    config = parse_config(config_of("tiny"), "tiny")
+    family = architectures.family_of("LlamaForCausalLM")
+    name = times_rows("model.a", "model.u", "model.v")
+
+    def linears(config, _):
+        (linear, *_) = family.linears(config, family.tensors)
+        return [dataclasses.replace(linear, sources=(name,), bias=True, scale=0.5)]
+
+    changed = dataclasses.replace(family, linears=linears, norms=lambda config, names: [])
+    monkeypatch.setattr(architectures, "find_family", lambda architecture: changed)
+    matrix, bias, u, v = (rng.standard_normal(shape).astype(np.float16) for shape in ((9, 5), 9, 9, 9))
+    stored = {"model.a.weight": matrix, "a.bias": bias, "model.u": u, "v.weight": v}
+    tensors = adjusted(memory_tensors(stored), config)
+    factors = u.astype(np.float32) * v.astype(np.float32) / 2
+    for part, expected in (("weight", matrix * factors[:, None]), ("bias", bias * factors)):
+        np.testing.assert_allclose(tensors.read(f"{name}.{part}"), expected, rtol=1e-6)
+        np.testing.assert_allclose(tensors.read(f"{name}.{part}", 3, 5), expected[3:5], rtol=1e-6)
+    assert tensors[f"{name}.weight"].form is None
+    wrong = adjusted(memory_tensors(stored | {"model.u": u[:8]}), config)
+    with pytest.raises(CheckpointError, match=r"the parts of model\.a\*model\.u\.weight do not fit"):
+        wrong.read(f"{name}.weight")
 
 
 def test_products_of_two_matrices(monkeypatch, rng):

@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 
 from tinychat.checkpoint.group_codes import GroupCodes
 from tinychat.checkpoint.mapping import FloatArray
-from tinychat.checkpoint.tensor_part import ComputedRows, JoinedTensor, ProductTensor, ShiftedTensor, part_of
+from tinychat.checkpoint.tensor_part import (
+    ComputedRows,
+    JoinedTensor,
+    ProductTensor,
+    ScaledRows,
+    ShiftedTensor,
+    part_of,
+)
 from tinychat.checkpoint.tensors import Derived, Tensor, Tensors
 from tinychat.models.architectures import linears, norms, tables
 from tinychat.models.config import ModelConfig
@@ -35,6 +42,8 @@ def _unit_length(rows: FloatArray) -> FloatArray:
 FUNCTIONS: Mapping[str, Callable[[FloatArray], FloatArray]] = {
     "softplus": lambda values: np.logaddexp(np.float32(0), values.astype(np.float32)),
     "exp": lambda values: np.exp(values.astype(np.float64)).astype(np.float32),
+    "abs": lambda values: np.abs(values.astype(np.float32)),
+    "square": lambda values: np.square(values.astype(np.float32)),
     "unit length": _unit_length,
 }
 
@@ -155,6 +164,10 @@ def _find(tensors: Tensors, name: str) -> Tensor | None:
     if "^" in stem:
         rows, other = (_find(tensors, f"{source}.{ending}") for source in stem.split("^"))
         return ShiftedTensor(name, rows, other) if rows and other else None
+    if "*" in stem:
+        source, _, vector = stem.rpartition("*")
+        rows, factors = _find(tensors, f"{source}.{ending}"), _find(tensors, f"{vector}.weight")
+        return ScaledRows(name, rows, factors) if rows and factors else None
     whole, part = whole_and_part(name)
     stored = stored_name(tensors, whole)
     if stored is None:

@@ -230,6 +230,22 @@ class ShiftedTensor(_PairTensor):
         return self._other.read(0, 1).astype(np.float32)
 
 
+class ScaledRows(_PairTensor):
+    """A tensor each row of which is multiplied by its number of a vector, float32."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the tensor."""
+        if self._other.shape != self._tensor.shape[:1]:
+            raise self._misfit()
+        return self._tensor.shape
+
+    def read(self, start: int, stop: int) -> NDArray[np.float32]:
+        """Return rows ``start..stop-1``."""
+        rows, factors = (tensor.read(start, stop).astype(np.float32) for tensor in (self._tensor, self._other))
+        return rows * factors.reshape(-1, *[1] * (rows.ndim - 1))
+
+
 def part_of(tensor: Tensor, name: str, part: Part) -> Tensor:
     """Return the rows or columns of a tensor that `tinychat.models.tensors.whole_and_part` gave for a name."""
     shape = tensor.shape

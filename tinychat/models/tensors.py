@@ -8,6 +8,7 @@ fc[,0:64/128]       the first 64 columns of ``fc``, which has 128               
 a+b                 the rows of ``a``, and below them those of ``b``                            `joined`
 a@b, a@b.T          the matrix ``a`` times ``b``, or times its transpose                        `product`
 a^b                 the matrix ``a``, to each row of which the first row of ``b`` is added      `with_first_row`
+a*b                 the matrix ``a``, each row of which is times its number of the vector ``b`` `times_rows`
 =================== ========================================================================= ================
 """
 
@@ -87,7 +88,7 @@ class Norm:
     """Gains of the norms of one kind: ``scale * (offset + the checkpoint's weights)``, and biases times the scale.
 
     function : the checkpoint has numbers of which this is taken first: "softplus" is ``log(1 + exp(w))``, "exp" is
-    ``exp(w)``.
+    ``exp(w)``, "abs" is ``|w|``, "square" is ``w**2``.
 
     They are padded like the columns of the linear that follows; those of heads, not at all. Attention's sinks, a number
     for each head, are stored like one, and so are the taps of convolutions, which checkpoints have with more axes.
@@ -95,7 +96,7 @@ class Norm:
     """
 
     name: str
-    source: str  # "" where no tensor has them: gains are 1
+    source: str  # "" where no tensor has them: gains are the scale
     size: int
     layers: int | None
     padded: bool = True
@@ -104,7 +105,7 @@ class Norm:
     scale: float = 1.0
     at: tuple[int, ...] = ()
     flattened: bool = False
-    function: Literal["", "softplus", "exp"] = ""
+    function: Literal["", "softplus", "exp", "abs", "square"] = ""
 
     def is_in(self, layer: int) -> bool:
         """Return whether a layer has it."""
@@ -153,6 +154,11 @@ def product(source: str, factor: str) -> str:
 def with_first_row(source: str, other: str) -> str:
     """Return the name of a matrix to each row of which the first row of another one is added."""
     return f"{source}^{other}"
+
+
+def times_rows(source: str, *vectors: str) -> str:
+    """Return the name of a matrix each row of which is multiplied by its number of each of some vectors."""
+    return "*".join((source, *vectors)).replace("{}", "{0}")
 
 
 class Part(NamedTuple):
