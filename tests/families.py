@@ -43,6 +43,8 @@ MAMBAS = ("granitemoehybrid", "bamba", "falcon_h1", "nemotron_h")
 GEMMAS = ("gemma4_text", "gemma3n_text")
 FEW = 9  # layers
 ROUTING = {"modality_router": 20, "prediction_coefs": 1, "correction_coefs": 1}  # of how streams mix
+# Vectors of Dory that are multiples of what all begin with, and others that multiply rows.
+BEGINNINGS, FACTORS = (".sqk", ".s_gate", ".lambda_1", ".lambda_2"), (".suv_gate", ".suv_up", ".logit_scale")
 GRANITES = ("granitemoe", "granitemoeshared")
 APERTUS = ("apertus", "apertus1p5_text")
 SINKS = ("gpt_oss", "granite_swa", "granitemoe_swa")
@@ -97,6 +99,8 @@ def kind_of(variant):
         bool(config.other_heads),
         bool(config.compressed),
         config.residual_scales,
+        bool(config.loops),
+        bool(config.normalized),
     )
     latent = config.latents and bool(config.latents.q_lora_rank)
     cutoffs = config.altup and {cutoff is None for cutoff in config.altup.cutoffs}
@@ -135,6 +139,8 @@ def weight_shapes(config):
         if parsed.embedded_ids:
             shapes = {whole_and_part(name)[0]: shape for name, shape in shapes.items()}
             shapes["model.embed_tokens.weight"] = (parsed.embedded_ids, parsed.hidden_size)
+        if any("*" in name for name in shapes):
+            shapes = with_vectors(shapes)
         if any("^" in name for name in shapes):
             shapes = with_summands(shapes, config["type_vocab_size"])
         if parsed.projected_embedding:
@@ -172,6 +178,17 @@ def weight_shapes(config):
                 shapes[f"model.layers.{layer}.{name}.bias"] = (rows,)
         shapes |= {f"model.layers.{layer}.{name}.weight": (width,) for name, width in norms.items()}
     return shapes
+
+
+def with_vectors(shapes):
+    """Return shapes with those of a matrix and of the vectors that multiply its rows in the place of each."""
+    found = {}
+    for name, (rows, *others) in shapes.items():
+        stem, _, part = name.rpartition(".")
+        source, *vectors = stem.split("*")
+        found[f"{source}.{part}"] = rows, *others
+        found |= {f"{vector}.weight": (rows,) for vector in vectors}
+    return found
 
 
 def with_factors(shapes, columns):
@@ -212,8 +229,10 @@ def make_weights(variant):
     weights = {}
     config = parse_config(variant.config, variant.name)
     found = linears(config)
-    sources = {part: linear.name for linear in found for shard in range(linear.shards) for part in linear.names(shard)}
+    names = {part: linear.name for linear in found for shard in range(linear.shards) for part in linear.names(shard)}
+    sources = {part.split("*")[0]: name for part, name in names.items()}
     offsets = {norm.source.format(i): norm.offset for norm in norms(config) for i in range(40)}
+    offsets |= {vector: 0.0 for part in names for vector in part.split("*")[1:]}
     for name, shape in weight_shapes(variant.config).items():
         values = random.uniform(-1, 1, shape)
         holder, _, part = name.rpartition(".")
@@ -225,6 +244,8 @@ def make_weights(variant):
             if holder.endswith("balancing_biases"):
                 # transformers 5.24 overwrites the last one, that of no expert, with -1 where it reads a checkpoint.
                 values = np.append(values[:-1] / 4 - 1, -1)
+            if holder.endswith(BEGINNINGS):
+                values = variant.config["initializer_range"] * (-values if "lambda" in holder else values)
             if holder.rpartition(".")[2] in ROUTING:
                 values = ROUTING[holder.rpartition(".")[2]] * (values - 1)
             # Of many layers of streams, small differences would grow.
@@ -335,6 +356,9 @@ def stored(variant, weights):
         }
     if variant.config["model_type"] in ("flint", "kolibri1"):
         ends = (".softmax_offset.weight", ".expert_bias.weight")
+        return {name.removesuffix(".weight") if name.endswith(ends) else name: v for name, v in weights.items()}
+    if variant.config["model_type"] == "dory":
+        ends = tuple(f"{end}.weight" for end in (*BEGINNINGS, *FACTORS))
         return {name.removesuffix(".weight") if name.endswith(ends) else name: v for name, v in weights.items()}
     if variant.config["model_type"] == "mistral4":
         return with_heads_in_one(_with_stacked_experts(weights))

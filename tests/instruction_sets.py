@@ -38,7 +38,7 @@ from tinychat.kernels.clusters import scatter_logits, spread_logits
 from tinychat.kernels.embedding import embed
 from tinychat.kernels.experts import choose_experts, choose_mixed, choose_scored
 from tinychat.kernels.inputs import cut_gates, quantize_activated, quantize_normed
-from tinychat.kernels.norms import norm_heads, scale_queries
+from tinychat.kernels.norms import interpolate, norm_heads, rejoin_rows, scale_queries
 from tinychat.kernels.scores import cap_rows
 from tinychat.kernels.setup import ISA
 from tinychat.kernels.variants import (
@@ -48,10 +48,12 @@ from tinychat.kernels.variants import (
     Gelu,
     GeluTanh,
     HeadsNorm,
+    Interpolation,
     LayerNorm,
     LogitRouter,
     MixingRouter,
     NormedActivation,
+    QueryScales,
     Relu2,
     RmsNorm,
     RotatedGains,
@@ -73,13 +75,14 @@ def unquantized():
     """Yield name and result of what only other models run: for one token, a few, and many."""
     rng = np.random.default_rng(SEED)
     N, K, size = 80, 576, 572
+    sizes = test_inputs.dims_of(size)
     weight, _ = random_weight(rng, "f32", N, K, bias=True)
     gain, bias = np.pad(rng.uniform(-2, 2, (2, size)).astype(np.float32), ((0, 0), (0, K - size)))
     for T in (1, 6, 17):
         hidden = np.pad(rng.standard_normal((T, size)).astype(np.float32), ((0, 0), (0, K - size)))
         gate_up = 4 * rng.standard_normal((T, 2 * size + 24)).astype(np.float32)
         for norm in (RmsNorm(gain), LayerNorm(gain, bias)):
-            x = written(quantize_normed, T, K, hidden, norm, test_inputs.dims_of(size))
+            x = written(quantize_normed, T, K, hidden, norm, sizes)
             yield f"{norm.__class__.__name__}, {T} tokens", test_linear.apply(weight, x, T, N)
         for activation in (Silu(), Gelu(), GeluTanh(), Xielu(*np.array([[0.8], [1.3]], np.float32))):
             x = written(quantize_activated, T, K, gate_up, activation, size)
@@ -88,6 +91,10 @@ def unquantized():
         activation = NormedActivation(Relu2(), gain, np.float32(1e-5))
         x = written(quantize_activated, T, K, gate_up, activation, size)
         yield f"normed ReLU, {T} tokens", decode_floats(x, T, K)
+        drawn = hidden.copy()
+        on_threads(interpolate, 1, T, hidden[::-1].copy(), Interpolation(RmsNorm(gain), bias), sizes, drawn)
+        on_threads(rejoin_rows, 1, T, hidden, RmsNorm(gain), sizes, drawn)
+        yield f"drawn and joined, {T} tokens", drawn
         on_threads(cap_rows, 1, T, hidden, SoftCap(np.float32(3)))
         yield f"capped, {T} tokens", hidden
 
@@ -204,7 +211,8 @@ def normed_heads():
         qkv = rng.standard_normal((T, (H + 2 * G) * d + 16)).astype(np.float32)
         gains = rng.uniform(-2, 2, (H + G) * d).astype(np.float32)
         kinds = HeadsNorm(gains[: H * d], gains[H * d :]), RotatedGains(gains[:d], gains[d : 2 * d])
-        for stage, kind in zip((norm_heads, scale_queries), kinds):
+        kinds += (QueryScales(gains[: H * d]),)
+        for stage, kind in zip((norm_heads, scale_queries, scale_queries), kinds):
             out = qkv.copy()
             on_threads(stage, 1, T, out, kind, ModelDims(0, H, d, 0, 0, np.float32(1e-6)))
             yield f"{kind.__class__.__name__}, {T} tokens", out

@@ -419,6 +419,10 @@ class Weights:
 
     def tensor(self, source, part):
         """Return a tensor or its first rows, a product of two, of which the second may be transposed, or a sum."""
+        if "*" in source:
+            source, _, vector = source.rpartition("*")
+            found, factors = self.tensor(source, part), np.asarray(self.tensors[f"{vector}.weight"], np.float64)
+            return found * factors.reshape(-1, *[1] * (found.ndim - 1))
         if "^" in source:
             rows, other = (self.tensor(name, part) for name in source.split("^"))
             return rows + other[:1]
@@ -460,7 +464,7 @@ class Weights:
             return np.asarray(x, np.float64)
         norm, eps = self.norms[name], self.config.rms_norm_eps
         source = norm.source.format(layer)
-        gain = 1.0
+        gain = norm.scale
         if source:
             gain = norm.scale * (norm.offset + np.asarray(self.tensors[f"{source}.weight"], np.float64))
         if not self.config.layer_norm:
@@ -605,6 +609,8 @@ def head_states(config, weights, ids, hidden):
 def _layers(config, parts, x, ids=(), streams=None):
     if config.altup:
         return parts.norm("norm", 0, _stream_layers(config, parts, x, ids))
+    if config.normalized:
+        return _normalized_layers(config, parts, x)
     embedded, streams = x, [] if streams is None else streams
     for layer in range(config.num_hidden_layers):
         streams.append(x)
@@ -623,6 +629,60 @@ def _layers(config, parts, x, ids=(), streams=None):
             x = _layer_end(config, parts, layer, x, embedded, ids)
     streams.append(x)
     return parts.norm("norm", 0, x)
+
+
+def unit_length(x):
+    """Return ``x / sqrt(sum(x**2) + 1e-6)`` over the last axis."""
+    x = np.asarray(x, np.float64)
+    return x / np.sqrt(np.sum(x * x, axis=-1, keepdims=True) + 1e-6)
+
+
+def interpolated(x, branch, rate):
+    """Return ``x + rate * (b - x)``, brought to length 1, for a branch b of length 1."""
+    return unit_length(x + rate * (unit_length(branch) - x))
+
+
+def _normalized_layers(config, parts, x):
+    """Dory: layers on the unit sphere, of which those in the middle run in loops."""
+    D, H, G, d = config.hidden_size, config.num_attention_heads, config.num_key_value_heads, config.head_dim
+    first, last = config.loops.first, config.loops.last
+    # The checkpoint's numbers are times these; `Normalized` has what they give.
+    beginning = np.sqrt(d / config.normalized.query_scale)
+    rate_scale = config.normalized.rate_scale
+
+    def of(layer, name):
+        return np.asarray(parts.tensors[f"model.layers.{layer}.{name}.weight"], np.float64)
+
+    def mlp(layer, x, name):
+        bias = parts.tensors[f"model.layers.{layer}.mlp.{name}_proj.bias"] if config.mlp_bias else None
+        return linear(x, of(layer, f"mlp.{name}_proj"), bias)
+
+    def run(layer, x):
+        heads = {"q": H, "k": G, "v": G, "gate": H}
+        q, k, v, gates = (linear(x, of(layer, f"self_attn.{name}_proj")).reshape(-1, n, d) for name, n in heads.items())
+        angles, factor = layer_angles(config, layer, len(x))
+        q, k = (rope(unit_length(each), angles, factor) for each in (q, k))
+        q = q * (of(layer, "self_attn.sqk") * np.sqrt(d) / beginning).reshape(H, d) ** 2
+        mixed = attention(q, k, v, config.sliding_windows[layer]).reshape(len(x), -1)
+        gate_scale = (of(layer, "self_attn.s_gate") * D**0.25 / beginning) ** 2
+        mixed = mixed / (1 + np.exp(-gates.reshape(mixed.shape) * gate_scale))
+        mixed = linear(unit_length(mixed), of(layer, "self_attn.o_proj"))
+        x = interpolated(x, mixed, np.abs(of(layer, "lambda_1") * rate_scale))
+        gate, up = (mlp(layer, x, name) * of(layer, f"mlp.suv_{name}") * np.sqrt(D) for name in ("gate", "up"))
+        inner = mlp(layer, unit_length(swiglu(gate, up)), "down")
+        return interpolated(x, inner, np.abs(of(layer, "lambda_2") * rate_scale))
+
+    x = unit_length(x)
+    for layer in range(first):
+        x = run(layer, x)
+    held = x
+    for _ in range(config.loops.count):
+        x = unit_length(unit_length(x) + held)
+        for layer in range(first, last):
+            x = run(layer, x)
+    for layer in range(last, config.num_hidden_layers):
+        x = run(layer, x)
+    return x
 
 
 def scaled_sum(parts, name, layer, branch, x):

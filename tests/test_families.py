@@ -19,7 +19,7 @@ from tinychat.generate.sequence import logits_of_all
 # states and latents. Gemma 4 has heads and MLPs of two sizes, and keys of other layers; Gemma 3n has these, and four
 # residual streams; Hunyuan norms queries and keys behind the rotation; Apertus has numbers in its activations; AFMoE
 # gates of attention, and norms behind experts; LFM3 has a gate for each head, and Laguna
-# more query heads in some layers besides.
+# more query heads in some layers besides; Dory runs layers in loops, with vectors of length 1.
 KINDS = (
     "llama3",
     "gemma2",
@@ -52,6 +52,7 @@ KINDS = (
     "flint",
     "kolibri1",
     "bitnet",
+    "dory",
 )
 # What writes codes for a linear runs for each norm and activation in kernels/test_inputs.py, experts of codes in
 # kernels/test_experts.py, and what does not know how weights are quantized in f32 for every family. These put them

@@ -83,6 +83,18 @@ def test_native_codes(size, threads, folders, expected):
     assert_same(rows, logits[ends], f"chunks of {size}, {threads} threads")
 
 
+# Layers that run three times, each time with keys and values of their own.
+@pytest.mark.parametrize(("size", "threads"), [(1, 2), (7, 3), (256, 2)])
+def test_loops(size, threads, folders, expected):
+    ids, logits = expected("dory-three", "int4")
+    sequence = engines.open_sequence(folders("dory-three", "int4"), threads=threads)
+    ends, rows = run_in_chunks(sequence, ids, size)
+    assert_same(rows, logits[ends], f"chunks of {size}, {threads} threads")
+    sequence.rewind(33)
+    _, rows = run_in_chunks(sequence, ids[33:], size)
+    assert_same(rows[-1:], logits[-1:], "behind a rewind")
+
+
 # Linears of each head, one key and value for all heads, values narrower than keys.
 @pytest.mark.parametrize("method", ["int4", "f32"])
 @pytest.mark.parametrize(("size", "threads"), [(1, 2), (7, 3), (256, 2)])

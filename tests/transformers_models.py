@@ -34,7 +34,7 @@ def build(variant):
         return _read(variant)
     weights = families.make_weights(variant)
     renamed = (*families.DELTA_NETS, *families.MAMBAS, *families.GEMMAS, *families.LATENTS, *families.SINKS)
-    if model_type in ("lfm2", "stablelm", "jamba", *families.APERTUS, *families.BIASED, *renamed):
+    if model_type in ("lfm2", "stablelm", "jamba", "dory", *families.APERTUS, *families.BIASED, *renamed):
         weights = families.stored(variant, weights)
     state = {name: torch.from_numpy(w.astype(np.float32)) for name, w in weights.items()}
     if model_type in remote_models.MODELS:

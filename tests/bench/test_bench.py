@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from statistics import harmonic_mean
 
 import embedders
@@ -25,11 +26,12 @@ from tinychat.bench.row_sample import ReplyLength, RowSample, reply_length
 from tinychat.bench.work import work_of
 from tinychat.cli import main
 from tinychat.commands.bench import hold
+from tinychat.engine.counting import count_step
 from tinychat.engine.sequence import new_sequence
 from tinychat.errors import SettingError, TinychatError
 from tinychat.generate.request import as_request
 from tinychat.machine import available_cores
-from tinychat.models.architectures import parse_config
+from tinychat.models.architectures import linears, parse_config
 from tinychat.models.layout import Quantization
 from tinychat.models.shapes import config_of
 
@@ -189,6 +191,18 @@ def test_a_table_of_which_a_token_looks_up_a_row_is_not_read():
     # Half a byte and a 32nd of one for each of its weights, and four for each row of 256.
     assert work.file_bytes - work.weight_bytes == 262144 * 35 * (256 * 17 // 32 + 4) + 16
     assert 0.9e9 < work.weight_bytes < 1.3e9 and 1.8e9 < work.multiply_adds < 2e9
+
+
+def test_weights_are_read_as_often_as_their_layers_run():
+    config, int4 = parse_config(config_of("dory-4b"), "test"), Quantization("int4", 32)
+    work, plain = (work_of(each, int4, cache_bytes=7) for each in (config, replace(config, loops=None)))
+    assert (work.multiply_adds, work.file_bytes) == (plain.multiply_adds * 56 // 36, plain.file_bytes)
+    inside = [linear for linear in linears(config) if linear.layers]
+    weights, rows = sum(linear.weights for linear in inside) // 36, sum(sum(linear.rows) for linear in inside)
+    # Half a byte and a 32nd of one for each weight, four for each row, 16 for each table.
+    assert work.weight_bytes - plain.weight_bytes == 20 * (weights * 17 // 32 + rows * 4 + 4 * 16)
+    counted = sum(cost.bytes for cost in count_step(config, int4, 1).costs if cost.kind.endswith("proj"))
+    assert counted == pytest.approx(work.weight_bytes - 131072 * 2560 * 17 / 32, rel=0.002)
 
 
 def test_states_are_read_and_written():

@@ -3,7 +3,7 @@ import json
 import families
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from tinychat.checkpoint.checkpoint import open_checkpoint
 from tinychat.errors import CheckpointError, UnsupportedModelError
@@ -34,6 +34,34 @@ def test_opens_a_folder(folder):
     assert checkpoint.tensors.by_name.keys() == {"model.norm.weight"}
     names = [path.name for path in checkpoint.text_files()]
     assert names == ["config.json", "tokenizer.model", "chat_template.jinja"]
+
+
+# Of each part of a layer, which layer of a pair a published file of Dory has it in, and as what.
+BLOCKS = {"self_attn": (0, "mixer"), "mlp": (1, "mixer"), "lambda_1": (0, "attn_alpha"), "lambda_2": (1, "mlp_alpha")}
+
+
+def published_name(name):
+    """Return the name that a published file of Dory has: attention and MLP are layers of their own, in turns."""
+    parts = name.replace("model.", "backbone.").replace("embed_tokens", "embeddings").split(".")
+    if parts[1] == "layers":
+        block, new = BLOCKS[parts[3]]
+        end = ["g_proj" if each == "gate_proj" and not block else each for each in parts[4:]]
+        parts[2:] = [str(2 * int(parts[2]) + block), new, *end]
+    return ".".join(parts)
+
+
+def test_names_of_published_files_of_dory(tmp_path):
+    folder = families.write_checkpoint(families.BY_NAME["dory-three"], tmp_path)
+    own = {name: tensor.read(0, tensor.shape[0]) for name, tensor in open_checkpoint(folder).tensors.by_name.items()}
+    stored = load_file(folder / "model.safetensors")
+    published = {published_name(name): tensor for name, tensor in stored.items()}
+    expected = ["layers.0.mixer.g_proj.weight", "layers.3.mixer.gate_proj.weight", "layers.6.attn_alpha"]
+    assert {f"backbone.{name}" for name in (*expected, "layers.7.mlp_alpha", "layers.1.mixer.suv_up")} < {*published}
+    save_file(published, folder / "model.safetensors")
+    tensors = open_checkpoint(folder).tensors
+    assert tensors.by_name.keys() == own.keys()
+    for name, values in own.items():
+        np.testing.assert_array_equal(tensors.read(name), values)
 
 
 def test_missing_folder_and_file_in_its_place(folder):

@@ -12,8 +12,13 @@ from safetensors.numpy import load_file, save_file
 from text.tiktoken_files import ranks_of, write_tiktoken
 from text.tokenizer_folders import write_tokenizer
 
+from tinychat.checkpoint.checkpoint import open_checkpoint
 from tinychat.conversion.convert import add_quality_report, convert, write_model_folder
+from tinychat.conversion.float_pass import FloatPass
+from tinychat.conversion.gptq import Calibrated
 from tinychat.conversion.pack import pack_linear
+from tinychat.conversion.source import Source
+from tinychat.conversion.unfinished import WorkFolder
 from tinychat.errors import CheckpointError, ConversionError, SettingError
 from tinychat.models.architectures import linears, norms
 from tinychat.models.folder import open_model_folder
@@ -327,6 +332,31 @@ def test_calibrated_codes_mean_what_the_weights_meant(method, name, tmp_path):
         if linear.layers
         for layer in range(folder.config.num_hidden_layers)
     }
+
+
+@pytest.mark.parametrize("feedback", [True, False])
+def test_layers_that_run_again_have_the_codes_that_were_chosen(feedback, tmp_path):
+    checkpoint = open_checkpoint(checkpoint_of("dory-three", tmp_path))
+    work = WorkFolder(tmp_path)
+    quantizer = Calibrated(checkpoint, Quantization("int4", 32, ("o_proj",)), feedback, TEXTS, work)
+    made = {(name, shard): arrays for name, shard, arrays, _ in quantizer.linears(lambda name, shard: None)}
+    source = Source(checkpoint)
+
+    def decoded(name, shard, inputs, residual):
+        if name == "o_proj":
+            return source.linear(name, shard, inputs, residual)
+        arrays, shape = made[name, shard], (sum(source.layout(name).rows), source.layout(name).columns)
+        parts = [arrays[part] for part in ("packed", "scales", "row_scales", "table")]
+        outputs = inputs @ reference.dequantize_int4(*parts, shape=shape).astype(np.float32).T
+        bias = source.bias(name, shard)
+        return outputs if bias is None else outputs + bias
+
+    float_pass = FloatPass(source, TEXTS)
+    hidden = float_pass.embed()
+    for index in range(len(checkpoint.config.layer_runs)):
+        hidden = float_pass.run_layer(index, hidden, decoded)
+    assert [*made] == [*dict.fromkeys(made)] and ("down_proj", 3) in made
+    assert np.abs(work.read_arrays("hidden_states.npz")["hidden"] - hidden).max() < 1e-4
 
 
 def test_calibrated_models_may_keep_a_linear_in_int8(tmp_path):

@@ -17,8 +17,8 @@ def logits_of(source, texts):
     """Return the logits of all texts, run together, [T, V], and where each begins."""
     float_pass = FloatPass(source, texts)
     hidden = float_pass.embed()
-    for layer in range(source.config.num_hidden_layers):
-        hidden = float_pass.run_layer(layer, hidden)
+    for index in range(len(source.config.layer_runs)):
+        hidden = float_pass.run_layer(index, hidden)
     return float_pass.logits(hidden), float_pass.firsts
 
 

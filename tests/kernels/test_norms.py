@@ -8,12 +8,24 @@ from kernels.test_inputs import NORM_EPS, dims_of, padded_rows, write
 
 from tinychat.engine.arguments import ModelDims
 from tinychat.kernels.inputs import quantize_normed
-from tinychat.kernels.norms import add_normed, add_scaled, norm_heads, norm_rows, norm_width, scale_queries
+from tinychat.kernels.norms import (
+    add_normed,
+    add_scaled,
+    hold_rows,
+    interpolate,
+    norm_heads,
+    norm_rows,
+    norm_width,
+    rejoin_rows,
+    scale_queries,
+)
 from tinychat.kernels.variants import (
     ChannelScale,
     HeadsNorm,
+    Interpolation,
     LayerNorm,
     NoNorm,
+    QueryScales,
     ResidualScale,
     RmsNorm,
     RotatedGains,
@@ -66,6 +78,41 @@ def test_branches_are_added(kind, size, K, T, rng):
     expected = np.zeros((T, K))
     expected[:, :size] = hidden[:, :size] + formula(branch[:, :size])
     assert_within(out[:T], expected, (size / 32 + 8) * EPS * (np.abs(expected) + 8))
+
+
+@tokens
+@widths
+def test_rows_are_drawn_towards_branches(size, K, T, rng):
+    branch, hidden = (padded_rows(rng.standard_normal((T, size)).astype(np.float32), K) for _ in range(2))
+    norm, formula = norm_of(RmsNorm, rng, size, K)
+    rate = padded_rows(rng.uniform(0, 1, (1, size)).astype(np.float32), K)[0]
+    results = []
+    for threads in (1, 2, 5):
+        out = np.concatenate([hidden, np.full((1, K), UNTOUCHED)])
+        on_threads(interpolate, threads, T, branch, Interpolation(norm, rate), dims_of(size), out)
+        assert (out[T] == UNTOUCHED).all() and not out[:T, size:].any()
+        results.append(out[:T].tobytes())
+    assert len(set(results)) == 1
+    x, b = hidden[:, :size].astype(np.float64), formula(branch[:, :size])
+    expected = formula(x + rate[:size] * (b - x))
+    assert_within(out[:T, :size], expected, (size / 16 + 32) * EPS * (np.abs(expected) + 8))
+
+
+@tokens
+@widths
+def test_rows_are_held_and_join_others(size, K, T, rng):
+    rows, hidden = (padded_rows(rng.standard_normal((T, size)).astype(np.float32), K) for _ in range(2))
+    norm, formula = norm_of(RmsNorm, rng, size, K)
+    results = []
+    for threads in (1, 2, 5):
+        held, out = np.full((T + 1, K + 16), UNTOUCHED), hidden.copy()
+        on_threads(hold_rows, threads, T, rows, held)
+        assert (held[:T, :K] == rows).all() and (held[:T, K:] == UNTOUCHED).all() and (held[T] == UNTOUCHED).all()
+        on_threads(rejoin_rows, threads, T, held, norm, dims_of(size), out)
+        results.append(out.tobytes())
+    assert len(set(results)) == 1
+    expected = formula((hidden[:, :size] + rows[:, :size]).astype(np.float64))
+    assert_within(out[:, :size], expected, (size / 32 + 8) * EPS * (np.abs(expected) + 8))
 
 
 @tokens
@@ -141,3 +188,15 @@ def test_gains_of_queries_and_keys_behind_the_rotation(H, d, T, rng):
     expected = qkv.astype(np.float64)
     expected[:, : H * d] *= np.tile(q.astype(np.float64) * k, H)
     assert_within(out, expected, 2 * EPS * np.abs(expected))
+
+
+@tokens
+@pytest.mark.parametrize(("H", "d"), [(4, 24), (3, 10), (2, 40)])
+def test_scales_of_queries_behind_the_rotation(H, d, T, rng):
+    qkv = rng.standard_normal((T, (H + 2) * d + 16)).astype(np.float32)
+    scales = rng.uniform(0.5, 1.5, H * d).astype(np.float32)
+    for threads in (1, 2, 5):
+        out = qkv.copy()
+        on_threads(scale_queries, threads, T, out, QueryScales(scales), ModelDims(0, H, d, 0, 0, NORM_EPS))
+        assert (out[:, H * d :] == qkv[:, H * d :]).all()
+        assert (out[:, : H * d] == qkv[:, : H * d] * scales).all()

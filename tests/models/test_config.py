@@ -32,8 +32,8 @@ REMOTE = {"minicpm", "baichuan", "internlm2", "qwen", "chatglm", "bailing_moe"}
 WITH_SECTION = {"gemma4_assistant", "gemma4_unified_assistant", "eagle3"}
 OF_TRANSFORMERS = [name for name, family in FAMILIES.items() if family.model_type not in REMOTE | WITH_SECTION]
 # Of those, whose parameters have the names of the checkpoint's tensors: transformers stacks the weights of experts, and
-# renames norms of OLMo Hybrid, gates of LFM3, and all of Nomic BERT.
-RENAMED = ("OlmoHybridForCausalLM", "Lfm3ForCausalLM", "ExaoneForCausalLM", "NomicBertModel")
+# renames norms of OLMo Hybrid, gates of LFM3, and all of Nomic BERT and Dory.
+RENAMED = ("OlmoHybridForCausalLM", "Lfm3ForCausalLM", "ExaoneForCausalLM", "NomicBertModel", "DoryForCausalLM")
 OF_DENSE = [name for name in OF_TRANSFORMERS if FAMILIES[name].tensors.experts is None and name not in RENAMED]
 # Keys of older files: transformers 5 writes elsewhere what they say, or takes it as given.
 OLDER = {
@@ -65,6 +65,7 @@ LING = {"moe_intermediate_size": 96, "num_experts": 16, "num_experts_per_tok": 2
 # What files of a family have to say.
 NEEDED = {
     "Gemma3nForCausalLM": {"num_kv_shared_layers": 0},
+    "DoryForCausalLM": {"n_input_layers": 1, "n_output_layers": 1},
     "Lfm3ForCausalLM": {"head_dim": 16},
     "ZayaForCausalLM": {"moe_intermediate_size": 96},
     "Kolibri1ForCausalLM": {"moe_intermediate_size": 96},
@@ -171,7 +172,7 @@ def test_biases_and_norms_of_each_family():
         # EAGLE-3 takes none.
         if name != "LlamaForCausalLMEagle3"
         # Gates of attention have none, and convolved queries and keys.
-        for biased in [name not in ("AfmoeForCausalLM", "ZayaForCausalLM")]
+        for biased in [name not in ("AfmoeForCausalLM", "DoryForCausalLM", "ZayaForCausalLM")]
         for c in [parse(name, attention_bias=biased, mlp_bias=True, **changes)]
     }
     assert found == {
@@ -248,6 +249,7 @@ def test_biases_and_norms_of_each_family():
         "CohereForCausalLM": (True, True, False, None),
         "Cohere2ForCausalLM": (True, True, False, None),
         "AfmoeForCausalLM": (False, False, False, "head"),
+        "DoryForCausalLM": (False, False, True, "head"),
         "ExaoneMoeForCausalLM": (False, False, False, "head"),
         "ExaoneForCausalLM": (True, True, True, None),
         "InternLM3ForCausalLM": (True, True, True, None),
@@ -517,6 +519,25 @@ def test_exaone_rotates_where_it_has_a_window_if_it_has_any():
         ("ZayaForCausalLM", {"rope_parameters": {"rope_theta": 1e6}}, "an object with hybrid"),
         ("ZayaForCausalLM", {"rope_parameters": {"hybrid": {"rope_type": "yarn"}}}, "rope types other than default"),
         ("ZayaForCausalLM", {"rope_parameters": {"hybrid": {"partial_rotary_factor": 0.5}}}, "rope_theta"),
+        ("DoryForCausalLM", {"recurrent_kv_cache_mode": "last_loop"}, "'last_loop' is not supported, as replies would"),
+        ("DoryForCausalLM", {"n_input_layers": 0}, "n_input_layers is 0; expected an integer from 1 to 2"),
+        ("DoryForCausalLM", {"n_input_layers": 2}, "n_recurrent_layers is missing; expected 1"),
+        ("DoryForCausalLM", {"n_recurrent_layers": 2}, "n_recurrent_layers is 2; expected 1: with those before"),
+        ("DoryForCausalLM", {"n_recurrent_loops": 0}, "n_recurrent_loops is 0; expected an integer"),
+        ("DoryForCausalLM", {"attention_bias": True}, "attention_bias true"),
+        ("DoryForCausalLM", {"tie_word_embeddings": True}, "tie_word_embeddings true"),
+        ("DoryForCausalLM", {"head_dim": 24}, "head_dim is 24; expected a multiple of 16"),
+        ("DoryForCausalLM", {"initializer_range": 0}, "initializer_range is 0"),
+        (
+            "DoryForCausalLM",
+            {"num_hidden_layers": 6, "n_input_layers": 2, "n_output_layers": 2, "layer_types": ["mlp"] * 6},
+            "layer type 'mlp' is not supported",
+        ),
+        (
+            "DoryForCausalLM",
+            {"rope_parameters": {"sliding_attention": {"rope_type": "linear", "factor": 2.0}}},
+            "layers with a window",
+        ),
         ("Lfm3ForCausalLM", {"use_attention_gate": False}, "use_attention_gate"),
         ("Lfm3ForCausalLM", {"use_sandwich_norm": False}, "use_sandwich_norm"),
         ("Lfm3ForCausalLM", {"layer_types": ["sliding_attention"] * 3, "sliding_window": None}, "sliding_window"),
@@ -575,6 +596,20 @@ def test_layers_of_afmoe():
     assert (config.sliding_windows, config.experts.layers) == ((7, 7, 7, 0), (2, 3))
     assert [bool(dim) for dim in config.rotary_dims] == [True, True, True, False]
     assert config.embedding_multiplier == config.hidden_size**0.5
+
+
+def test_layers_of_dory():
+    config = parse("DoryForCausalLM", num_hidden_layers=5, n_recurrent_loops=3, sliding_window=7)
+    assert config.layer_runs == config.cache_layers == (0, 1, 2, 3, 1, 2, 3, 1, 2, 3, 4)
+    assert (config.loops.held_after, config.loops.rejoined_after) == (0, (3, 6))
+    assert [config.cache_layer(index) for index in range(11)] == [*range(11)]
+    assert config.sliding_windows == (7, 7, 7, 0, 7) and config.rope_theta == 1e7 and config.sliding_rope_theta == 1e4
+    kinds = ["full_attention", "mlp", "sliding_attention", "mlp", "sliding_attention", "mlp"]
+    counts = {"num_hidden_layers": 6, "n_input_layers": 2, "n_recurrent_layers": 2, "n_output_layers": 2}
+    published = parse("DoryForCausalLM", layer_types=kinds, sliding_window=7, **counts)
+    assert (published.layer_runs, published.sliding_windows) == ((0, 1, 1, 2), (0, 7, 7))
+    once = parse("DoryForCausalLM", n_recurrent_loops=1, recurrent_kv_cache_mode="last_loop")
+    assert (once.loops, once.layer_runs, once.runs_per_layer) == (None, (0, 1, 2), 1.0)
 
 
 def test_layers_of_exaone_with_experts():

@@ -9,7 +9,7 @@ from tinychat.models.architectures import linears, parse_config
 from tinychat.models.shapes import SHAPES, config_of
 
 BILLIONS = {"smollm2-135m": 0.135, "tinyllama-1.1b": 1.1, "llama-3.2-1b": 1.24, "llama-2-7b": 6.74}
-BILLIONS |= {"bitnet-2b4t": 2.41, "bonsai-8b": 8.19, "gpt-oss-20b": 20.9}
+BILLIONS |= {"bitnet-2b4t": 2.41, "bonsai-8b": 8.19, "gpt-oss-20b": 20.9, "dory-4b": 3.97}
 
 
 @pytest.mark.parametrize("shape", SHAPES)

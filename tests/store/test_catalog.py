@@ -6,11 +6,11 @@ from console import Console
 from tinychat.conversion.pipeline import Recipe, fitted
 from tinychat.engine.blocks import bytes_per_position, sequence_bytes
 from tinychat.engine.states import state_bytes
-from tinychat.models.architectures import parse_config, supported_families, weight_count
+from tinychat.models.architectures import linears, parse_config, supported_families, weight_count
 from tinychat.models.layout import tensor_specs
 from tinychat.models.shapes import config_of
 from tinychat.store import estimates
-from tinychat.store.catalog import CATALOG
+from tinychat.store.catalog import CATALOG, CatalogEntry
 from tinychat.store.estimates import PROGRAM_BYTES, disk_bytes, memory_bandwidth, memory_bytes_needed, tokens_per_second
 from tinychat.store.local import store_folder
 from tinychat.store.names import catalogued, find, known_names
@@ -81,8 +81,25 @@ def test_a_token_reads_the_experts_that_it_chooses(name, read):
 def read_bytes(entry):
     """Return the bytes that a token reads, by the rate at 40 GB/s."""
     experts = entry.config.experts
-    parts = entry.config.num_hidden_layers + len(entry.config.state_layers) + len(experts.layers if experts else ())
+    parts = len(entry.config.layer_runs) + len(entry.config.state_layers) + len(experts.layers if experts else ())
     return 0.87 * 40e9 * (1 / tokens_per_second(entry, at(40)) - parts * 25e-6)
+
+
+def test_layers_are_read_as_often_as_they_run():
+    more = {"n_input_layers": 8, "n_output_layers": 8}
+    sizes = (36, 2560, 16, 4, 256, 7168, 131072, False)
+    once, twice, four_times = (
+        CatalogEntry("looped", "a/b", "", "DoryForCausalLM", 8192, sizes, more={**more, "n_recurrent_loops": count})
+        for count in (1, 2, 4)
+    )
+    assert disk_bytes(once) == disk_bytes(four_times)
+    rates = [tokens_per_second(entry, at(40)) for entry in (once, twice, four_times)]
+    assert 1 / rates[2] - 1 / rates[1] == pytest.approx(2 * (1 / rates[1] - 1 / rates[0]))
+    layer = sum(linear.weights for linear in linears(once.config) if linear.layers) / 36
+    assert read_bytes(twice) - read_bytes(once) == pytest.approx(20 * layer * 4.5 / 8, rel=0.001)
+    cache = [sequence_bytes(entry.config, "bf16", 8192) for entry in (once, twice)]
+    needed = memory_bytes_needed(twice) - memory_bytes_needed(once)
+    assert needed == pytest.approx(cache[1] - cache[0]) and cache[1] / cache[0] == pytest.approx(56 / 36, rel=0.01)
 
 
 def test_a_state_is_read_and_written():

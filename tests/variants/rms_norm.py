@@ -275,6 +275,24 @@ APERTUS_1_5 = APERTUS | {
     "output_vocab_size": 517,
 }
 
+_DORY_ROPE = {
+    "full_attention": {"rope_type": "default", "rope_theta": 5e5},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 5e3},
+}
+# Heads that are together wider than the residual stream; the loop begins and ends at no border of windows.
+DORY = COMMON | {
+    "architectures": ["DoryForCausalLM"],
+    "model_type": "dory",
+    "num_hidden_layers": 5,
+    "num_key_value_heads": 2,
+    "head_dim": 48,
+    "sliding_window": 22,
+    "initializer_range": 0.1,
+    "ngpt_alpha_init": 0.4,
+    "n_input_layers": 1,
+    "n_output_layers": 1,
+}
+
 VARIANTS = [
     Variant("gemma", GEMMA, "bfloat16"),
     # Scores beyond the cap, and layers with and without a window.
@@ -373,5 +391,14 @@ VARIANTS = [
     Variant("bitnet", BITNET | {"tie_word_embeddings": True}, "bfloat16"),
     Variant("bitnet-silu", BITNET | {"hidden_act": "silu", "attention_bias": True, "rope_scaling": LLAMA3_ROPE}),
     Variant("apertus", APERTUS),
+    Variant("dory", DORY, "bfloat16"),
+    # As published files list layers; the loop is the end.
+    Variant(
+        "dory-three",
+        DORY
+        | {"num_hidden_layers": 8, "n_input_layers": 4, "n_recurrent_layers": 4, "n_output_layers": 0}
+        | {"n_recurrent_loops": 3, "hidden_size": 80, "mlp_bias": True, "rope_parameters": _DORY_ROPE}
+        | {"layer_types": ["full_attention", "mlp", "sliding_attention", "mlp"] * 2},
+    ),
     Variant("apertus-1.5", APERTUS_1_5, "bfloat16", "safetensors-sharded"),
 ]

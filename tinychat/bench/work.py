@@ -16,7 +16,8 @@ from tinychat.models.tensors import Linear
 class Work:
     """Costs of one token."""
 
-    weight_bytes: int  # read by decoding: without the embeddings, and of experts the chosen ones
+    # Read by decoding: without the embeddings, of experts the chosen ones, of a layer as often as it runs.
+    weight_bytes: int
     cache_bytes: int  # read by decoding for each token before
     state_bytes: int  # of recurrent layers, read and written by decoding
     multiply_adds: int  # of the linears inside the layers, which prefill runs for every token; without attention
@@ -29,16 +30,24 @@ def work_of(config: ModelConfig, quantization: Quantization, cache_bytes: int) -
     total = sum(spec.bytes for spec in specs.values())
     embedding = sum(spec.bytes for name, spec in specs.items() if name.startswith(("embed_tokens.", FREQUENT)))
     inside = [linear for linear in linears(config) if linear.layers is not None or linear.name == "inputs_proj"]
+    stacked = tuple(f"{linear.name}." for linear in inside if linear.layers is not None)
+    repeated = sum(spec.bytes for name, spec in specs.items() if name.startswith(stacked)) * (config.runs_per_layer - 1)
     return Work(
         weight_bytes=total
+        + round(repeated)
         - _bytes_not_chosen(config, specs)
         - looked_up_bytes(specs)
         - (0 if config.tie_word_embeddings else embedding),
         cache_bytes=cache_bytes,
         state_bytes=2 * state_bytes(config),
-        multiply_adds=sum(linear.weights // (linear.experts or 1) * _used(linear, config) for linear in inside),
+        multiply_adds=round(sum(_passed(linear, config) for linear in inside) * config.runs_per_layer),
         file_bytes=total,
     )
+
+
+def _passed(linear: Linear, config: ModelConfig) -> int:
+    """Return the number of weights of all linears of a kind that a token passes."""
+    return linear.weights // (linear.experts or 1) * _used(linear, config)
 
 
 def _used(linear: Linear, config: ModelConfig) -> int:

@@ -14,7 +14,7 @@ from tinychat.checkpoint.safetensors_file import check_shapes
 from tinychat.checkpoint.stacked import unstacked
 from tinychat.checkpoint.tensors import WEIGHT_FILES, Tensors, open_tensors
 from tinychat.errors import CheckpointError
-from tinychat.models.architectures import read_config
+from tinychat.models.architectures import family_of, read_config
 from tinychat.models.config import ModelConfig
 from tinychat.models.dense import dense_shapes
 from tinychat.models.embedder import DENSE_WEIGHTS, EMBEDDER_FILES, check_embedder, read_embedder
@@ -68,10 +68,18 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     config = read_config(folder / "config.json")
     _check_reader(folder, config)
     if any((folder / name).exists() for name in WEIGHT_FILES) or not is_gguf(folder):
-        tensors = merged(unpack_weights(open_tensors(folder)))
+        tensors = _renamed(merged(unpack_weights(open_tensors(folder))), config)
         return Checkpoint(folder, config, adjusted(unstacked(tensors, config), config))
     tensors = open_gguf_tensors(folder, gguf_in(folder), config)
     return Checkpoint(folder, config, merged(tensors, config))
+
+
+def _renamed(tensors: Tensors, config: ModelConfig) -> Tensors:
+    """Return the same tensors by the names that the family reads, where published files have others."""
+    name_of = family_of(config.architecture).renamed
+    if name_of is None:
+        return tensors
+    return Tensors(tensors.folder, {name_of(name): tensor for name, tensor in tensors.by_name.items()})
 
 
 def _check_reader(folder: Path, config: ModelConfig) -> None:

@@ -261,7 +261,7 @@ def read_norm(tensors: Tensors, norm: Norm, quantization: Quantization) -> dict[
     """Return gains and biases of the norms of one kind, by their stored names: float32 [layers, padded size]."""
     size = padded(norm.size, quantization.column_multiple) if norm.padded else norm.size
     if not norm.source:
-        return {norm.name: np.ones((norm.layers or 1, size), np.float32)}
+        return {norm.name: np.full((norm.layers or 1, size), norm.scale, np.float32)}
     found = {}
     for stored, suffix in ((norm.name, "weight"), (f"{norm.name}.bias", "bias"))[: 1 + norm.bias]:
         found[stored] = rows = np.zeros((norm.layers or 1, size), np.float32)

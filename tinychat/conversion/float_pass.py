@@ -21,7 +21,8 @@ class FloatPass:
     """`engine.forward` in NumPy.
 
     Hidden states, float32 [T, D], are those of all texts, one after another; `firsts` are the first rows of each, and
-    T. Behind them stand three more residual streams, or the vectors that routers carry on, where the model has such.
+    T. Behind them stand three more residual streams, the vectors that routers carry on, or what is held for loops,
+    where the model has such.
     """
 
     def __init__(self, source: Source, texts: Sequence[Sequence[int]]) -> None:
@@ -51,11 +52,14 @@ class FloatPass:
 
     # Callers refuse results that are not finite.
     @np.errstate(over="ignore", invalid="ignore")
-    def run_layer(self, layer: int, hidden: Floats, linear: Linear | None = None) -> Floats:
-        """Run a decoder layer, with other linears than the checkpoint's own, if they are given."""
+    def run_layer(self, index: int, hidden: Floats, linear: Linear | None = None) -> Floats:
+        """Run a decoder layer once, with other linears than the checkpoint's own, if they are given.
+
+        index : in `ModelConfig.passes`.
+        """
         s, stages = self._scratch(hidden), FloatStages(self._source, linear or self._source.linear)
         p, s.inputs.value = self._parameters, self._inputs
-        run_layer(stages, layer_of(p.layers, layer), p.inputs, self._dims, self._caches, s, None, self._batch)
+        run_layer(stages, layer_of(p.layers, index), p.inputs, self._dims, self._caches, s, None, self._batch)
         return self._hidden_of(s)
 
     def last_inputs(self, hidden: Floats) -> Floats:
@@ -89,4 +93,6 @@ class FloatPass:
     def _beside(self, s: Any) -> Any:
         """Return where scratch has what layers carry on beside the residual stream."""
         experts = self._source.config.experts
+        if self._source.config.loops:
+            return s.last_hidden
         return s.experts.states if experts and experts.router_size else s.streams.others

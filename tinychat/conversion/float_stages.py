@@ -22,7 +22,7 @@ from tinychat.conversion.recurrence import sigmoid
 from tinychat.conversion.source import Floats, Source
 from tinychat.engine.mlp_parameters import ACTIVATIONS
 from tinychat.engine.named_tensors import NamedVector
-from tinychat.kernels.variants import AttentionSink, BothWays, NormedActivation, Ungated
+from tinychat.kernels.variants import AttentionSink, BothWays, NormedActivation, RotatedGains, Ungated
 from tinychat.models.config import ModelConfig
 from tinychat.models.experts import Experts
 from tinychat.models.rope import query_scales, rope_tables, sliding_rope
@@ -107,6 +107,16 @@ class FloatStages(StateStages, StreamStages):
         added = self._source.normed(scales.branch, branch.take())
         hidden.value = self._source.normed(scales.stream, hidden.value) + added
 
+    def interpolate(self, T, branch, rates, sizes, hidden):
+        towards = self._source.normed(rates.norm, branch.take()) - hidden.value
+        hidden.value = self._source.normed(rates.norm, hidden.value + self._source.vector(rates.rate) * towards)
+
+    def hold_rows(self, T, hidden, held):
+        held.value = hidden.value
+
+    def rejoin_rows(self, T, held, norm, sizes, hidden):
+        hidden.value = self._source.normed(norm, hidden.value + held.value)
+
     def norm_width(self, T, qkv, norm, sizes):
         H, G, d = sizes.num_attention_heads, self._config.num_key_value_heads, sizes.head_dim
         q, k, v = np.split(qkv.take(), [H * d, (H + G) * d], axis=1)
@@ -122,7 +132,9 @@ class FloatStages(StateStages, StreamStages):
         qkv.value = np.concatenate([(centred * scale).reshape(T, -1) * gains, others], axis=1)
 
     def scale_queries(self, T, qkv, gains, sizes):
-        factors = self._source.vector(gains.queries) * self._source.vector(gains.keys)
+        factors = self._source.vector(gains.queries).reshape(-1, 1, sizes.head_dim)
+        if isinstance(gains, RotatedGains):
+            factors = factors * self._source.vector(gains.keys)
         texts = qkv.take()
         qkv.value = ((q * factors, k, v) for q, k, v in texts)
 

@@ -49,7 +49,8 @@ class TrueLinear(NamedTuple):
 class Calibrated:
     """Quantizes a checkpoint's linears for the inputs that some texts, token ids, give them.
 
-    With `feedback`, codes are chosen with error feedback (GPTQ); else by the importance of each column.
+    With `feedback`, codes are chosen with error feedback (GPTQ); else by the importance of each column. Those of layers
+    that run several times are chosen by the inputs that the first loop gives them.
     `output_errors` has the relative root-mean-square error of each linear's outputs, by (linear, shard).
     """
 
@@ -70,6 +71,8 @@ class Calibrated:
         self._feedback = feedback
         self._stored = {linear.name: linear for linear in stored_linears(checkpoint.config, quantization)}
         self._coder = Coder(quantization.group_size)
+        # Of linears that run again.
+        self._codes: dict[tuple[str, int], Coded] = {}
 
     def errors(self) -> dict[str, float]:
         """Return the relative root-mean-square error of each linear's outputs, by layer, the largest first."""
@@ -81,15 +84,18 @@ class Calibrated:
         config = self._source.config
         first, hidden, true_hidden = self._resumed(finished)
         true_pass = self._pass.other()
-        for layer in range(first, config.num_hidden_layers):
+        for index in range(first, len(config.layer_runs)):
             true: dict[str, TrueLinear] = {}
+            runs_again = config.layer_runs[index] in config.layer_runs[:index]
             if self._feedback:
-                true_hidden = true_pass.run_layer(layer, true_hidden, self._recording(true))
+                recording = None if runs_again else self._recording(true)
+                true_hidden = true_pass.run_layer(index, true_hidden, recording)
             made: list[Packed] = []
-            hidden = self._pass.run_layer(layer, hidden, self._quantizing(made, true))
+            quantizing = self._quantized if runs_again else self._quantizing(made, true)
+            hidden = self._pass.run_layer(index, hidden, quantizing)
             yield from made
             # The caller has written these.
-            states = {"layers": np.array(layer + 1), "hidden": hidden, "true_hidden": true_hidden}
+            states = {"layers": np.array(index + 1), "hidden": hidden, "true_hidden": true_hidden}
             self._work.write_arrays(STATE, states)
         inputs = self._pass.last_inputs(hidden)
         for linear in self._stored.values():
@@ -103,8 +109,9 @@ class Calibrated:
         """Return the first layer that is not finished, and its input hidden states, quantized and true."""
         states = self._work.read_arrays(STATE)
         layers = int(states["layers"]) if states.keys() == {"layers", "hidden", "true_hidden"} else 0
-        if self._source.config.varied is not None:
-            layers = 0  # what later layers take of embeddings and of earlier layers' keys is not written
+        if self._source.config.varied is not None or self._source.config.loops is not None:
+            # What later layers take of embeddings and of earlier layers' keys is not written, nor are codes for loops.
+            layers = 0
         found = {
             (name, shard): finished(name, shard)
             for name, linear in self._stored.items()
@@ -137,6 +144,7 @@ class Calibrated:
 
     def _quantizing(self, made: list[Packed], true: dict[str, TrueLinear]) -> Linear:
         """Return linears that are quantized before they give their outputs; they append their arrays to `made`."""
+        runs = self._source.config.layer_runs
 
         def linear(name: str, shard: int, inputs: Floats, residual: Floats | None) -> Floats:
             bias = self._source.bias(name, shard)
@@ -144,6 +152,8 @@ class Calibrated:
                 coded, wanted = self._coded(name, shard, inputs, residual, true)
                 outputs = inputs @ coded.values()[: inputs.shape[1], : wanted.shape[1]]
                 self.output_errors[name, shard] = output_error(some(outputs), wanted)
+                if runs.count(self._stored[name].layer_of(shard)) > 1:
+                    self._codes[name, shard] = coded
                 arrays = arrays_of(coded)
                 if bias is not None:
                     arrays["bias"] = np.pad(bias, (0, padded(len(bias), LANES) - len(bias)))
@@ -155,6 +165,15 @@ class Calibrated:
             return outputs if bias is None else outputs + bias
 
         return linear
+
+    def _quantized(self, name: str, shard: int, inputs: Floats, residual: Floats | None) -> Floats:
+        """Apply a linear that an earlier loop has quantized."""
+        coded = self._codes.get((name, shard))
+        if coded is None:
+            return self._source.linear(name, shard, inputs, residual)
+        bias, N = self._source.bias(name, shard), sum(self._stored[name].rows)
+        outputs = inputs @ coded.values()[: inputs.shape[1], :N]
+        return outputs if bias is None else outputs + bias
 
     def _coded(
         self, name: str, shard: int, inputs: Floats, residual: Floats | None, true: dict[str, TrueLinear]

@@ -71,7 +71,7 @@ def examine(
     texts = {"text": _text_ids(model), "own words": list(own_words)[: model.context_size]}
     texts = {name: ids for name, ids in texts.items() if len(ids) > 1}
     float_pass = FloatPass(source, list(texts.values()))
-    hidden = np.split(_last_hidden(float_pass, source.config.num_hidden_layers, progress), float_pass.firsts[1:-1])
+    hidden = np.split(_last_hidden(float_pass, len(source.config.layer_runs), progress), float_pass.firsts[1:-1])
     return {name: _compared(float_pass, model, ids, rows) for (name, ids), rows in zip(texts.items(), hidden)}
 
 
@@ -82,15 +82,15 @@ def _text_ids(model: Model) -> list[int]:
         return []
 
 
-def _last_hidden(float_pass: FloatPass, layers: int, progress: Progress | None) -> Floats:
+def _last_hidden(float_pass: FloatPass, runs: int, progress: Progress | None) -> Floats:
     """Return the hidden states that the last layer gives."""
     hidden = float_pass.embed()
-    for layer in range(layers):
+    for index in range(runs):
         if progress is not None:
-            progress(layer, layers)
-        hidden = float_pass.run_layer(layer, hidden)
+            progress(index, runs)
+        hidden = float_pass.run_layer(index, hidden)
     if progress is not None:
-        progress(layers, layers)
+        progress(runs, runs)
     return hidden
 
 

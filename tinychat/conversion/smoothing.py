@@ -119,6 +119,6 @@ def _factors(source: Source, texts: Sequence[Sequence[int]]) -> dict[tuple[str, 
 
     float_pass = FloatPass(source, texts)
     hidden = float_pass.embed()
-    for layer in range(source.config.num_hidden_layers):
-        hidden = float_pass.run_layer(layer, hidden, noting)
+    for index in range(len(source.config.layer_runs)):
+        hidden = float_pass.run_layer(index, hidden, noting)
     return found

@@ -84,7 +84,9 @@ class Source:
         if isinstance(norm, ChannelScale):
             return np.asarray((x + self.vector(norm.shift)) * self.vector(norm.scale), np.float32)
         names = self.norm_tensors(norm.layout.name, norm.layers[0])
-        gain, *bias = [self._tensors.read(name).astype(np.float32) for name in names] or [np.ones(1, np.float32)]
+        gain, *bias = [self._tensors.read(name).astype(np.float32) for name in names] or [
+            np.full(1, norm.layout.scale, np.float32)
+        ]
         eps = np.float32(self.config.rms_norm_eps)
         if self.config.layer_norm:
             x = x - x.mean(axis=-1, keepdims=True)

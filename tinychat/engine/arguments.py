@@ -96,12 +96,12 @@ class Attention(NamedTuple):
     width_norm: Any  # of all queries, and of all keys: `WidthNorm`, or `HeadsNorm`, or `NoNorm`
     q_norm: Any  # of each head: gains float32 [d], or [0] where the model has none
     k_norm: Any
-    rotated_gains: Any  # of each head behind the rotation: `RotatedGains` or `NoNorm`
+    rotated_gains: Any  # of each head behind the rotation: `RotatedGains`, or `QueryScales`, or `NoNorm`
     angles: np.ndarray  # int64: which set of rotary angles
     rotary_dim: np.ndarray  # int64: how many channels of a head are rotated
     window: Any  # int64: positions a query sees, itself included; or `BothWays`, or `Before`
     scoring: Any  # what is done to scores: `kernels.scores`
-    attended_norm: Any  # of what it gives, before the last linear: `RmsNorm` or `NoNorm`
+    attended_norm: Any  # of what it gives, before the last linear: `RmsNorm`, `dory_parts.OtherWidth` or `NoNorm`
     o_proj: Any
     post_self_attn_layernorm: Any  # of its output, before that is added to the residual stream
 
@@ -322,12 +322,12 @@ class LayerInputs(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """One layer, stacked: each array's first axis has length L; `PerLayer` one of two where layers differ in kind."""
+    """One layer, stacked over L layers; with `PerLayer` where these differ in kind, `Looped` where they run again."""
 
     mixer: Any  # `Attention`, or another one of those above
     cache_layer: np.ndarray  # int64: the first of its layers in the cache; 0 without any
     mlp: Any  # one of those above
-    end: Any  # `LayerEnd`, `StreamEnd` or `NoEnd`
+    end: Any  # `LayerEnd`, `StreamEnd`, `dory_parts.LoopEnd` or `NoEnd`
 
 
 class Parameters(NamedTuple):
@@ -348,7 +348,7 @@ class Parameters(NamedTuple):
 class ModelDims(NamedTuple):
     """The numbers of the configuration that the arrays do not show."""
 
-    num_hidden_layers: int
+    num_hidden_layers: int  # that run: one counts as often as it does
     num_attention_heads: int
     head_dim: int
     hidden_size: int
@@ -380,7 +380,7 @@ class Scratch(NamedTuple):
 
     x: Any  # activations, in the form that the linears read
     hidden: np.ndarray  # float32 [C, D]: the residual stream
-    # float32 [C, D]: of the rows whose logits are wanted; before, the hidden states that a draft head reads
+    # float32 [C, D]: of the rows whose logits are wanted; before, what a draft head reads, or what is held for loops
     last_hidden: np.ndarray
     qkv: np.ndarray  # float32 [C, (H + 2 G) d + slack], or the inputs of the part that replaces attention
     attended: np.ndarray  # float32 [C, H d]

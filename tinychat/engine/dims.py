@@ -17,7 +17,7 @@ def dims_of(config: ModelConfig) -> ModelDims:
     delta = config.delta_net
     ranks = (latents.kv_lora_rank, latents.qk_nope_head_dim, latents.v_head_dim) if latents else (0,) * 3
     return ModelDims(
-        config.num_hidden_layers,
+        len(config.layer_runs),
         config.num_attention_heads,
         config.head_dim,
         config.hidden_size,

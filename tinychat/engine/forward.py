@@ -19,6 +19,7 @@ parameters (never written), scratch (allocated once), cache.
 import numpy as np
 
 from tinychat.engine import arguments, draft_parts
+from tinychat.engine.dory_parts import HOLD, REJOIN, LoopEnd
 from tinychat.engine.expert_stages import (
     choose_experts,
     group_rows,
@@ -34,6 +35,7 @@ from tinychat.engine.stages import (
     cap_rows,
     embed,
     head,
+    hold_rows,
     keep_rows,
     layer_cache,
     layer_of,
@@ -43,6 +45,7 @@ from tinychat.engine.stages import (
     quantize_activated,
     quantize_normed,
     quantize_plain,
+    rejoin_rows,
     scale_rows,
     take_inputs,
 )
@@ -192,6 +195,14 @@ def _(team, T, end, inputs, batch, sizes, s):
     gate_input(team, T, end.input, inputs, batch, sizes, s)
     linear(team, T, end.input.projection, s, s.branch, STORE)
     add_to_streams(team, T, s.branch, end.input.norm, sizes, s.streams.others)
+
+
+@end_layer.where(end=LoopEnd)
+def _(team, T, end, inputs, batch, sizes, s):
+    if end.step == HOLD:
+        hold_rows(team, T, s.hidden, s.last_hidden)
+    elif end.step == REJOIN:
+        rejoin_rows(team, T, s.last_hidden, end.norm, sizes, s.hidden)
 
 
 @unless(w=NoInputs)

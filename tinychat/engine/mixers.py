@@ -1,6 +1,7 @@
 """The mixers of `engine.forward`, which see other positions: attention, and the parts in its place or beside it."""
 
 from tinychat.engine import arguments, draft_parts
+from tinychat.engine.dory_parts import OtherWidth
 from tinychat.engine.mlps import add_branch
 from tinychat.engine.stages import (
     attend,
@@ -69,6 +70,11 @@ def _(team, T, norm, sizes, weight, s):
     quantize_plain(team, T, s.attended, weight, s)
 
 
+@read_attended.where(norm=OtherWidth)
+def _(team, T, norm, sizes, weight, s):
+    quantize_normed(team, T, s.attended, norm.norm, norm.sizes, weight, s)
+
+
 @run_mixer.where(w=draft_parts.StatesAttention)
 def _(team, T, w, sizes, kv, s, attention, batch):
     a = w.attention
@@ -96,9 +102,10 @@ def _(team, T, w, sizes, kv, s, attention, batch):
     linear(team, T, a.qkv_proj, s, s.qkv, STORE)
     take_gates(team, T, s.qkv, sizes, s.states.heads)
     rope_append(team, T, batch, s.qkv, a.q_norm, a.k_norm, a.angles, a.rotary_dim, sizes, kv)
+    scale_rotated(team, T, s.qkv, a.rotated_gains, sizes)
     attend(team, batch, s.qkv, sizes, a.window, a.scoring, kv, attention, s.attended)
     gate_attended(team, T, s.states.heads, sizes, s.attended)
-    quantize_plain(team, T, s.attended, a.o_proj, s)
+    read_attended(team, T, a.attended_norm, sizes, a.o_proj, s)
     add_branch(team, T, a.o_proj, a.post_self_attn_layernorm, sizes, s)
 
 

@@ -25,6 +25,7 @@ from tinychat.kernels.variants import (
     ClampedSwiglu,
     Gelu,
     GeluTanh,
+    Interpolation,
     LogitRouter,
     MixingRouter,
     NoLatent,
@@ -48,6 +49,7 @@ from tinychat.kernels.weights import PerLayer
 from tinychat.models.altup import AltUp
 from tinychat.models.config import ModelConfig
 from tinychat.models.experts import ROUTER, ROUTER_IN, ROUTER_INNER, Experts
+from tinychat.models.normalized import RATES
 
 ACTIVATIONS: dict[str, Any] = {
     "silu": Silu(),
@@ -201,7 +203,7 @@ def _routing(tensors: Tensors, experts: Experts) -> Any:
 
 
 def norm_behind(config: ModelConfig, tensors: Tensors, name: str, layers: Sequence[int]) -> Any:
-    """Return the norms behind attention or MLP of some layers, or the scales there."""
+    """Return the norms behind attention or MLP of some layers, or the scales or rates there."""
     if config.residual_scales:
         branch = {"post_self_attn_layernorm": "attention", "post_mlp_layernorm": "mlp"}[name]
         ends = f"{branch}_branch", f"{branch}_stream"
@@ -209,6 +211,8 @@ def norm_behind(config: ModelConfig, tensors: Tensors, name: str, layers: Sequen
             *(ChannelScale(tensors.vectors(f"{end}_scale"), tensors.vectors(f"{end}_shift")) for end in ends)
         )
     found = tensors.norm(name, layers)
+    if config.normalized:
+        return Interpolation(found, tensors.vectors(RATES[name]))
     return StreamNorm(found) if config.stream_norms else found
 
 

@@ -18,6 +18,7 @@ from tinychat.engine.stages import (
     add_normed,
     add_scaled,
     cut_gates,
+    interpolate,
     linear,
     norm_rows,
     quantize_activated,
@@ -26,6 +27,7 @@ from tinychat.engine.stages import (
 )
 from tinychat.engine.wiring import by_kind, unless
 from tinychat.kernels.variants import (
+    Interpolation,
     MixingRouter,
     NoLatent,
     NoMlp,
@@ -66,6 +68,11 @@ def add_result(team, T, branch, norm, sizes, s):
 @add_result.where(norm=ResidualScale)
 def _(team, T, branch, norm, sizes, s):
     add_scaled(team, T, branch, norm, s.hidden)
+
+
+@add_result.where(norm=Interpolation)
+def _(team, T, branch, norm, sizes, s):
+    interpolate(team, T, branch, norm, sizes, s.hidden)
 
 
 @by_kind

@@ -33,6 +33,7 @@ from tinychat.engine.arguments import (
     VariedAttention,
 )
 from tinychat.engine.dims import dims_of, stacked_dims
+from tinychat.engine.dory_parts import HOLD, REJOIN, LoopEnd, OtherWidth
 from tinychat.engine.draft_parts import (
     ClusteredOutput,
     DraftInput,
@@ -56,12 +57,14 @@ from tinychat.kernels.variants import (
     NoInputs,
     NoMixer,
     NoNorm,
+    QueryScales,
     RotatedGains,
     SelectiveGains,
     SoftCap,
     Unchanged,
     WidthNorm,
 )
+from tinychat.kernels.weights import Looped
 from tinychat.models.altup import LAUREL, STREAM_LINEARS
 from tinychat.models.compressed import HEADS, CompressedHeads
 from tinychat.models.config import ModelConfig
@@ -87,24 +90,32 @@ def bind_parameters(folder: ModelFolder, embedding: Any = None) -> Parameters:
 
 def parameters_of(config: ModelConfig, tensors: Tensors) -> Parameters:
     """Return the parameters of a model; a tied `lm_head` is the embedding itself."""
-    L = config.num_hidden_layers
     return Parameters(
         embed_tokens=tensors.embedding(),
         embed_positions=tensors.positions(),
         embed_norm=_embed_norm(config, tensors),
         inputs=_layer_inputs(config, tensors),
         streams=_streams(tensors) if config.altup else NoStreams(),
-        layers=Layer(
-            mixer=_mixer(config, tensors),
-            cache_layer=np.array([config.cache_layer(layer) for layer in range(L)], np.int64),
-            mlp=mlps_of(config, tensors),
-            end=_layer_end(config, tensors),
-        ),
+        layers=_layers(config, tensors),
         norm=tensors.norm("norm"),
         lm_head=tensors.embedding() if config.tie_word_embeddings else _output(config, tensors),
         cap=Unchanged() if config.logits_softcap is None else SoftCap(np.float32(config.logits_softcap)),
         state=tensors.weight(STATE) if config.drafter else NoState(),
     )
+
+
+def _layers(config: ModelConfig, tensors: Tensors) -> Layer:
+    cache_layers = np.array([config.cache_layer(index) for index in range(len(config.layer_runs))], np.int64)
+    once = Layer(_mixer(config, tensors), cache_layers, mlps_of(config, tensors), _layer_end(config, tensors))
+    if config.loops is None:
+        return once
+    runs = np.array(config.layer_runs, np.int64)
+    steps = np.zeros(len(runs), np.int64)
+    steps[config.loops.held_after] = HOLD
+    steps[[*config.loops.rejoined_after]] = REJOIN
+    norm = tensors.norm("post_mlp_layernorm", range(config.num_hidden_layers))
+    end = LoopEnd(steps, Looped(runs, norm))
+    return once._replace(mixer=Looped(runs, once.mixer), mlp=Looped(runs, once.mlp), end=end)
 
 
 def _output(config: ModelConfig, tensors: Tensors) -> Any:
@@ -232,10 +243,10 @@ def _attention(config: ModelConfig, tensors: Tensors, layers: Sequence[int], kin
         else NoNorm(),
         q_norm=tensors.vectors(f"{kind}q_norm") if by_head or rotated else no_gains,
         k_norm=tensors.vectors(f"{kind}k_norm") if by_head or rotated else no_gains,
-        rotated_gains=RotatedGains(tensors.vectors("q_gains"), tensors.vectors("k_gains")) if rotated else NoNorm(),
+        rotated_gains=_rotated_gains(config, tensors),
         **_positions(config, layers),
         scoring=_scoring(config, tensors),
-        attended_norm=tensors.norm("attn_sub_norm", layers),
+        attended_norm=_attended_norm(config, tensors, layers),
         o_proj=tensors.weight(f"{kind}o_proj"),
         post_self_attn_layernorm=norm_behind(config, tensors, "post_self_attn_layernorm", layers),
     )
@@ -253,6 +264,19 @@ def _attention(config: ModelConfig, tensors: Tensors, layers: Sequence[int], kin
         tensors.weight("k_b_proj"),
         tensors.weight("v_b_proj"),
     )
+
+
+def _rotated_gains(config: ModelConfig, tensors: Tensors) -> RotatedGains | QueryScales | NoNorm:
+    if config.normalized:
+        return QueryScales(tensors.vectors("query_scales"))
+    return RotatedGains(*map(tensors.vectors, ("q_gains", "k_gains"))) if config.qk_norm == "rotated" else NoNorm()
+
+
+def _attended_norm(config: ModelConfig, tensors: Tensors, layers: Sequence[int]) -> Any:
+    norm, width = tensors.norm("attn_sub_norm", layers), config.num_attention_heads * config.head_dim
+    if isinstance(norm, NoNorm) or width == config.hidden_size:
+        return norm
+    return OtherWidth(norm, stacked_dims(dims_of(replace(config, hidden_size=width)), len(layers)))
 
 
 def _positions(config: ModelConfig, layers: Sequence[int]) -> dict[str, Any]:

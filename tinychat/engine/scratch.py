@@ -134,5 +134,5 @@ def allocate_batch(config: ModelConfig, chunk_size: int, stages: int) -> Batch:
         cos_sin=np.zeros((1 + max(config.angle_sets), chunk_size, max(config.rotary_dims)), np.float32),
         query_factors=np.zeros(chunk_size, np.float32),
         states=np.zeros((4, chunk_size if config.state_layers else 0), np.int64),
-        kept=np.full(config.num_hidden_layers + 1, -1, np.int64),
+        kept=np.full(len(config.layer_runs) + 1, -1, np.int64),
     )

@@ -9,7 +9,7 @@ import numpy as np
 from tinychat.engine.wiring import compiled_by, stage
 from tinychat.kernels.sizes import LANES
 from tinychat.kernels.variants import Before, BothWays, Ungated
-from tinychat.kernels.weights import PerLayer
+from tinychat.kernels.weights import Looped, PerLayer
 from tinychat.models.altup import STREAM_LINEARS
 from tinychat.models.compressed import HEADS
 from tinychat.models.eagle import STATES
@@ -48,7 +48,9 @@ def inner_columns(activation, size):
 
 @compiled_by("weight_access")
 def layer_of(stacked, layer):
-    """Return layer `layer` of a tuple of arrays, or of such tuples, that are stacked over the layers."""
+    """Return layer `layer` of a tuple of arrays, or of such tuples, stacked over the layers or over their runs."""
+    if isinstance(stacked, Looped):
+        return layer_of(stacked.part, int(stacked.indices[layer]))
     if isinstance(stacked, PerLayer):
         index = int(stacked.indices[layer])
         first, second = layer_of(stacked.first, max(index, 0)), layer_of(stacked.second, max(-1 - index, 0))
@@ -393,6 +395,26 @@ def add_scaled(counter, T, branch, scales, hidden):
     branch.need(hidden.columns)
     D = counter.config.hidden_size
     counter.note("sums of branches", T * 3 * D * FLOAT, T * 3 * D)
+
+
+@stage("norms")
+def interpolate(counter, T, branch, rates, sizes, hidden):
+    """Draw the residual stream towards a branch, both of length 1."""
+    branch.need(hidden.columns)
+    counter.note("sums of branches", T * sizes.hidden_size * 6 * FLOAT, T * sizes.hidden_size * 7)
+
+
+@stage("norms")
+def hold_rows(counter, T, hidden, held):
+    """Hold the residual stream for the loops that begin."""
+    held.need(hidden.columns)
+    counter.note("beginnings of loops", T * counter.config.hidden_size * 2 * FLOAT)
+
+
+@stage("norms")
+def rejoin_rows(counter, T, held, norm, sizes, hidden):
+    """Begin the next loop with what is held, added to the residual stream and normed."""
+    counter.note("beginnings of loops", T * sizes.hidden_size * 4 * FLOAT, T * sizes.hidden_size * 3)
 
 
 @stage("layer_inputs")

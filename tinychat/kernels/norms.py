@@ -15,7 +15,7 @@ from tinychat.kernels.memory import load_f32, load_one, store_f32, store_one
 from tinychat.kernels.simd import fma, splat_f32, sum_lanes, zero_outside
 from tinychat.kernels.sizes import LANES
 from tinychat.kernels.team import share_columns, share_of, stage
-from tinychat.kernels.variants import ChannelScale, LayerNorm, NoNorm
+from tinychat.kernels.variants import ChannelScale, LayerNorm, NoNorm, QueryScales
 
 
 @always_inline
@@ -117,14 +117,57 @@ def add_scaled(team, T, branch, scales, hidden):
 
 
 @stage
+def interpolate(team, T, branch, rates, sizes, hidden):
+    """Replace each hidden state x by ``norm(x + rate * (norm(b) - x))``, b a branch's row; arrays as in `add_normed`.
+
+    rates : `Interpolation`.
+    """
+    first, last = share_of(team, T)
+    for t in range(first, last):
+        start, target = t * branch.shape[1], t * hidden.shape[1]
+        moments = moments_of(rates.norm, branch, start, sizes)
+        for k in range(0, sizes.hidden_size, LANES):
+            x = load_f32(hidden, target + k)
+            towards = normed(rates.norm, moments, load_f32(branch, start + k), k) - x
+            store_f32(hidden, target + k, fma(towards, load_f32(rates.rate, k), x))
+        norm_row(rates.norm, sizes, hidden, target)
+
+
+@stage
+def hold_rows(team, T, hidden, held):
+    """Copy the hidden states to `held`, both float32 [>= T, D padded]."""
+    first, last, first_vector, last_vector = share_columns(team, T, hidden.shape[1] // LANES)
+    for t in range(first, last):
+        start, target = t * hidden.shape[1], t * held.shape[1]
+        for k in range(first_vector * LANES, last_vector * LANES, LANES):
+            store_f32(held, target + k, load_f32(hidden, start + k))
+
+
+@stage
+def rejoin_rows(team, T, held, norm, sizes, hidden):
+    """Add rows that are held to the hidden states, both float32 [>= T, D padded], and norm the sums."""
+    first, last = share_of(team, T)
+    for t in range(first, last):
+        start, target = t * held.shape[1], t * hidden.shape[1]
+        for k in range(0, hidden.shape[1], LANES):
+            store_f32(hidden, target + k, load_f32(hidden, target + k) + load_f32(held, start + k))
+        norm_row(norm, sizes, hidden, target)
+
+
+@stage
 def norm_rows(team, T, norm, sizes, hidden):
     """Norm each hidden state in place; norm : `RmsNorm` or `LayerNorm`."""
     first, last = share_of(team, T)
     for t in range(first, last):
-        start = t * hidden.shape[1]
-        moments = moments_of(norm, hidden, start, sizes)
-        for k in range(0, hidden.shape[1], LANES):
-            store_f32(hidden, start + k, normed(norm, moments, load_f32(hidden, start + k), k))
+        norm_row(norm, sizes, hidden, t * hidden.shape[1])
+
+
+@always_inline
+def norm_row(norm, sizes, hidden, start):
+    """Norm the hidden state that begins at flat element `start`, in place."""
+    moments = moments_of(norm, hidden, start, sizes)
+    for k in range(0, hidden.shape[1], LANES):
+        store_f32(hidden, start + k, normed(norm, moments, load_f32(hidden, start + k), k))
 
 
 @stage
@@ -164,17 +207,25 @@ def norm_heads(team, T, qkv, norm, sizes):
 
 @stage
 def scale_queries(team, T, qkv, gains, sizes):
-    """Multiply each head of the queries by the gains of queries and of keys.
+    """Multiply each head of the queries by its scales, or by the gains of queries and of keys.
 
     Scores have the products of both: the keys of the cache have none, and can be rotated to other positions.
-    qkv : float32 [>= T, >= H d], queries first; gains : RotatedGains.
+    qkv : float32 [>= T, >= H d], queries first; gains : RotatedGains or QueryScales.
     """
-    d, heads = gains.queries.shape[0], sizes.num_attention_heads
+    d, heads = sizes.head_dim, sizes.num_attention_heads
     first, last = share_of(team, T * heads)
     for item in range(first, last):
         start = item // heads * qkv.shape[1] + item % heads * d
         for i in range(d):
-            store_one(qkv, start + i, load_one(qkv, start + i) * gains.queries[i] * gains.keys[i])
+            store_one(qkv, start + i, scaled(gains, load_one(qkv, start + i), item % heads * d + i, i))
+
+
+@always_inline_by_type
+def scaled(gains, v, channel, i):
+    """Return a number of the queries, scaled; channel : among those of all heads, i : among those of its head."""
+    if is_kind(gains, QueryScales):
+        return lambda gains, v, channel, i: v * gains.queries[channel]
+    return lambda gains, v, channel, i: v * gains.queries[i] * gains.keys[i]
 
 
 @always_inline

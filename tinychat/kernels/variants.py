@@ -39,6 +39,13 @@ class ResidualScale(NamedTuple):
     stream: ChannelScale
 
 
+class Interpolation(NamedTuple):
+    """How far a branch draws the residual stream towards it, both of length 1 (nGPT)."""
+
+    norm: Any  # `RmsNorm`, of the branch and of the result
+    rate: Any  # float32 [>= D]
+
+
 class WidthNorm(NamedTuple):
     """Gains of an RMS norm over all heads of the queries, and of one over all heads of the keys."""
 
@@ -58,6 +65,12 @@ class RotatedGains(NamedTuple):
 
     queries: np.ndarray  # float32 [d]
     keys: np.ndarray  # float32 [d]
+
+
+class QueryScales(NamedTuple):
+    """Factors of queries behind the rotation, of each channel of each head."""
+
+    queries: np.ndarray  # float32 [H d]
 
 
 class SoftCap(NamedTuple):

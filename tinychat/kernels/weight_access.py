@@ -22,6 +22,7 @@ from tinychat.kernels.weights import (
     Affine8Weight,
     Float32Weight,
     Int4Weight,
+    Looped,
     MixedWeight,
     PerLayer,
     Table4Weight,
@@ -32,12 +33,14 @@ ZERO_CODE = np.int32(ZERO)
 
 @by_type
 def layer_of(stacked, layer):
-    """Return element `layer` of a tuple of arrays, or of such tuples, that are stacked over the layers."""
+    """Return element `layer` of a tuple of arrays, or of such tuples, stacked over the layers or over their runs."""
     classes = {}
 
     def element(kind, name, index):
         if isinstance(kind, types.Array):
             return f"{name}[{index}]"
+        if kind.instance_class is Looped:
+            return element(kind.types[1], f"{name}.part", f"{name}.indices[{index}]")
         classes[kind.instance_class.__name__] = kind.instance_class
         if kind.instance_class is MixedWeight:
             return f"MixedWeight({name}.indices[{index}], {name}.four, {name}.eight, {name}.bias[{index}])"

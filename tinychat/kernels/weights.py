@@ -154,6 +154,16 @@ class PerLayer(NamedTuple):
     second: Any
 
 
+class Looped(NamedTuple):
+    """A part of layers that run several times, stacked over the layers.
+
+    indices : int64 [runs]; of each run, its layer.
+    """
+
+    indices: np.ndarray
+    part: Any
+
+
 class QuantizedActivations(NamedTuple):
     """The input of a quantized linear; T tokens in tiles of `tokens`, K in the weight's groups.
 

@@ -13,7 +13,9 @@ from tinychat.models.drafter import Drafter
 from tinychat.models.eagle import Eagle
 from tinychat.models.experts import Experts
 from tinychat.models.latent import Latents
+from tinychat.models.loops import Loops
 from tinychat.models.mamba import Mamba
+from tinychat.models.normalized import Normalized
 from tinychat.models.rope_scaling import MAX_POSITIONS, RopeScaling, read_rope, read_rotary_dim, refuse_partial_rotary
 from tinychat.models.selective import SelectiveScan
 from tinychat.models.state_layers import StateLayers
@@ -112,6 +114,8 @@ class ModelConfig:
     eagle: Eagle | None = None  # how it reads another model's hidden states behind several layers (EAGLE-3)
     varied: VariedLayers | None = None  # how layers differ in heads, keys, values and MLPs; None: they do not
     altup: AltUp | None = None  # residual streams beside the one that all models have (Gemma 3n)
+    loops: Loops | None = None  # the layers that run several times; None: each runs once
+    normalized: Normalized | None = None  # the residual stream has length 1, and branches draw it towards them (Dory)
     token_kinds: int = 1  # the vectors of positions are there for each kind of text: a query's, a document's
     bidirectional: bool = False  # tokens attend to later ones, too, as far as to earlier ones: no text can be written
     writes: bool = True  # False for a model that gives embeddings: it has no output matrix, or one that means nothing
@@ -160,6 +164,16 @@ class ModelConfig:
         return self.recurrence.layers if self.recurrence else ()
 
     @property
+    def layer_runs(self) -> tuple[int, ...]:
+        """The layers in the order in which they run, each as often as it does."""
+        return self.loops.layer_runs(self.num_hidden_layers) if self.loops else tuple(range(self.num_hidden_layers))
+
+    @property
+    def runs_per_layer(self) -> float:
+        """How often a layer runs for each token, on average."""
+        return len(self.layer_runs) / self.num_hidden_layers
+
+    @property
     def recurrence(self) -> StateLayers | None:
         """The sizes of these layers, None without any."""
         return self.delta_net or self.mamba or self.selective or self.compressed
@@ -179,8 +193,8 @@ class ModelConfig:
         """For each layer of the KV cache, the model's layer that it belongs to.
 
         Attention has one, and none where it reads another layer's; a convolution as many as hold `hidden_size` numbers
-        of a position as keys and values; a layer with a state none. Those of wide heads are the last. Of a drafter they
-        are the larger model's.
+        of a position as keys and values; a layer with a state none. Those of wide heads are the last. A layer that runs
+        several times has one for each. Of a drafter they are the larger model's.
         """
         if self.drafter is not None:
             return tuple(range(self.drafter.narrow_layers + self.drafter.wide_layers))
@@ -188,7 +202,7 @@ class ModelConfig:
             return self.varied.owners(self.varied.narrow) + self.varied.owners(self.varied.wide)
         of_convolution = -(-self.hidden_size // (2 * self.num_key_value_heads * self.head_dim))
         counts = dict.fromkeys(self.conv_layers, of_convolution) | dict.fromkeys(self.attention_layers, 1)
-        return tuple(layer for layer in range(self.num_hidden_layers) for _ in range(counts.get(layer, 0)))
+        return tuple(layer for layer in self.layer_runs for _ in range(counts.get(layer, 0)))
 
     @property
     def cache_shapes(self) -> tuple[tuple[int, int, int], ...]:
@@ -203,8 +217,11 @@ class ModelConfig:
             return (narrow,)
         return narrow, (wide, self.varied.wide_key_value_heads, self.varied.wide_head_dim)
 
-    def cache_layer(self, layer: int) -> int:
-        """Return the first layer of the KV cache that a layer reads; 0 without any."""
+    def cache_layer(self, index: int) -> int:
+        """Return the first layer of the KV cache that a layer reads in one of `layer_runs`; 0 without any."""
+        if self.loops is not None:
+            return index
+        layer = self.layer_runs[index]
         if self.drafter is not None:
             assert self.varied is not None
             return len(self.cache_layers) - 1 if layer in self.varied.wide else self.drafter.narrow_layers - 1

@@ -77,7 +77,8 @@ def misfit(config: ModelConfig, larger: ModelConfig) -> str:
 
 def _misfit_of_eagle(config: ModelConfig, eagle: Eagle, larger: ModelConfig) -> str:
     layers, sizes = eagle.layers_of(larger.num_hidden_layers), ("hidden_size", "vocab_size")
-    if larger.altup or larger.bidirectional or not 0 <= min(layers) <= max(layers) <= larger.num_hidden_layers:
+    has_others = larger.altup or larger.bidirectional or larger.loops
+    if has_others or not 0 <= min(layers) <= max(layers) <= larger.num_hidden_layers:
         return f"that is for a model whose hidden states before layers {layers} are there"
     return _first_difference({name: (getattr(config, name), getattr(larger, name)) for name in sizes})
 

@@ -65,4 +65,6 @@ class Family:
     names: Mapping[str, str] = field(default_factory=dict)  # keys of its `config.json` by Llama's, where they differ
     # Takes a file's values and returns them in the form that is read, where there are several.
     prepared: Callable[[Mapping[str, object]], Mapping[str, object]] | None = None
+    # Takes the name of a tensor in a checkpoint and returns that of `tensors`, where published files have others.
+    renamed: Callable[[str], str] | None = None
     draft_head: DraftHead | None = None

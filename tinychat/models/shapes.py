@@ -105,6 +105,16 @@ _ZAYA = {
     "moe_intermediate_size": 2048,
     "router_hidden_size": 256,
 }
+# As its checkpoint has them, attention and MLP are layers of their own.
+_DORY = {
+    "architectures": ["DoryForCausalLM"],
+    "model_type": "dory",
+    "head_dim": 256,
+    "layer_types": [*(["sliding_attention", "mlp"] * 3), "full_attention", "mlp"] * 9,
+    "n_input_layers": 16,
+    "n_recurrent_layers": 40,
+    "n_output_layers": 16,
+}
 _MXFP4 = {"mode": "mxfp4", "bits": 4, "group_size": 32}
 _BITNET = {
     "architectures": ["BitNetForCausalLM"],
@@ -189,6 +199,8 @@ SHAPES = {
     "bonsai-8b": _shape(4096, 12288, 36, 32, 8, 151936, 65536, 1e6, False, **_BONSAI),
     # Experts in MXFP4, all else in eight bits: 12 GB.
     "gpt-oss-20b": _shape(2880, 2880, 24, 64, 8, 201088, 131072, None, False, **_GPT_OSS),
+    # Of its 36 layers 20 run twice.
+    "dory-4b": _shape(2560, 7168, 72, 16, 4, 131072, 8192, None, False, **_DORY),
     "zaya1-8b": _shape(2048, 2048, 40, 8, 2, 262272, 131072, None, True, **_ZAYA),
     "llama-2-7b": _shape(4096, 11008, 32, 32, 32, 32000, 4096, 1e4, False),
 }

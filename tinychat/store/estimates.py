@@ -71,13 +71,13 @@ def tokens_per_second(entry: CatalogEntry, bandwidth: Callable[[int], float]) ->
     def share_read(linear: Linear) -> float:
         if linear.experts and experts:
             return experts.num_experts_per_tok / linear.experts
-        return linear.name not in looked_up
+        return config.runs_per_layer if linear.layers is not None else linear.name not in looked_up
 
     weights = _stored_bytes(entry, share_read)
     # A state is read and written.
     read = weights + (2 * states.state_bytes if states else 0)
     speed = bandwidth(min(weights, _BUFFER_BYTES))
-    parts = config.num_hidden_layers + len(config.state_layers) + (len(experts.layers) if experts else 0)
+    parts = len(config.layer_runs) + len(config.state_layers) + (len(experts.layers) if experts else 0)
     return 1 / (read / (_SHARE_OF_BANDWIDTH * speed * 1e9) + parts * _SECONDS_PER_PART)
 
 
