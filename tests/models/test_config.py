@@ -519,6 +519,7 @@ def test_exaone_rotates_where_it_has_a_window_if_it_has_any():
         ("ZayaForCausalLM", {"rope_parameters": {"rope_theta": 1e6}}, "an object with hybrid"),
         ("ZayaForCausalLM", {"rope_parameters": {"hybrid": {"rope_type": "yarn"}}}, "rope types other than default"),
         ("ZayaForCausalLM", {"rope_parameters": {"hybrid": {"partial_rotary_factor": 0.5}}}, "rope_theta"),
+        ("AfmoeForCausalLM", {"head_dim": 24}, "head_dim is 24; expected a multiple of 16"),
         ("DoryForCausalLM", {"recurrent_kv_cache_mode": "last_loop"}, "'last_loop' is not supported, as replies would"),
         ("DoryForCausalLM", {"n_input_layers": 0}, "n_input_layers is 0; expected an integer from 1 to 2"),
         ("DoryForCausalLM", {"n_input_layers": 2}, "n_recurrent_layers is missing; expected 1"),
