@@ -227,6 +227,8 @@ def test_a_value_that_is_malformed_ends_the_call_before_it():
         ({"enum": ["1", "2"]}, "1", "1"),
         ({"enum": [1, 2]}, "1", 1),
         ({"allOf": [{}, {"type": "string"}]}, "1", "1"),
+        ({"allOf": [{"$ref": "#/$defs/word"}]}, "1", "1"),
+        ({"type": "string", "anyOf": [{"minLength": 1}, {}]}, "1", "1"),
         ({}, "[1]", [1]),
         ({"type": "object"}, "{'a': [None, True]}", {"a": [None, True]}),
         ({"type": "object"}, "{'a': open('x')}", "{'a': open('x')}"),

@@ -15,11 +15,18 @@ from tinychat.tools.definitions import Tool, ToolCall, ToolChoice
 from tinychat.tools.formats.call_format import CallFormat
 from tinychat.tools.formats.pythonic import python_value
 from tinychat.tools.formats.reading import CallReader, MalformedCall, Steps, as_json
-from tinychat.tools.formats.schema_types import property_types, type_of
 from tinychat.tools.grammars.arguments import held_schema, json_number, json_value
 from tinychat.tools.grammars.markers import quoted
 from tinychat.tools.grammars.rules import Rules
-from tinychat.tools.grammars.schemas import Schema, choices_of, parts_of, properties_of, resolved, types_of
+from tinychat.tools.grammars.schemas import (
+    Schema,
+    allowed_types,
+    choices_of,
+    parts_of,
+    properties_of,
+    resolved,
+    type_of,
+)
 
 # Stands in a mark for the word that tells the type of a value.
 TYPE = "{type}"
@@ -27,7 +34,6 @@ _CDATA = ("<![CDATA[", "]]>")
 # As Python prints them, which some templates do.
 _WORDS = {"True": True, "False": False, "None": None}
 _CONSTANTS: Mapping[str, str] = {"boolean": '"true" | "false" | "True" | "False"', "null": '"null" | "None"'}
-_DEEPEST = 6
 _COMPACT = ("integer", "number")
 
 
@@ -136,7 +142,8 @@ def typed_value(schema: Mapping[str, Any], key: str, text: str) -> object:
 
     A value that the schema does not allow stays a text: whoever runs the tool can say what is wrong with it.
     """
-    types = property_types(schema, key)
+    named = {name: value for name, value, _ in properties_of(schema)}
+    types = {*allowed_types(named.get(key, schema.get("additionalProperties")), schema)}
     if types == {"string"}:
         return text
     try:
@@ -145,7 +152,7 @@ def typed_value(schema: Mapping[str, Any], key: str, text: str) -> object:
     except (ValueError, RecursionError, MalformedCall):
         return text
     kind = type_of(value)
-    fits = not types or kind in types or (kind == "integer" and "number" in types)
+    fits = kind in types or (kind == "integer" and "number" in types)
     return value if fits or "string" not in types else text
 
 
@@ -194,7 +201,7 @@ class _TaggedValues:
                 if some := [value for value in values if isinstance(value, str) is is_text]:
                     yield is_text, self._value({"enum": some})
             return
-        types = self._types(found)
+        types = allowed_types(found, self._root)
         if "string" not in types:
             yield False, self._value(found)
             return
@@ -210,7 +217,7 @@ class _TaggedValues:
         if (values := choices_of(found)) is not None:
             texts = dict.fromkeys(form for value in values for form in _spelled(value))
             return f"({' | '.join(map(quoted, texts))}) {self._close}"
-        types = self._types(found)
+        types = allowed_types(found, self._root)
         if "string" in types:
             return self._text
         if all(kind in (*_CONSTANTS, *_COMPACT) for kind in types) and not parts_of(found):
@@ -221,12 +228,6 @@ class _TaggedValues:
     def _json(self, schema: Schema) -> str:
         definitions = {key: self._root[key] for key in ("$defs", "definitions") if key in self._root}
         return f"({json_value(definitions | dict(schema))}) {self._close}"
-
-    def _types(self, schema: Schema, depth: int = 0) -> list[str]:
-        """Return the types of a schema and of its parts; all of them where it is nested too deep."""
-        if depth == _DEEPEST or not (parts := parts_of(schema)):
-            return types_of(schema)
-        return [kind for part in parts for kind in self._types(resolved(part, self._root), depth + 1)]
 
 
 def _spelled(value: object) -> list[str]:

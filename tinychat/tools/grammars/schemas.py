@@ -1,4 +1,4 @@
-"""JSON schemas as a grammar needs them where arguments are no JSON: references resolved, types named."""
+"""JSON schemas as formats need them whose arguments are no JSON: references resolved, types named."""
 
 from __future__ import annotations
 
@@ -9,16 +9,28 @@ from tinychat.tools.schema_reference import referred
 
 Schema = Mapping[str, Any]
 _TYPES = ("string", "integer", "number", "boolean", "null", "array", "object")
+_NAMES = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
 _MOST_REFERENCES = 16
+_DEEPEST = 6
 
 
 def resolved(schema: object, root: Schema) -> Schema:
-    """Return a schema without a reference at its top; one that allows anything where there is none that can be used."""
+    """Return a schema without a reference at its top, the parts of its ``allOf`` joined to it."""
+    found = _target(schema, root)
+    parts = found.get("allOf")
+    if not isinstance(parts, list):
+        return found
+    merged = {key: value for part in parts for key, value in _target(part, root).items() if key != "allOf"}
+    return merged | {key: value for key, value in found.items() if key != "allOf"}
+
+
+def _target(schema: object, root: Schema) -> Schema:
+    """Return the schema that references lead to; one that allows anything where there is none that can be used."""
     for _ in range(_MOST_REFERENCES):
         if not isinstance(schema, Mapping):
             return {}
         if "$ref" not in schema:
-            return _merged(schema)
+            return schema
         schema = referred(root, schema["$ref"])
     return {}
 
@@ -33,6 +45,22 @@ def types_of(schema: Schema) -> list[str]:
     found = [name for name in _TYPES if name in known] or [*_TYPES]
     # Each whole number is a number.
     return [name for name in found if name != "integer" or "number" not in found]
+
+
+def allowed_types(schema: object, root: Schema, depth: int = 0) -> list[str]:
+    """Return the types that a schema allows, by what it lists and by its parts where it names none itself."""
+    found = resolved(schema, root)
+    if "type" not in found and (values := choices_of(found)) is not None:
+        return [type_of(value) for value in values]
+    parts = parts_of(found)
+    if "type" in found or depth == _DEEPEST or not parts:
+        return types_of(found)
+    return [kind for part in parts for kind in allowed_types(part, root, depth + 1)]
+
+
+def type_of(value: object) -> str:
+    """Return the name of the type of a value."""
+    return "null" if value is None else _NAMES.get(type(value), "string")
 
 
 def choices_of(schema: Schema) -> Sequence[Any] | None:
@@ -58,12 +86,3 @@ def properties_of(schema: Schema) -> list[tuple[str, object, bool]]:
     if not isinstance(properties, Mapping):
         return []
     return [(name, value, name in needed) for name, value in properties.items()]
-
-
-def _merged(schema: Schema) -> Schema:
-    """Return a schema with the parts of its ``allOf`` joined to it."""
-    parts = schema.get("allOf")
-    if not isinstance(parts, list) or not all(isinstance(part, Mapping) for part in parts):
-        return schema
-    merged = {key: value for part in parts for key, value in part.items() if key != "$ref"}
-    return merged | {key: value for key, value in schema.items() if key != "allOf"}
