@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Any
 
@@ -23,6 +23,8 @@ GUARD_END = "\ufdd1"
 
 # Those of published tokenizers have some 6500 tokens, and 100 kB.
 MOST_SPELLINGS, _MOST_CHARACTERS = 20_000, 500_000
+
+_DEEPEST = 50
 
 _MARKS = re.compile("[\ufdd0-\ufdd3]")
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
@@ -63,17 +65,25 @@ def _tree(words: list[str]) -> str:
     return f"{re.escape(beginning)}(?:{'|'.join(branches)}){'?' if is_whole else ''}"
 
 
-def guard(value: Any, spellings: re.Pattern[str]) -> Any:
-    """Wrap every match of `spellings` in marks, in all strings of plain nested data, keys of dicts too."""
+def guard(value: Any, spellings: re.Pattern[str], depth: int = 0) -> Any:
+    """Copy plain nested data with every match of `spellings` wrapped in marks, in keys of mappings, too.
+
+    `TextError` if it is nested too deep, or is no plain data.
+    """
     if isinstance(value, Guarded):
-        return str.__str__(value)
+        return str(value)
     if isinstance(value, str):
         return spellings.sub(f"{GUARD_START}\\g<0>{GUARD_END}", unguard(value))
-    if isinstance(value, dict):
-        return {guard(key, spellings): guard(item, spellings) for key, item in value.items()}
+    if depth > _DEEPEST:
+        raise TextError("a chat message is nested too deep")
+    if isinstance(value, Mapping):
+        return {guard(str(key), spellings): guard(item, spellings, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [guard(item, spellings) for item in value]
-    return value
+        return [guard(item, spellings, depth + 1) for item in value]
+    if value is None or isinstance(value, int | float):
+        return value
+    kind = type(value).__name__
+    raise TextError(f"a chat message holds a {kind}; only text, numbers, lists and mappings can be written")
 
 
 def unguard(text: str) -> str:

@@ -21,9 +21,10 @@ Message = Mapping[str, object]
 """One turn: "role" and "content", and "tool_calls", "tool_call_id", "reasoning" and others where it has them."""
 
 _LONGEST_SOURCE = 256 * 1024
-_DEEPEST_MESSAGE = 50
 # Characters of a conversation, with all other variables.
 _SHORT = 20_000
+# In a message: below its calls, one of them, and its function.
+_DEPTH_OF_ARGUMENTS = 3
 _THINKING_SWITCHES = ("enable_thinking", "thinking")
 # Code of tokenizers that gives templates its tools with their keys in order.
 _SORTING_TOOLS = ("tokenization_kimi",)
@@ -190,20 +191,30 @@ class ChatTemplate:
             return None
 
     def _turn(self, message: Message) -> dict[str, Any]:
-        """Return a message in plain data, as templates want it."""
-        turn = _plain(message)
-        if not isinstance(turn, dict) or not isinstance(turn.get("role"), str):
+        """Return a message as templates want it."""
+        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
             raise TextError("a chat message must be a mapping with a role and a content")
-        turn = {key: value for key, value in turn.items() if value is not None}
+        turn: dict[str, Any] = {key: value for key, value in message.items() if value is not None}
         if turn["role"] == "developer" and "developer" not in self.source:
             turn["role"] = "system"
         if "reasoning" in turn:
             turn.setdefault("reasoning_content", turn.pop("reasoning"))
         if turn["role"] == "assistant":
             turn |= self._own_thoughts(turn)
-        if isinstance(turn.get("tool_calls"), list) and self._takes_objects:
-            turn["tool_calls"] = [_with_object(call) for call in turn["tool_calls"]]
+        if isinstance(turn.get("tool_calls"), list | tuple) and self._takes_objects:
+            turn["tool_calls"] = [self._with_object(call) for call in turn["tool_calls"]]
         return turn
+
+    def _with_object(self, call: Any) -> Any:
+        """Return a call whose arguments are an object, if their text is one."""
+        function = call.get("function") if isinstance(call, Mapping) else None
+        if not isinstance(function, Mapping) or not isinstance(function.get("arguments"), str):
+            return call
+        try:
+            arguments = guard(json.loads(function["arguments"]), self._control_spellings, _DEPTH_OF_ARGUMENTS)
+        except (ValueError, RecursionError, TextError):
+            return call
+        return {**call, "function": {**function, "arguments": arguments}} if isinstance(arguments, dict) else call
 
     def _own_thoughts(self, turn: dict[str, Any]) -> dict[str, Any]:
         """Return the fields of a reply whose thoughts the template takes apart from its text."""
@@ -227,10 +238,10 @@ class ChatTemplate:
         }
 
     def _guarded_variables(self, variables: Mapping[str, object]) -> dict[str, object]:
-        plain = {name: _plain(value) for name, value in variables.items()}
-        if self._sorts_tools and "tools" in plain:
-            plain["tools"] = json.loads(json.dumps(plain["tools"], sort_keys=True))
-        return {name: guard(value, self._control_spellings) for name, value in plain.items()}
+        guarded = {name: guard(value, self._control_spellings) for name, value in variables.items()}
+        if self._sorts_tools and "tools" in guarded:
+            guarded["tools"] = json.loads(json.dumps(guarded["tools"], sort_keys=True))
+        return guarded
 
     def _write(self, turns: Sequence[Message], add_generation_prompt: bool, **variables: object) -> str:
         return self._run(self._variables(turns, add_generation_prompt, **variables), "cannot write this conversation")
@@ -308,31 +319,3 @@ def _default_template(entry: object, path: Path) -> str | None:
     if not isinstance(source, str):
         raise TextError(f'{path}: "chat_template" is not text and has none named "default"')
     return source
-
-
-def _with_object(call: Any) -> Any:
-    """Return a call whose arguments are an object, if their text is one."""
-    function = call.get("function") if isinstance(call, dict) else None
-    if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
-        return call
-    try:
-        arguments = _plain(json.loads(function["arguments"]))
-    except (ValueError, RecursionError, TextError):
-        return call
-    return call | {"function": function | {"arguments": arguments}} if isinstance(arguments, dict) else call
-
-
-def _plain(value: object, depth: int = 0) -> Any:
-    """Copy messages into plain data, so that templates meet no object with methods of its own."""
-    if depth > _DEEPEST_MESSAGE:
-        raise TextError("a chat message is nested too deep")
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item, depth + 1) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item, depth + 1) for item in value]
-    if value is None or type(value) in (str, int, float, bool, Guarded):
-        return value
-    if isinstance(value, str):
-        return str.__str__(value)
-    kind = type(value).__name__
-    raise TextError(f"a chat message holds a {kind}; only text, numbers, lists and mappings can be written")
