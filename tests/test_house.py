@@ -202,6 +202,7 @@ ARROWS = {
         "setting_kinds",
         "settings",
         "store.default_model",
+        "tools.schema_reference",
         "user_folders",
         "worker_threads",
     ],

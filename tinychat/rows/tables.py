@@ -9,6 +9,7 @@ from typing import Any
 from tinychat.errors import SettingError, TextError
 from tinychat.rows.locations import Location, arrow
 from tinychat.rows.sources import RowReader, csv_header, parquet_file
+from tinychat.tools.schema_reference import referred
 
 Columns = Mapping[str, Any]
 """Types by column: `str`, `int`, `float` or `bool`, or a type of Arrow; None of a column without values."""
@@ -102,8 +103,8 @@ class SchemaColumns:
         """Return the type of Arrow that has all values of a schema; None if there is none."""
         if not isinstance(schema, dict) or depth > _DEEPEST_SCHEMA:
             return None
-        if isinstance(reference := schema.get("$ref"), str):
-            return self._arrow(self._referred(reference), depth + 1)
+        if "$ref" in schema:
+            return self._arrow(referred(self._schema, schema["$ref"]), depth + 1)
         for key in ("anyOf", "oneOf"):
             if isinstance(options := schema.get(key), list):
                 rest = [option for option in options if option != {"type": "null"}]
@@ -123,12 +124,6 @@ class SchemaColumns:
             return pyarrow.struct([*fields.items()]) if is_known else None
         plain = {"string": str, "integer": int, "number": float, "boolean": bool}
         return arrow_type(plain[kinds[0]]) if len(kinds) == 1 and kinds[0] in plain else None
-
-    def _referred(self, reference: str) -> object:
-        found: object = self._schema
-        for key in reference.removeprefix("#").strip("/").split("/"):
-            found = found.get(key) if isinstance(found, dict) else None
-        return found
 
 
 def _cell(name: str, value: object, kind: Any) -> Any:
