@@ -101,6 +101,15 @@ def _as_object(value: object, source: str) -> dict[str, object]:
     return value
 
 
+def object_of(text: str | bytes) -> dict[str, Any] | None:
+    """Return the JSON object that a text is; None if it is none."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
 def one_line(text: str, limit: int = 120) -> str:
     """Return `text` with line breaks and control characters escaped, cut to `limit` characters."""
     safe = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text[: limit + 1])

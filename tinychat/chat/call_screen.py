@@ -10,6 +10,7 @@ from tinychat.chat.draft import Draft
 from tinychat.chat.interrupt_flag import plain_interrupts
 from tinychat.conversation.chat_tools import CallResult
 from tinychat.conversation.messages import Message
+from tinychat.json_file import object_of
 from tinychat.terminal.line_input import InputPrompt
 from tinychat.terminal.rendering import Renderer
 from tinychat.terminal.safe_text import escaped_text
@@ -101,11 +102,8 @@ def unfolded(messages: Sequence[Message]) -> Iterator[str]:
 
 def spelled(call: ToolCall) -> str:
     """Return a call as it is shown: name(key=value); arguments that are no object as the model has written them."""
-    try:
-        arguments = json.loads(call.arguments)
-        return f"{call.name}({_arguments(arguments)})"
-    except (ValueError, AttributeError, RecursionError):
-        return f"{call.name}({call.arguments})"
+    arguments = object_of(call.arguments)
+    return f"{call.name}({call.arguments if arguments is None else _arguments(arguments)})"
 
 
 def _arguments(arguments: dict[str, object]) -> str:

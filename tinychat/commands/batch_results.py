@@ -21,6 +21,7 @@ from tinychat.conversation.openai import call_fields, error_body, reply_body
 from tinychat.errors import SettingError, StoreError, TinychatError
 from tinychat.file_lock import is_file_at, try_lock
 from tinychat.files import replacing
+from tinychat.json_file import object_of
 
 if TYPE_CHECKING:
     from tinychat.conversation.reply_calls import ReplyCalls
@@ -245,11 +246,8 @@ class BatchResults(Results):
         self._file.truncate(end)
 
     def _result(self, line: bytes) -> dict[str, object]:
-        try:
-            result = json.loads(line)
-        except (ValueError, RecursionError):
-            raise self._not_ours() from None
-        if not isinstance(result, dict) or "asked" not in result or not result.keys() & {"text", "error"}:
+        result = object_of(line)
+        if result is None or "asked" not in result or not result.keys() & {"text", "error"}:
             raise self._not_ours()
         return result
 

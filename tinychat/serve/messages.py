@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import ClassVar
 from uuid import uuid4
 
+from tinychat.json_file import object_of
 from tinychat.serve.chat_body import read_chat
 from tinychat.serve.message_answer import MessageAnswer
 from tinychat.serve.messages_body import as_chat_body
@@ -83,7 +83,8 @@ class MessagesAnswer(MessageAnswer):
             block["signature"] = _SIGNATURE
             yield self._delta({"type": "signature_delta", "signature": _SIGNATURE})
         if block["type"] == "tool_use":
-            block["input"] = _input(self._arguments)
+            # Those of a call that was cut are no JSON.
+            block["input"] = object_of(self._arguments) or {}
         yield {"type": "content_block_stop", "index": len(self._blocks) - 1}
 
     def _delta(self, delta: Payload) -> Payload:
@@ -109,15 +110,6 @@ def _usage(prompt: int, cached: int, new: int) -> Payload:
         "cache_read_input_tokens": cached,
         "output_tokens": new,
     }
-
-
-def _input(arguments: str) -> dict[str, Any]:
-    """Return the arguments of a call; those of one that was cut are no JSON."""
-    try:
-        value = json.loads(arguments or "{}")
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def count_tokens(body: Payload, served: ServedModel) -> Payload:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from time import perf_counter
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from tinychat.generate.reply import Delta
 from tinychat.generate.run import Prefill
+from tinychat.json_file import object_of
 from tinychat.serve.answering import Answer, answer
 from tinychat.serve.logprob_fields import token_list
 from tinychat.serve.message_answer import MessageAnswer
@@ -134,7 +134,7 @@ class OllamaAnswer(MessageAnswer):
     def _end_call(self) -> Iterator[Payload]:
         """Yield the line of the call that is open; one that was cut is none."""
         call, self._call = self._call, None
-        arguments = None if call is None else _object(call["text"])
+        arguments = None if call is None else object_of(call["text"] or "{}")
         if call is None or arguments is None:
             return
         function = {"index": len(self._message.get("tool_calls", ())), "name": call["name"], "arguments": arguments}
@@ -175,15 +175,6 @@ class _Loaded(Answer):
     def whole(self) -> Payload:
         """Return the answer as one object."""
         return self._payload
-
-
-def _object(text: str) -> dict[str, Any] | None:
-    """Return the JSON object of a text; None if it is none."""
-    try:
-        value = json.loads(text or "{}")
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def now() -> str:

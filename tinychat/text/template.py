@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tinychat.errors import TextError
-from tinychat.json_file import read_settings
+from tinychat.json_file import object_of, read_settings
 from tinychat.limited_process import LimitedProcess, LimitError, LimitExceeded
 from tinychat.text.guard import Guarded, guard, spelling_pattern
 from tinychat.text.think_sections import OPEN, split_thoughts
@@ -211,10 +211,10 @@ class ChatTemplate:
         if not isinstance(function, Mapping) or not isinstance(function.get("arguments"), str):
             return call
         try:
-            arguments = guard(json.loads(function["arguments"]), self._control_spellings, _DEPTH_OF_ARGUMENTS)
-        except (ValueError, RecursionError, TextError):
+            arguments = guard(object_of(function["arguments"]), self._control_spellings, _DEPTH_OF_ARGUMENTS)
+        except TextError:
             return call
-        return {**call, "function": {**function, "arguments": arguments}} if isinstance(arguments, dict) else call
+        return call if arguments is None else {**call, "function": {**function, "arguments": arguments}}
 
     def _own_thoughts(self, turn: dict[str, Any]) -> dict[str, Any]:
         """Return the fields of a reply whose thoughts the template takes apart from its text."""

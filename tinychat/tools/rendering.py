@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from tinychat.errors import TextError
+from tinychat.json_file import object_of
 from tinychat.text.guard import Guarded, spelling_pattern
 from tinychat.text.template import ChatTemplate, Message
 from tinychat.text.tokenizer import Tokenizer
@@ -176,11 +177,7 @@ def _guarded_call(call: Any, guarded: Any) -> ToolCall:
     function = call.get("function", {}) if isinstance(call, Mapping) else {}
     arguments = function.get("arguments", "{}")
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    try:
-        is_object = isinstance(json.loads(text), dict)
-    except (ValueError, RecursionError):
-        is_object = False
-    spelled = text if is_object else json.dumps({"": text}, ensure_ascii=False)
+    spelled = json.dumps({"": text}, ensure_ascii=False) if object_of(text) is None else text
     return ToolCall(str(call.get("id", "")), guarded(str(function.get("name", ""))), guarded(spelled))
 
 
