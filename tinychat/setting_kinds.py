@@ -17,6 +17,9 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _SCALED = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)([KMG])", re.IGNORECASE)
 # Nobody means so few bytes: a unit was forgotten.
 _FEWEST_BARE_BYTES = 1 << 16
+_UNITS_OF_TIME = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_DURATION = re.compile(r"([+-]?)((?:\d{1,12}(?:\.\d{0,9})?(?:ns|us|µs|ms|s|m|h))+|0)", re.ASCII)
+_PART_OF_DURATION = re.compile(r"([\d.]+)(ns|us|µs|ms|s|m|h)", re.ASCII)
 _ESCAPES = {"\\n": "\n", "\\t": "\t"}
 
 
@@ -26,6 +29,15 @@ def whole_number(text: str) -> int | None:
     Python reads no number of thousands of digits.
     """
     return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else None
+
+
+def seconds_of(text: str) -> float | None:
+    """Return the seconds of a duration as Go writes them, such as "1h30m"; None if it is none."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        return None
+    seconds = sum(float(number) * _UNITS_OF_TIME[unit] for number, unit in _PART_OF_DURATION.findall(found[2]))
+    return -seconds if found[1] == "-" else seconds
 
 
 class Kind:

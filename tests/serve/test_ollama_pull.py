@@ -1,6 +1,7 @@
 """A model of the catalog that a client pulls from a hub of our own, and talks to."""
 
 import json
+from functools import partial
 
 import packed_checkpoints
 import pytest
@@ -10,7 +11,7 @@ from huggingface_hub import constants
 from local_server import listening, new_server
 
 from tinychat.commands.loading import load_model
-from tinychat.commands.serve import _puller
+from tinychat.commands.serve import _opened, _pulled
 from tinychat.generate.precedence import Preferences
 from tinychat.serve.server import ServerOptions
 from tinychat.store.catalog import CATALOG, CatalogEntry
@@ -34,7 +35,7 @@ def catalogued(monkeypatch, tmp_path, rng):
 
 @pytest.mark.slow
 def test_a_model_is_pulled_and_answers(catalogued):
-    options = ServerOptions(pull=_puller(load_model, Preferences(), None))
+    options = ServerOptions(pull=partial(_pulled, partial(_opened, load_model, Preferences(), None)))
     state = new_server(fake_model(lambda _ids: 97), options=options)
     with listening(state) as server:
         status, data = server.raw("POST", "/api/pull", '{"model": "tiny"}')

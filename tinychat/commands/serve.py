@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +28,13 @@ from tinychat.errors import SettingError
 from tinychat.files import read_text
 from tinychat.generate.precedence import Preferences
 from tinychat.installing import install_command
+from tinychat.setting_kinds import seconds_of
 
 if TYPE_CHECKING:
     from tinychat.generate.grammar import Grammar
+    from tinychat.generate.model import Model
+    from tinychat.generate.request import Request
+    from tinychat.serve.model_pool import Load
 
 # As llama-server has them.
 _LLAMA_SPELLINGS = {
@@ -160,9 +165,10 @@ def serve(
         raise SettingError(f"a server needs {missing}: {install_command(' '.join(_PACKAGES))}") from None
 
     paths = {} if folder is None else {path.name: path for path in _models_in(folder)}
-    loads = {name: _loader(load, preferences, str(path), rules) for name, path in paths.items()}
+    open_model = partial(_opened, load, preferences, rules)
+    loads = {name: partial(open_model, str(path)) for name, path in paths.items()}
     if folder is None:
-        loads[_name(preferences, model)] = _loader(load, preferences, model, rules)
+        loads[_name(preferences, model)] = partial(open_model, model)
     options = ServerOptions(
         host=host,
         port=port,
@@ -183,7 +189,7 @@ def serve(
         cache_disk=preferences.resolve().chat.cache_disk,
         shares_prefixes=not no_shared_prefixes,
         paths=paths,
-        pull=_puller(load, preferences, rules) if allow_pull else None,
+        pull=partial(_pulled, open_model) if allow_pull else None,
         opens_page=opens_page,
     )
     run_server(loads, options, lambda line: click.echo(line, err=True))
@@ -205,30 +211,24 @@ def _name(preferences: Preferences, model: str | None) -> str:
     return Path(named).name if os.sep in named and Path(named).exists() else named
 
 
-def _loader(load: Loader, preferences: Preferences, model: str | None, grammar: Grammar | None) -> Callable[[], Any]:
-    """Return a loader of a model and the defaults of its requests."""
-
-    def opened() -> Any:
-        named = preferences.model(model)
-        loaded = load(named, preferences.resolve(model, named).loading)
-        defaults = preferences.resolve(model, named, loaded.name, advice=loaded.own_defaults).request
-        if grammar is not None:
-            defaults = replace(defaults, constraint=loaded.constraints.of(grammar, after_thinking=True))
-        return loaded, defaults
-
-    return opened
+def _opened(
+    load: Loader, preferences: Preferences, grammar: Grammar | None, model: str | None
+) -> tuple[Model, Request]:
+    """Return a model and the defaults of its requests."""
+    named = preferences.model(model)
+    loaded = load(named, preferences.resolve(model, named).loading)
+    defaults = preferences.resolve(model, named, loaded.name, advice=loaded.own_defaults).request
+    if grammar is not None:
+        defaults = replace(defaults, constraint=loaded.constraints.of(grammar, after_thinking=True))
+    return loaded, defaults
 
 
-def _puller(load: Loader, preferences: Preferences, grammar: Grammar | None) -> Callable[..., Any]:
-    """Return a function that gets a model of the catalog, and returns its loader and folder."""
+def _pulled(open_model: Callable[[str], Any], name: str, progress: Callable[[int, int], None]) -> tuple[Load, Path]:
+    """Get a model of the catalog; return its loader and folder."""
+    from tinychat.api import pull
 
-    def pull(name: str, progress: Callable[[int, int], None]) -> Any:
-        from tinychat.api import pull as pull_model
-
-        path = pull_model(name, progress)
-        return _loader(load, preferences, str(path), grammar), path
-
-    return pull
+    path = pull(name, progress)
+    return partial(open_model, str(path)), path
 
 
 def _models_in(folder: Path) -> list[Path]:
@@ -249,12 +249,7 @@ def _is_model(path: Path, manifest: str) -> bool:
 
 def _seconds(text: str) -> float:
     """Return the seconds of a time such as "90", "90s", "10m" or "2h"."""
-    units = {"s": 1, "m": 60, "h": 3600}
-    number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1)
-    try:
-        seconds = float(number) * unit
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < 1e9:
+    seconds = seconds_of(text if text[-1:].isalpha() else f"{text}s")
+    if seconds is None or not 0 < seconds < 1e9:
         raise click.UsageError(f"--idle must be a time such as 90s, 10m or 2h, not {text!r}")
     return seconds

@@ -5,7 +5,6 @@ https://github.com/ollama/ollama/blob/main/docs/api.md
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from math import inf
@@ -23,6 +22,7 @@ from tinychat.serve.llama_fields import OFF, our_values
 from tinychat.serve.model_pool import ServedModel
 from tinychat.serve.ollama_messages import read_ollama_messages, refuse_images
 from tinychat.serve.wire import Payload
+from tinychat.setting_kinds import seconds_of
 
 EFFORTS = ("low", "medium", "high")
 LOAD_OPTIONS = frozenset(
@@ -31,9 +31,6 @@ LOAD_OPTIONS = frozenset(
 )
 """Options that change nothing here: how Ollama loads a model, and what goes with samplers that are off."""
 OFF_OPTIONS: Mapping[str, tuple[float, ...]] = {"tfs_z": (1,)}
-_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_DURATION = re.compile(r"([+-]?)((?:\d{1,12}(?:\.\d{0,9})?(?:ns|us|µs|ms|s|m|h))+|0)", re.ASCII)
-_PART = re.compile(r"([\d.]+)(ns|us|µs|ms|s|m|h)", re.ASCII)
 # Stands for the reply that ends a context, where the template writes what comes after it.
 _REPLY = "the-reply-before-this-prompt"
 _MOST_TOKENS = 1 << 40
@@ -143,24 +140,14 @@ def take_keep_alive(fields: Payload) -> float | None:
 
     `FieldError` if it is neither.
     """
-    value: object = fields.pop("keep_alive", None)
-    if isinstance(value, str):
-        value = _seconds(value)
-    if value is None:
+    given: object = fields.pop("keep_alive", None)
+    if given is None:
         return None
+    value = seconds_of(given) if isinstance(given, str) else given
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise FieldError("keep_alive", 'must be a number of seconds, or a duration such as "5m"')
     # Beyond what a clock can add it is for ever, too.
     return float(value) if 0 <= value < 1e9 else inf
-
-
-def _seconds(text: str) -> float | str:
-    """Return the seconds of a duration as Go writes them, such as "1h30m"; the text if it is none."""
-    found = _DURATION.fullmatch(text)
-    if found is None:
-        return text
-    seconds = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(found[2]))
-    return -seconds if found[1] == "-" else seconds
 
 
 def _take_context(fields: Payload) -> list[int]:
