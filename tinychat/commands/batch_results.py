@@ -268,17 +268,12 @@ def _stable(fields: dict[str, object]) -> dict[str, object]:
 
 
 def _failed_and_cut(result: dict[str, object]) -> tuple[bool, bool]:
-    response = result.get("response")
-    is_refused = isinstance(response, dict) and response.get("status_code") != 200
-    return result.get("error") is not None or is_refused, result.get("truncated") is True or _openai_cut(response)
-
-
-def _openai_cut(response: object) -> bool:
-    body = response.get("body") if isinstance(response, dict) else None
-    choices = body.get("choices") if isinstance(body, dict) else None
-    return isinstance(choices, list) and any(
-        isinstance(choice, dict) and choice.get("finish_reason") == "length" for choice in choices
-    )
+    match result:
+        case {"response": {"status_code": 200, "body": {"choices": [{"finish_reason": reason}]}}}:
+            return False, reason == "length"
+        case {"response": {}}:
+            return True, False
+    return result.get("error") is not None, result.get("truncated") is True
 
 
 def converted_folder(model: str | None) -> Path | None:
