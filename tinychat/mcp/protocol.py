@@ -7,7 +7,6 @@ and the client's capabilities in ``_meta`` (https://modelcontextprotocol.io/spec
 from __future__ import annotations
 
 import json
-import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from importlib.metadata import version
 from typing import Any
 
 from tinychat.json_file import one_line
-from tinychat.text.guard import well_formed
+from tinychat.text.guard import well_formed_data
 
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 STATELESS_VERSION = "2026-07-28"
@@ -26,7 +25,6 @@ KINDS = ("tools", "resources", "prompts")
 
 _META = "io.modelcontextprotocol/"
 _LONGEST_NAME = 100
-_SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 Json = dict[str, Any]
 
@@ -83,23 +81,12 @@ def parse_line(line: bytes) -> list[Json] | None:
     """
     try:
         value = json.loads(line)
-        if _SURROGATE_ESCAPE.search(line):
-            value = _whole(value)
+        if b"\\u" in line:
+            value = well_formed_data(value)
     except (ValueError, RecursionError):
         return None
     found = value if isinstance(value, list) else [value]
     return [message for message in found if isinstance(message, dict)]
-
-
-def _whole(value: Any) -> Any:
-    match value:
-        case str():
-            return well_formed(value)
-        case list():
-            return [_whole(one) for one in value]
-        case dict():
-            return {_whole(key): _whole(one) for key, one in value.items()}
-    return value
 
 
 def client_info() -> Json:

@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 
 from tinychat.serve.api_error import ApiError
-from tinychat.text.guard import well_formed
+from tinychat.text.guard import well_formed_data
 
 MOST_BYTES = 32 << 20
 """Most bytes of a body; a conversation of a million tokens has some four."""
@@ -31,7 +31,7 @@ async def read_object(request: HttpRequest, *, may_be_empty: bool = False) -> di
         value = json.loads(data.decode("utf-8-sig"), parse_constant=_refuse_constant)
         if b"\\u" in data:
             # Halves of characters, which clients that cut texts send, cannot be sent back.
-            value = json.loads(well_formed(json.dumps(value, ensure_ascii=False)))
+            value = well_formed_data(value)
     except (ValueError, RecursionError) as error:
         raise ApiError(400, f"the body is not JSON in UTF-8: {str(error)[:200]}") from None
     if not isinstance(value, dict):

@@ -10,6 +10,7 @@ them later might join the halves of a token's spelling.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -94,3 +95,8 @@ def unguard(text: str) -> str:
 def well_formed(text: str) -> str:
     """Replace lone surrogates, which undecodable input leaves in a str, by U+FFFD."""
     return _LONE_SURROGATES.sub("\ufffd", text)
+
+
+def well_formed_data(value: Any) -> Any:
+    """Return plain data of JSON with `well_formed` texts, keys included."""
+    return json.loads(well_formed(json.dumps(value, ensure_ascii=False)))
