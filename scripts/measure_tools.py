@@ -24,7 +24,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import tinychat
-from tinychat.conversation.call_rules import CallRules
+from tinychat.conversation.reply_calls import ReplyCalls
 from tinychat.errors import TinychatError, ToolError
 from tinychat.generate.model import Model
 from tinychat.generate.prompt import Prompt
@@ -134,7 +134,7 @@ def calls_of(model: Model, tasks: Sequence[Task], way: str, limit: int) -> list[
             raise got
         if isinstance(got, Reply):
             task = tasks[number]
-            calls = CallRules(model, task.choice(way)).of_reply(got.prompt.opens_thinking, "")
+            calls = ReplyCalls(model.tool_template.form, task.choice(way).tools, got.prompt.opens_thinking, "")
             calls.feed(begun(model, task, way) + got.text)
             calls.finish()
             found[number] = calls.calls

@@ -13,8 +13,8 @@ from fake_tools import FakeTool, call
 
 from tinychat.chat.repl import Repl
 from tinychat.chat.tool_setup import names_of, refresh_servers, set_up_tools
-from tinychat.conversation.call_rules import CallRules
 from tinychat.conversation.conversation import Chat
+from tinychat.conversation.state import ChatState
 from tinychat.errors import McpError, SettingError, TinychatError
 from tinychat.settings import ToolSettings
 from tinychat.terminal.line_input import LineDiscarded
@@ -28,7 +28,7 @@ TIME = re.compile(r"\d+(\.\d)? m?s\b")
 @pytest.fixture(autouse=True)
 def unconstrained(monkeypatch):
     """Without grammars, whose compiler takes time to start: the replies are prepared."""
-    monkeypatch.setattr(CallRules, "constraint", None)
+    monkeypatch.setattr(ChatState, "call_constraint", None)
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import pytest
 from fake_model import BOS, USER, Replies, fake_model
 from fake_tools import ONCE, FakeTool, asking, call
 
-from tinychat.conversation.call_rules import CallRules
 from tinychat.conversation.conversation import Chat
 from tinychat.conversation.messages import Message, ToolCall, open_calls
+from tinychat.conversation.state import ChatState
 from tinychat.conversation.tool_rounds import STOPPED
 from tinychat.errors import ContextError, SettingError
 from tinychat.tools.consent import ConsentAnswer, Decision
@@ -20,7 +20,7 @@ from tinychat.tools.runnable import ToolResult
 @pytest.fixture(autouse=True)
 def unconstrained(monkeypatch):
     """Without grammars, whose compiler takes time to start: the replies are prepared."""
-    monkeypatch.setattr(CallRules, "constraint", None)
+    monkeypatch.setattr(ChatState, "call_constraint", None)
 
 
 def chat_with(tools, *replies, consent=None, rounds=10, **sequence):
@@ -335,7 +335,7 @@ def test_a_grammar_that_cannot_be_used_is_told_once(monkeypatch):
     def refuse(self):
         raise SettingError("a schema or grammar needs llguidance: pip install llguidance")
 
-    monkeypatch.setattr(CallRules, "constraint", property(refuse))
+    monkeypatch.setattr(ChatState, "call_constraint", property(refuse))
     notices = []
     chat, _ = chat_with([weather()], "One.", "Two.")
     chat.on_notice = notices.append

@@ -99,9 +99,9 @@ class BatchAnswers:
         """Return the calls of the reply to a task; None if it has no tools, or failed."""
         if not task.tools.tools or isinstance(result, TinychatError):
             return None
-        from tinychat.conversation.call_rules import CallRules
+        from tinychat.conversation.reply_calls import ReplyCalls
 
-        return CallRules(self.model, task.tools).of_whole_reply(result, f"{task.id}-")
+        return ReplyCalls.of_reply(result, self.model.tool_template.form, task.tools.tools, f"{task.id}-")
 
     def _constraint(self, task: Task) -> Constraint | None:
         if task.tools.tools and self.constraint is not None:

@@ -106,8 +106,8 @@ def complete(
     A single reply as text is saved with its prompt for --continue and `tinychat log`.
     """  # noqa: D301
     # Imported here: they import numpy.
-    from tinychat.conversation.call_rules import CallRules
     from tinychat.conversation.openai import call_fields
+    from tinychat.conversation.reply_calls import ReplyCalls
 
     preferences = options.take_preferences(flags)
     output = OutputFlags(**flags)
@@ -142,10 +142,10 @@ def complete(
     request = replace(found.request, think_budget=found.thinking.budget)
     if constraint is not None:
         request = replace(request, constraint=loaded.constraint(constraint))
-    rules = CallRules(loaded, choice) if choice.tools else None
-    if rules is not None:
-        request = replace(request, constraint=rules.constraint)
-    as_message = continues or rules is not None or loaded.takes_message(one_shot.system, as_chat)
+    form = loaded.tool_template.form if choice.tools else None
+    if form is not None:
+        request = replace(request, constraint=loaded.call_constraint(choice))
+    as_message = continues or form is not None or loaded.takes_message(one_shot.system, as_chat)
     if as_message:
         warn_if_no_template(loaded)
     as_markdown = as_message and constraint is None and not found.screen.plain
@@ -156,7 +156,7 @@ def complete(
         request.seed,
         replace(output, stats=found.screen.stats, as_markdown=as_markdown),
         one_shot.save if found.chat.log else None,
-        None if rules is None else lambda reply: call_fields(rules.of_whole_reply(reply, "")),
+        None if form is None else lambda reply: call_fields(ReplyCalls.of_reply(reply, form, choice.tools, "")),
     )
 
 

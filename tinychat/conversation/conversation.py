@@ -275,7 +275,7 @@ class Chat(ChatState):
     ) -> Iterator[Delta]:
         """Return a reply and those after its calls; tools of `rewritten` messages ask again before they write."""
         self._turn = []
-        if self.call_rules is None:
+        if not self.tools.toolbox.definitions:
             return reply
         called = {call.name for message in rewritten for call in message.tool_calls}
         rounds = ToolRounds(self, hooks.get("cancelled"), called)
@@ -283,9 +283,10 @@ class Chat(ChatState):
 
     def _reply_calls(self, number: int, begun: str) -> ReplyCalls | None:
         """Return the splitter of the message `number`, a reply that has `begun`; None without tools."""
-        if self.call_rules is None:
+        tools = self.tools.toolbox.definitions
+        if not tools:
             return None
-        calls = self.call_rules.of_reply(self.opens_thinking, f"{number}_")
+        calls = ReplyCalls(self.model.tool_template.form, tools, self.opens_thinking, f"{number}_")
         calls.feed(begun)
         return calls
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Self
 
 from tinychat.conversation.messages import MOST_CALLS
 from tinychat.text.think_sections import SectionDelta, ThinkSections
 from tinychat.tools.definitions import Tool, ToolCall
 from tinychat.tools.events import CallArguments, CallBegin, CallEvent, CallThought
 from tinychat.tools.formats.call_format import CallFormat
+
+if TYPE_CHECKING:
+    from tinychat.generate.reply import Reply
 
 # As chat templates write them.
 _OPEN, _CLOSE = "<think>\n", "</think>\n\n"
@@ -31,6 +35,14 @@ class ReplyCalls:
         self._names: list[str] = []
         self._arguments: list[list[str]] = []
         self._thoughts: list[str] = []
+
+    @classmethod
+    def of_reply(cls, reply: Reply, form: CallFormat, tools: Sequence[Tool], salt: str) -> Self:
+        """Return text and calls of a reply that has ended."""
+        calls = cls(form, tools, reply.prompt.opens_thinking, salt)
+        calls.feed(reply.text)
+        calls.finish()
+        return calls
 
     @property
     def content(self) -> str:

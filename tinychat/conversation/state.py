@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypedDict, Unpack
 
-from tinychat.conversation.call_rules import CallRules
 from tinychat.conversation.chat_tools import ChatTools
 from tinychat.conversation.history import Transcript
 from tinychat.conversation.messages import Message
 from tinychat.conversation.overflow import as_policy
 from tinychat.conversation.request_state import RequestState
 from tinychat.errors import SettingError, TextError
+from tinychat.generate.grammar import Constraint
 from tinychat.generate.model import Model
 from tinychat.generate.precedence import Resolved
 from tinychat.generate.prompt import Prompt
@@ -44,7 +44,7 @@ class ChatState(Transcript, RequestState):
         self._counted: tuple[list[Message], object, int] | None = None
         self._run: Stream | None = None
         self._is_closed = False
-        self._ruled: tuple[object, CallRules] | None = None
+        self._ruled: tuple[object, Constraint | None] | None = None
         self._complained = ""
 
     def adopt(self, found: Resolved) -> None:
@@ -94,23 +94,20 @@ class ChatState(Transcript, RequestState):
         return [tool.as_dict() for tool in self.tools.toolbox.definitions]
 
     @property
-    def call_rules(self) -> CallRules | None:
-        """The rules of calls for the present model and tools; None without tools."""
-        tools = self.tools.toolbox.definitions
-        if not tools:
-            return None
-        key = self.model, tools
+    def call_constraint(self) -> Constraint | None:
+        """The constraint that holds calls to the schemas of the present tools; `SettingError` if there can be none."""
+        key = self.model, self.tools.toolbox.definitions
         if self._ruled is None or self._ruled[0] != key:
-            self._ruled = key, CallRules(self.model, ToolChoice(tools, constrains=True))
+            self._ruled = key, self.model.call_constraint(ToolChoice(key[1], constrains=True))
         return self._ruled[1]
 
     def next_request(self) -> Request:
         """Return the request of the next reply, whose calls are held to the schemas of the tools."""
-        request, rules = super().next_request(), self.call_rules
-        if rules is None:
+        request = super().next_request()
+        if not self.tools.toolbox.definitions:
             return request
         try:
-            return replace(request, constraint=rules.constraint)
+            return replace(request, constraint=self.call_constraint)
         except SettingError as error:
             if str(error) != self._complained:
                 self._complained = str(error)
