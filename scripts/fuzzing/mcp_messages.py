@@ -11,7 +11,7 @@ from tinychat.errors import McpError
 from tinychat.mcp.content import result_text
 from tinychat.mcp.offers import prompt_of, resource_of, tool_of
 from tinychat.mcp.protocol import parse_line, peer_of
-from tinychat.mcp.servers import McpServers, read_mcp_file
+from tinychat.mcp.servers import mcp_servers, read_mcp_file
 
 MESSAGES, SERVERS = "messages.jsonl", "mcp.json"
 _BLOCKS = [
@@ -85,7 +85,8 @@ def _offer(read: Callable[[dict[str, Any]], object], item: dict[str, Any]) -> st
 def read_servers(folder: Path) -> None:
     """Read a file of servers and show each, as `tinychat mcp list` does; none is started."""
     found = read_mcp_file(folder / SERVERS)
-    McpServers(found).close()
+    with mcp_servers(found):
+        pass
     for server in found.values():
         str((server.line, server.fingerprint))
         try:

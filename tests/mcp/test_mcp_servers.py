@@ -10,7 +10,7 @@ from tinychat.errors import ConfigurationError, McpError
 from tinychat.mcp.content import block_text, resource_text, result_text
 from tinychat.mcp.offers import prompt_of, resource_of, tool_name, tool_of
 from tinychat.mcp.server_settings import ServerSettings
-from tinychat.mcp.servers import McpServers, all_servers, read_mcp_file
+from tinychat.mcp.servers import all_servers, mcp_servers, read_mcp_file
 
 FILE = Path("/etc/tinychat/config.toml")
 WHOLE = """
@@ -124,7 +124,7 @@ def test_a_file_of_other_programs(tmp_path):
     assert [*found] == ["mine", "files", "web"]
     assert found["files"].resolved({}).cwd == str(tmp_path / "sub")
     assert not found["web"].is_enabled
-    with McpServers(found) as there:
+    with mcp_servers(found) as there:
         assert [*there] == ["mine", "files"]
         assert not any(server._connection for server in there.values())
         with pytest.raises(McpError, match="files is not started"):

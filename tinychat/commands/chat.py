@@ -150,10 +150,10 @@ def _servers(preferences: Preferences, settings: ToolSettings) -> AbstractContex
     """Return the servers of the configuration file and of the file that was named; none where none is asked for."""
     if not settings.mcp and settings.mcp_config is None:
         return nullcontext({})
-    from tinychat.mcp.servers import McpServers, all_servers
+    from tinychat.mcp.servers import all_servers, mcp_servers
 
     path = None if settings.mcp_config is None else expanded(settings.mcp_config)
-    return McpServers(all_servers(preferences.configuration.servers if settings.mcp else {}, path))
+    return mcp_servers(all_servers(preferences.configuration.servers if settings.mcp else {}, path))
 
 
 def _load(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -60,21 +61,15 @@ def _server(name: str, table: Any, path: Path) -> ServerSettings:
         raise ConfigurationError(f"{path}: the server {one_line(name)!r}: {error}") from None
 
 
-class McpServers(dict[str, McpServer]):
-    """Servers by name; none runs until it is started, and all end with this context."""
-
-    def __init__(self, settings: Mapping[str, ServerSettings]) -> None:
-        super().__init__((name, McpServer(one)) for name, one in settings.items() if one.is_enabled)
-
-    def __enter__(self) -> McpServers:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End all servers; those that take their time do so beside each other."""
-        threads = [threading.Thread(target=server.close) for server in self.values()]
+@contextmanager
+def mcp_servers(settings: Mapping[str, ServerSettings]) -> Iterator[dict[str, McpServer]]:
+    """Yield servers by name; none runs until it is started, and all end with this context."""
+    servers = {name: McpServer(one) for name, one in settings.items() if one.is_enabled}
+    try:
+        yield servers
+    finally:
+        # Beside each other: some take their time.
+        threads = [threading.Thread(target=server.close) for server in servers.values()]
         for thread in threads:
             thread.start()
         for thread in threads:
