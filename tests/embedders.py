@@ -62,7 +62,7 @@ def write_ending_tokenizer(folder):
     tokenizer.save(path)
 
 
-def write_dense(folder, rng, shapes, bias=False, dtype=np.float32):
+def write_dense(folder, rng, shapes, bias=False, dtype=np.float32, activation="linear.Identity"):
     """Write random linear layers behind the pooling; return the matrix and the bias of each."""
     from safetensors.numpy import save_file
 
@@ -71,7 +71,7 @@ def write_dense(folder, rng, shapes, bias=False, dtype=np.float32):
         place = folder / f"{number}_Dense"
         place.mkdir()
         config = {"in_features": columns, "out_features": rows, "bias": bias}
-        config["activation_function"] = "torch.nn.modules.linear.Identity"
+        config["activation_function"] = f"torch.nn.modules.{activation}"
         (place / "config.json").write_text(json.dumps(config))
         matrix = (rng.standard_normal((rows, columns)) / np.sqrt(columns)).astype(dtype)
         shift = rng.standard_normal(rows).astype(dtype) * bias

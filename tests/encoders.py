@@ -18,6 +18,18 @@ ROBERTA = BERT | {
     "pad_token_id": 1,
     "max_position_embeddings": 258,
 }
+DISTILBERT = {
+    "architectures": ["DistilBertModel"],
+    "model_type": "distilbert",
+    "dim": 96,
+    "hidden_dim": 172,
+    "n_layers": 3,
+    "n_heads": 4,
+    "vocab_size": 517,
+    "max_position_embeddings": 256,
+    "activation": "gelu",
+    "pad_token_id": 0,
+}
 NOMIC_BERT = COMMON | {
     "architectures": ["NomicBertModel"],
     "model_type": "nomic_bert",
@@ -85,6 +97,7 @@ ENCODERS = [
     Variant("bert", BERT),
     Variant("roberta", ROBERTA, "float16"),
     Variant("xlm-roberta", ROBERTA | {"architectures": ["XLMRobertaModel"], "model_type": "xlm-roberta"}),
+    Variant("distilbert", DISTILBERT, "float16"),
     Variant("nomic-bert", NOMIC_BERT, theirs=NOMIC_BERT | {"rope_parameters": {"rope_theta": 1000.0}}),
     Variant("eurobert", EUROBERT, "bfloat16"),
     Variant("qwen3-both-ways", QWEN3),

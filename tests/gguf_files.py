@@ -46,7 +46,7 @@ ARCHITECTURES = {
     "cohere": "command-r",
     "bailing_moe": "bailingmoe2",
     "minimax_m2": "minimax-m2",
-    **dict.fromkeys(("roberta", "xlm-roberta"), "bert"),
+    **dict.fromkeys(("roberta", "xlm-roberta", "distilbert"), "bert"),
     "nomic_bert": "nomic-bert",
     "modernbert": "modern-bert",
 }
@@ -60,6 +60,7 @@ DELTA_NETS = ("qwen35", "qwen35moe", "qwen3next")
 ENCODER_PREFIXES = {
     "BertModel": "bert.",
     "RobertaModel": "roberta.",
+    "DistilBertModel": "distilbert.",
     "XLMRobertaModel": "roberta.",
     "NomicBertModel": "nomic_bert.",
     "ModernBertModel": "model.",

@@ -29,6 +29,7 @@ DECODER = encoders.QWEN3 | {"is_causal": True, "architectures": ["Qwen3ForSequen
 RANKERS = [
     _classifier("bert", "Bert"),
     _classifier("xlm-roberta", "XLMRoberta"),
+    _classifier("distilbert", "DistilBert"),
     _classifier("modernbert", "ModernBert", classifier_pooling="cls"),
     Variant("modernbert-mean", _classifier("modernbert", "ModernBert", classifier_pooling="mean").config),
     Variant("qwen3", DECODER),
@@ -38,6 +39,7 @@ BY_NAME = {variant.name: variant for variant in RANKERS}
 HEADS = {
     "bert": ("bert.pooler.dense", "", "classifier"),
     "xlm-roberta": ("classifier.dense", "", "classifier.out_proj"),
+    "distilbert": ("pre_classifier", "", "classifier"),
     "modernbert": ("head.dense", "head.norm", "classifier"),
     "qwen3": ("", "", "score"),
 }
@@ -45,8 +47,8 @@ HEADS = {
 
 def base_of(variant):
     """Return the same model without its head, as it embeds texts."""
-    names = {"bert": "BertModel", "xlm-roberta": "XLMRobertaModel", "modernbert": "ModernBertModel"}
-    architecture = names.get(variant.config["model_type"], "Qwen3ForCausalLM")
+    stem = variant.config["architectures"][0].removesuffix("ForSequenceClassification")
+    architecture = f"{stem}ForCausalLM" if stem == "Qwen3" else f"{stem}Model"
     config = {key: value for key, value in variant.config.items() if key not in CLASSIFIER}
     return Variant(variant.name, config | {"architectures": [architecture]})
 
@@ -59,7 +61,7 @@ def write_ranker(variant, folder):
     families.write_checkpoint(base, folder)
     weights = {name: values.astype(np.float32) for name, values in families.make_weights(base).items()}
     dense, norm, score = HEADS[variant.config["model_type"]]
-    size = variant.config["hidden_size"]
+    size = parse_config(base.config, "").hidden_size
     shapes = {f"{score}.weight": (1, size)}
     if dense:
         shapes |= {f"{dense}.weight": (size, size), f"{score}.bias": (1,)}
@@ -102,7 +104,7 @@ def expected_score(variant, weights, ids, second):
 
     if dense:
         x = linear(dense, x)
-        x = x * np.array([0.5 * (1 + math.erf(v / math.sqrt(2))) for v in x]) if norm else np.tanh(x)
+        x = {"distilbert": reference.relu, "modernbert": reference.gelu}.get(variant.config["model_type"], np.tanh)(x)
     if norm:
         x = (x - x.mean()) / np.sqrt(x.var() + 1e-5) * weights[f"{norm}.weight"]
     return linear(score, x)[0]
@@ -110,7 +112,7 @@ def expected_score(variant, weights, ids, second):
 
 def head_tensors(variant, labels=1):
     """Return random tensors of a head by their names in a GGUF file."""
-    random, size = np.random.RandomState(5), variant.config["hidden_size"]
+    random, size = np.random.RandomState(5), parse_config(base_of(variant).config, "").hidden_size
     shapes = {"cls.output": (labels, size)}
     if variant.name != "qwen3":
         shapes |= {"cls": (size, size), "cls.output.bias": (labels,)}

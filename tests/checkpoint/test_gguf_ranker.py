@@ -24,7 +24,7 @@ def load(variant, folder, rerank=None, **tensors):
 
 
 @pytest.mark.parametrize("labels", [1, 2])
-@pytest.mark.parametrize("name", ["bert", "modernbert-mean", "qwen3"])
+@pytest.mark.parametrize("name", ["bert", "distilbert", "modernbert-mean", "qwen3"])
 def test_scores_equal_the_reference(name, labels, tmp_path):
     variant = rankers.BY_NAME[name]
     tensors = rankers.head_tensors(variant, labels)

@@ -85,6 +85,17 @@ def test_linear_layers_behind_the_pooling(tmp_path, rng, pooling, bias):
         model.embed(TEXTS, dimensions=41)
 
 
+def test_a_bounded_layer_behind_the_pooling(tmp_path, rng):
+    checkpoint = tmp_path / "checkpoint"
+    weights = embedders.write_embedder(checkpoint, modules=("Transformer", "Pooling", "Dense"))
+    ((matrix, shift),) = embedders.write_dense(checkpoint, rng, [(80, 96)], bias=True, activation="activation.Tanh")
+    model = tinychat.load(tinychat.convert(checkpoint, tmp_path / "model", quant="f32"), context=512)
+    for text, vector in zip(TEXTS, model.embed(TEXTS)):
+        pooled = embedders.pooled(weights, model.embedding.text_ids(text), "last")
+        found = np.tanh(matrix.astype(np.float64) @ pooled + shift)
+        np.testing.assert_allclose(vector, found / np.linalg.norm(found), atol=1e-5)
+
+
 def test_numbers_beyond_float32_are_refused(tmp_path, rng):
     checkpoint = tmp_path / "checkpoint"
     embedders.write_embedder(checkpoint, modules=embedders.WITH_DENSE)

@@ -61,7 +61,7 @@ def test_what_is_not_supported_is_refused_before_the_weights(tmp_path, fields, m
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"activation_function": "torch.nn.modules.activation.Tanh"}, "Tanh' is not supported"),
+        ({"activation_function": "torch.nn.modules.activation.ReLU"}, "ReLU' is not supported"),
         ({"in_features": 79}, "in_features is 79; expected 80, as many as the layer before gives"),
         ({"out_features": 0}, "out_features is 0; expected an integer"),
     ],

@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import gguf_files
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -124,6 +125,24 @@ class TestTokenizerJson:
             assert ours.decode(ids) == theirs.decode(ids)
 
         check()
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+@pytest.mark.parametrize("name", ["Bert", "DistilBert", "MPNet"])
+def test_encoders_of_words(tmp_path, name, lowercase):
+    transformers = pytest.importorskip("transformers")
+    renamed = {"[PAD]": "<pad>", "[CLS]": "<s>", "[SEP]": "</s>", "[MASK]": "<mask>"} if name == "MPNet" else {}
+    trained = gguf_files.train_word_pieces(TEXTS, lowercase).get_vocab()
+    vocab = {renamed.get(token, token): number for token, number in trained.items()}
+    getattr(transformers, f"{name}Tokenizer")(vocab=vocab, do_lower_case=lowercase).save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": name.lower()}))
+    ours, theirs = load_both(tmp_path)
+    for text in TEXTS:
+        assert [*ours.encode(text), *ours.suffix_ids] == theirs(text).input_ids, text
+    # transformers takes an empty second text for none.
+    for text in TEXTS[1:]:
+        first, second = (ours.encode(part, add_bos=False) for part in (TEXTS[3], text))
+        assert ours.pair_tokens.join(first, second)[0] == theirs(TEXTS[3], text).input_ids, text
 
 
 @pytest.mark.parametrize("legacy", [True, False])

@@ -169,7 +169,9 @@ FAMILIES: Mapping[str, GgufFamily] = {
     "gemma2": GgufFamily("Gemma2ForCausalLM", done=_GAINS, extra=gemma2),
     "gemma3": GgufFamily("Gemma3ForCausalLM", done=_GAINS, extra=gemma3),
     "gemma-embedding": GgufFamily("Gemma3ForCausalLM", done=_GAINS, extra=embedding_gemma),
-    "bert": GgufFamily("BertModel", norms=_NORMS_BEHIND),
+    "bert": GgufFamily(
+        lambda values: "BertModel" if "token_types.weight" in values.tensors else "DistilBertModel", norms=_NORMS_BEHIND
+    ),
     "nomic-bert": GgufFamily("NomicBertModel", norms=_NORMS_BEHIND),
     "eurobert": GgufFamily("EuroBertModel"),
     "modern-bert": GgufFamily(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,16 +12,26 @@ from numpy.typing import NDArray
 from tinychat.models.embedder import DENSE_WEIGHTS, DenseStep, Embedder
 from tinychat.models.folder import header_of, map_weights
 from tinychat.models.layout import TensorSpec
+from tinychat.models.portable_math import gelu, tanh
 
 WEIGHT, BIAS = "linear.weight", "linear.bias"
 Floats = NDArray[np.float32]
+ACTIVATIONS: Mapping[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
+    "tanh": tanh,
+    "gelu": gelu,
+    "relu": lambda x: np.maximum(x, 0),
+}
 
 
 class DenseLayer(NamedTuple):
-    """A linear layer of pooled vectors: float32 [columns, rows], transposed, and its bias, float32 [rows] or zeros."""
+    """A linear layer of pooled vectors: float32 [columns, rows], transposed, and its bias, float32 [rows] or zeros.
+
+    `activation` is one of `ACTIVATIONS`, or "" for none.
+    """
 
     weight: Floats
     bias: Floats
+    activation: str = ""
 
     def apply(self, x: Floats) -> Floats:
         """Return the layer's outputs of one vector, float32 [rows]: the same bits on any processor.
@@ -29,7 +39,10 @@ class DenseLayer(NamedTuple):
         Products are added along the first axis, which NumPy does row after row.
         """
         sums: Floats = np.add.reduce(x[:, None] * self.weight, axis=0, dtype=np.float32)
-        return sums + self.bias
+        if not self.activation:
+            return sums + self.bias
+        found: Floats = ACTIVATIONS[self.activation]((sums + self.bias).astype(np.float64)).astype(np.float32)
+        return found
 
 
 def dense_shapes(step: DenseStep) -> dict[str, tuple[int, ...]]:
@@ -46,7 +59,7 @@ def read_dense(folder: Path, embedder: Embedder) -> tuple[DenseLayer, ...]:
 def _read_layer(file: Path, step: DenseStep) -> DenseLayer:
     tensors = map_weights(file, specs_of(dense_shapes(step)))
     bias = tensors[BIAS] if step.bias else np.zeros(step.rows)
-    return DenseLayer(np.ascontiguousarray(tensors[WEIGHT].T, np.float32), bias.astype(np.float32))
+    return DenseLayer(np.ascontiguousarray(tensors[WEIGHT].T, np.float32), bias.astype(np.float32), step.activation)
 
 
 def dense_file(step: DenseStep, tensors: Mapping[str, Floats]) -> bytes:

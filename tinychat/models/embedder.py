@@ -29,18 +29,23 @@ POOLINGS = ("mean", "last", "cls")
 _NAMES = {"mean_tokens": "mean", "mean": "mean", "lasttoken": "last", "cls_token": "cls", "cls": "cls"}
 _STEPS = ("Transformer", "Pooling", "Dense", "Normalize")
 _OF_RANKERS = (["Transformer"], ["Transformer", "LogitScore"])
-_LINEAR = "torch.nn.modules.linear.Identity"
+# Activations of linear layers by their classes in torch.
+_ACTIVATIONS = {"torch.nn.modules.linear.Identity": "", "torch.nn.modules.activation.Tanh": "tanh"}
 _MOST_PROMPTS, _LONGEST_PROMPT = 256, 1 << 16
 
 
 @dataclass(frozen=True)
 class DenseStep:
-    """A linear layer of pooled vectors, in a folder of the model's: from `columns` numbers to `rows`."""
+    """A linear layer of pooled vectors, in a folder of the model's: from `columns` numbers to `rows`.
+
+    `activation` is "tanh", or "" for none.
+    """
 
     folder: str
     rows: int
     columns: int
     bias: bool = False
+    activation: str = ""
 
 
 @dataclass(frozen=True)
@@ -101,8 +106,9 @@ def embedder_files(pooling: str, dense: Sequence[DenseStep] = ()) -> dict[str, s
     steps = [{"idx": i, "path": f"{i}_{kind}" if i else "", "type": kind} for i, kind in enumerate(kinds)]
     files = {MODULES: json.dumps(steps), POOLING: json.dumps({f"pooling_mode_{theirs}": True})}
     for step in dense:
+        (activation,) = (theirs for theirs, ours in _ACTIVATIONS.items() if ours == step.activation)
         config = {"in_features": step.columns, "out_features": step.rows, "bias": step.bias}
-        files[f"{step.folder}/{DENSE_CONFIG}"] = json.dumps(config | {"activation_function": _LINEAR})
+        files[f"{step.folder}/{DENSE_CONFIG}"] = json.dumps(config | {"activation_function": activation})
     return files
 
 
@@ -140,13 +146,14 @@ def _read_dense(folders: Sequence[Path]) -> tuple[DenseStep, ...]:
     for folder in folders:
         path = folder / DENSE_CONFIG
         values = ConfigValues(read_json_object(path), str(path))
-        activation = values.optional_text("activation_function") or ""
-        if activation.rpartition(".")[2] != _LINEAR.rpartition(".")[2]:
-            raise UnsupportedModelError(f"{path}: activation_function {one_line(activation, 60)!r} is not supported")
+        theirs = values.optional_text("activation_function") or ""
+        known = {name.rpartition(".")[2]: ours for name, ours in _ACTIVATIONS.items()}
+        if (activation := known.get(theirs.rpartition(".")[2])) is None:
+            raise UnsupportedModelError(f"{path}: activation_function {one_line(theirs, 60)!r} is not supported")
         rows, columns = (values.integer(name, 2, 1 << 16) for name in ("out_features", "in_features"))
         if steps and columns != steps[-1].rows:
             raise values.error("in_features", f"{steps[-1].rows}, as many as the layer before gives")
-        steps.append(DenseStep(folder.name, rows, columns, values.flag("bias", True)))
+        steps.append(DenseStep(folder.name, rows, columns, values.flag("bias", True), activation))
     return tuple(steps)
 
 

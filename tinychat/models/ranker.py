@@ -23,6 +23,7 @@ _POOLER = ("bert.pooler.dense", "tanh", "", "classifier")
 _ROBERTA = ("classifier.dense", "tanh", "", "classifier.out_proj")
 _HEADS = {
     "Bert": _POOLER,
+    "DistilBert": ("pre_classifier", "relu", "", "classifier"),
     "Roberta": _ROBERTA,
     "XLMRoberta": _ROBERTA,
     "ModernBert": ("head.dense", "gelu", "head.norm", "classifier"),

@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 from tinychat.errors import ModelFolderError
 from tinychat.models.dense import DenseLayer, Floats, file_of, specs_of
 from tinychat.models.folder import map_weights
-from tinychat.models.portable_math import exponential, gelu, tanh
+from tinychat.models.portable_math import exponential
 from tinychat.models.ranker import Ranker
 
 SCORE_WEIGHTS = "ranker.safetensors"
 """The file of the head in a model folder."""
-_ACTIVATIONS = {"tanh": tanh, "gelu": gelu}
 
 
 class ScoreHead(NamedTuple):
@@ -38,7 +37,7 @@ class ScoreHead(NamedTuple):
         """Return the score of what was pooled from so many tokens, a logit: float32 [1]."""
         x = (total / tokens if self.pooling == "mean" else total).astype(np.float32)
         if self.dense is not None:
-            x = _ACTIVATIONS[self.ranker.activation](self.dense.apply(x).astype(np.float64)).astype(np.float32)
+            x = self.dense.apply(x)
         if self.norm is not None:
             x = _normed(x.astype(np.float64), self.norm, self.ranker.norm_eps)
         found = self.score.apply(x)
@@ -81,10 +80,9 @@ def read_head(folder: Path, ranker: Ranker, hidden_size: int) -> ScoreHead:
     if not all(np.isfinite(values).all() for values in tensors.values()):
         raise ModelFolderError(f"{folder / SCORE_WEIGHTS} holds numbers that are not finite: convert the model again")
 
-    def layer(name: str) -> DenseLayer:
+    def layer(name: str, activation: str = "") -> DenseLayer:
         weight, bias = (tensors[f"{name}.{part}"].astype(np.float32) for part in ("weight", "bias"))
-        return DenseLayer(np.ascontiguousarray(weight.T), bias)
+        return DenseLayer(np.ascontiguousarray(weight.T), bias, activation)
 
-    return ScoreHead(
-        ranker, layer("score"), layer("dense") if ranker.dense else None, layer("norm") if ranker.norm else None
-    )
+    dense = layer("dense", ranker.activation) if ranker.dense else None
+    return ScoreHead(ranker, layer("score"), dense, layer("norm") if ranker.norm else None)

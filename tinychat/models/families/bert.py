@@ -51,7 +51,8 @@ NOMIC_DEFAULTS = {
 }
 
 
-def _norms(embed: str, attention: str, mlp: str) -> dict[str, str]:
+def stream_norms(embed: str, attention: str, mlp: str) -> dict[str, str]:
+    """Return `TensorNames.norms` of a model with norms of the residual stream, behind embedding, attention and MLP."""
     return {"embed_norm": embed, "post_self_attn_layernorm": attention, "post_mlp_layernorm": mlp}
 
 
@@ -64,7 +65,9 @@ def _bert_tensors(model: str) -> TensorNames:
         o=f"{attention}output.dense",
         gate_up=(f"{layer}intermediate.dense",),
         down=f"{layer}output.dense",
-        norms=_norms(f"{model}.{EMBEDDINGS}LayerNorm", f"{attention}output.LayerNorm", f"{layer}output.LayerNorm"),
+        norms=stream_norms(
+            f"{model}.{EMBEDDINGS}LayerNorm", f"{attention}output.LayerNorm", f"{layer}output.LayerNorm"
+        ),
         norm_bias=True,
     )
 
@@ -76,12 +79,13 @@ NOMIC_TENSORS = TensorNames(
     o=f"{NOMIC_LAYER}attn.out_proj",
     gate_up=(f"{NOMIC_LAYER}mlp.fc12", f"{NOMIC_LAYER}mlp.fc11"),
     down=f"{NOMIC_LAYER}mlp.fc2",
-    norms=_norms("nomic_bert.emb_ln", f"{NOMIC_LAYER}norm1", f"{NOMIC_LAYER}norm2"),
+    norms=stream_norms("nomic_bert.emb_ln", f"{NOMIC_LAYER}norm1", f"{NOMIC_LAYER}norm2"),
     norm_bias=True,
 )
 
 
-def _encoder(config: ModelConfig) -> ModelConfig:
+def encoder(config: ModelConfig) -> ModelConfig:
+    """Return the configuration of an encoder with layer norms of the residual stream."""
     return replace(config, layer_norm=True, stream_norms=True, bidirectional=True)
 
 
@@ -96,7 +100,12 @@ def _read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     kind = values.optional_text("position_embedding_type")
     if kind not in (None, "absolute"):
         raise UnsupportedModelError(f"{values.source}: position_embedding_type {one_line(kind, 40)} is not supported")
-    config = replace(_encoder(config), gated=False, learned_positions=True, rotary_dims=(0,) * config.num_hidden_layers)
+    return with_positions(config)
+
+
+def with_positions(config: ModelConfig) -> ModelConfig:
+    """Return the configuration of an encoder with learned positions, biases everywhere and an MLP without gates."""
+    config = replace(encoder(config), gated=False, learned_positions=True, rotary_dims=(0,) * config.num_hidden_layers)
     return replace(config, qkv_bias=True, o_bias=True, mlp_bias=True)
 
 
@@ -114,7 +123,7 @@ def read_nomic(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     if values.get("num_experts") or values.number("rotary_emb_fraction", 0.0, 1.0) != 1.0:
         raise UnsupportedModelError(f"{values.source}: experts and a rotary_emb_fraction below 1 are not supported")
     trained = values.optional_integer("max_trained_positions", 1, config.max_position_embeddings)
-    return replace(_encoder(config), max_position_embeddings=trained or config.max_position_embeddings)
+    return replace(encoder(config), max_position_embeddings=trained or config.max_position_embeddings)
 
 
 def prepare_nomic(raw: Mapping[str, object]) -> Mapping[str, object]:
@@ -137,7 +146,8 @@ def _tables(model: str, first: int = 0) -> Callable[[ModelConfig], list[Table]]:
     return tables
 
 
-def _written(stem: str) -> tuple[str, ...]:
+def also_written(stem: str) -> tuple[str, ...]:
+    """Return the architectures of an encoder with heads that are left out."""
     return f"{stem}ForMaskedLM", f"{stem}ForPreTraining"
 
 
@@ -151,7 +161,7 @@ BERT_MODEL = Family(
     _bert_tensors(BERT),
     tables=_tables(BERT),
     names=NAMES,
-    also_written=_written("Bert"),
+    also_written=also_written("Bert"),
 )
 ROBERTA_MODEL = Family(
     "RobertaModel",
@@ -163,14 +173,14 @@ ROBERTA_MODEL = Family(
     _bert_tensors(ROBERTA),
     tables=_tables(ROBERTA, PADDING + 1),
     names=NAMES,
-    also_written=_written("Roberta"),
+    also_written=also_written("Roberta"),
 )
 XLM_ROBERTA_MODEL = replace(
     ROBERTA_MODEL,
     architecture="XLMRobertaModel",
     model_type="xlm-roberta",
     models="XLM-RoBERTa: bge-m3, multilingual-e5, arctic-embed-l-v2.0",
-    also_written=_written("XLMRoberta"),
+    also_written=also_written("XLMRoberta"),
 )
 NOMIC_BERT_MODEL = Family(
     "NomicBertModel",
