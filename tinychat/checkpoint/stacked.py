@@ -182,7 +182,11 @@ def _parts(tensors: Tensors, stem: str, expert: int, config: ModelConfig) -> dic
         known = stored_name(tensors, name)
         return None if known is None else StackedTensor(tensors[known], known, expert, half, transposed)
 
-    weight = stacked(stem) or stacked(f"{stem.replace('.experts.', '.')}.weight")
+    weight = (
+        _rows_of_expert(tensors, stem, expert, config)
+        or stacked(stem)
+        or stacked(f"{stem.replace('.experts.', '.')}.weight")
+    )
     if {f"{stem}_blocks", f"{stem}_scales"} <= tensors.by_name.keys():
         own: dict[str, Tensor] = {
             f"{stem}.{part}": AsMatrix(StackedTensor(tensors[f"{stem}_{part}"], stem, expert))
@@ -195,6 +199,17 @@ def _parts(tensors: Tensors, stem: str, expert: int, config: ModelConfig) -> dic
     found = {"weight": weight, "bias": stacked(f"{stem}_bias")}
     known = {part: tensor for part, tensor in found.items() if tensor is not None}
     return known or _parts_of_mlx(tensors, stem, expert, config)
+
+
+def _rows_of_expert(tensors: Tensors, stem: str, expert: int, config: ModelConfig) -> Tensor | None:
+    """Return the rows of one expert in a matrix of all experts' rows, as Nomic BERT has them; None without one."""
+    whole = _known(tensors, stem)
+    if whole is None or len(whole.shape) != 2:
+        return None
+    assert config.experts is not None
+    count = config.experts.num_experts
+    size = -(-whole.shape[0] // count)
+    return part_of(whole, stem, Part(0, expert * size, (expert + 1) * size, count * size))
 
 
 def _is_transposed(tensors: Tensors, stem: str, config: ModelConfig) -> bool:

@@ -95,7 +95,8 @@ class Source:
 
     def vector(self, vector: NamedVector) -> Floats:
         """Return numbers of a layer that are stored like a norm's."""
-        return self._tensors.read(self.norm_tensors(vector.layout.name, vector.layers[0])[0]).astype(np.float32)
+        names = self.norm_tensors(vector.layout.name, vector.layers[0])
+        return self._tensors.read(names[0]).astype(np.float32) if names else np.ones(1, np.float32)
 
     def embeddings(self, ids: Sequence[int]) -> Floats:
         """Return the embeddings [T, D] of some ids."""

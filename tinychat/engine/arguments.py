@@ -78,6 +78,14 @@ class NormedExperts(NamedTuple):
     post_mlp_layernorm: Any  # of its output, before that is added to the residual stream; or `ResidualScale`
 
 
+class StreamExperts(NamedTuple):
+    """An MLP of experts, behind which the residual stream is normed."""
+
+    experts: Any  # `ExpertMlp` or `PlainExperts`
+    shift: Any  # `ChannelScale`: added to the residual stream; or `NoNorm`
+    norm: Any  # `StreamNorm`
+
+
 class MixedMlp(NamedTuple):
     """An MLP and experts beside each other, whose normed outputs are added."""
 

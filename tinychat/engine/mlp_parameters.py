@@ -16,6 +16,7 @@ from tinychat.engine.arguments import (
     PlainExperts,
     RouterMlp,
     SparseMlp,
+    StreamExperts,
 )
 from tinychat.engine.dims import dims_of, stacked_dims
 from tinychat.engine.folder_tensors import Tensors
@@ -48,7 +49,7 @@ from tinychat.kernels.variants import (
 from tinychat.kernels.weights import PerLayer
 from tinychat.models.altup import AltUp
 from tinychat.models.config import ModelConfig
-from tinychat.models.experts import ROUTER, ROUTER_IN, ROUTER_INNER, Experts
+from tinychat.models.experts import EXPERTS_SCALE, EXPERTS_SHIFT, ROUTER, ROUTER_IN, ROUTER_INNER, Experts
 from tinychat.models.normalized import RATES
 
 ACTIVATIONS: dict[str, Any] = {
@@ -119,7 +120,14 @@ def _mlps_with_experts(config: ModelConfig, tensors: Tensors, experts: Experts) 
     if not config.gated:
         of_experts = PlainExperts(of_experts, _latent(tensors, experts))
     after = norm_behind(config, tensors, "post_mlp_layernorm", experts.layers)
-    if not isinstance(after, NoNorm):
+    if isinstance(after, StreamNorm):
+        shift = (
+            ChannelScale(tensors.vectors(EXPERTS_SCALE), tensors.vectors(EXPERTS_SHIFT))
+            if experts.shifted
+            else NoNorm()
+        )
+        of_experts = StreamExperts(of_experts, shift, after)
+    elif not isinstance(after, NoNorm):
         of_experts = NormedExperts(of_experts, after)
     dense = _dense_mlp(config, tensors, config.dense_layers) if config.dense_layers else None
     layers = config.mlp_alone or range(L)

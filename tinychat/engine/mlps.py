@@ -153,6 +153,13 @@ def _(team, T, mlp, sizes, s):
     add_result(team, T, s.last_hidden, mlp.post_mlp_layernorm, sizes, s)
 
 
+@run_mlp.where(mlp=arguments.StreamExperts)
+def _(team, T, mlp, sizes, s):
+    run_mlp(team, T, mlp.experts, sizes, s)
+    shift_stream(team, T, mlp.shift, sizes, s)
+    norm_rows(team, T, mlp.norm.norm, sizes, s.hidden)
+
+
 @run_mlp.where(mlp=arguments.MixedMlp)
 def _(team, T, mlp, sizes, s):
     begin_mlp(team, T, mlp.mlp, sizes, s)
@@ -163,6 +170,12 @@ def _(team, T, mlp, sizes, s):
     run_experts(team, T, mlp.experts, mlp.router_norm, s.last_hidden, sizes, s)
     add_normed(team, T, s.last_hidden, mlp.experts_norm, sizes, s.branch)
     add_normed(team, T, s.branch, mlp.norm, sizes, s.hidden)
+
+
+@unless(shift=NoNorm)
+def shift_stream(team, T, shift, sizes, s):
+    """Add a vector to the residual stream."""
+    norm_rows(team, T, shift, sizes, s.hidden)
 
 
 @by_kind

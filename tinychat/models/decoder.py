@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from tinychat.models.config import ModelConfig
-from tinychat.models.experts import ROUTER, ROUTER_IN, ROUTER_INNER, Experts
+from tinychat.models.experts import EXPERTS_SCALE, EXPERTS_SHIFT, ROUTER, ROUTER_IN, ROUTER_INNER, Experts
 from tinychat.models.mamba import mamba_linears, mamba_norms
 from tinychat.models.selective import selective_linears, selective_norms
 from tinychat.models.tensors import Linear, Norm, Order, halves_order, split_order
@@ -66,7 +66,7 @@ class ExpertNames:
     """Names of a mixture's tensors; ``{}`` is the layer, a second one the expert. DeepSeek-V3's by default.
 
     `router` is followed by the gate of the shared expert, if it has one; its linears begin with `shared`.
-    `bias` is that of the choice; `latent` are the linears before and behind all experts.
+    `bias` is that of the choice, `shift` that of all experts' sum; `latent` are the linears before and behind them.
     """
 
     router: tuple[str, ...] = (f"{MLP}gate",)
@@ -76,6 +76,7 @@ class ExpertNames:
     bias: str = f"{MLP}gate.e_score_correction_bias"
     latent: tuple[str, str] = ("", "")
     router_mlp: RouterMlpNames | None = None
+    shift: str = ""
 
 
 @dataclass(frozen=True)
@@ -223,7 +224,7 @@ def decoder_norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
             found += chain(*(_head_norms(config, name, source, *kind) for kind in attention_kinds(config)))
     found = [replace(each, offset=names.norm_offset) for each in found]
     if config.experts and names.experts:
-        found += _router_norms(config.experts, names.experts)
+        found += _experts_norms(config.experts, names.experts, config.hidden_size)
     if config.sinks:
         size = config.num_attention_heads
         found.append(Norm("sinks", names.sinks, size, L, padded=False))
@@ -234,8 +235,10 @@ def decoder_norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
     return found
 
 
-def _router_norms(experts: Experts, names: ExpertNames) -> list[Norm]:
+def _experts_norms(experts: Experts, names: ExpertNames, size: int) -> list[Norm]:
     found, L, at = [], len(experts.layers), experts.layers
+    if experts.shifted:
+        found = [Norm(EXPERTS_SHIFT, names.shift, size, L, at=at), Norm(EXPERTS_SCALE, "", size, L, at=at)]
     if experts.biased:
         found.append(Norm("router_bias", names.bias, experts.choices, L, padded=False, at=at))
     if mlp := names.router_mlp:

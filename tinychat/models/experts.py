@@ -13,6 +13,8 @@ ROUTER = "router"
 # Of a router that is an MLP: the linears before the last.
 ROUTER_IN, ROUTER_INNER = "router_in_proj", ("router_fc1", "router_fc2")
 MOST = 4096  # experts of a layer
+# The vector that is added to what the experts of a layer give, and its scale, which is 1.
+EXPERTS_SHIFT, EXPERTS_SCALE = "experts_shift", "experts_scale"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,7 @@ class Experts:
     topk_group: int = 1  # from how many of them the experts of a token are chosen
     latent_size: int = 0  # of the vector that experts without gates read and give; 0: the residual stream's
     router_size: int = 0  # of the vector that a router's MLP reads, carried from layer to layer; 0: it is a linear
+    shifted: bool = False  # a vector is added to what the experts of a layer give (Nomic BERT)
     can_skip: bool = False  # the router may choose none
 
     @property
