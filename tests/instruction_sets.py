@@ -41,10 +41,13 @@ from tinychat.kernels.inputs import cut_gates, quantize_activated, quantize_norm
 from tinychat.kernels.norms import interpolate, norm_heads, rejoin_rows, scale_queries
 from tinychat.kernels.scores import cap_rows
 from tinychat.kernels.setup import ISA
+from tinychat.kernels.sizes import BLOCK
 from tinychat.kernels.variants import (
+    AlibiBothWays,
     Before,
     BiasedRouter,
     BothWays,
+    DistanceBias,
     Gelu,
     GeluTanh,
     HeadsNorm,
@@ -63,6 +66,7 @@ from tinychat.kernels.variants import (
     Xielu,
 )
 from tinychat.kernels.weights import SplitWeight
+from tinychat.models.distance_biases import BUCKETS, REACH, by_distance
 
 SEED = 11
 # What asks whether the instruction set is "generic". Another file that does so needs a comparison in `of_generic`.
@@ -97,6 +101,17 @@ def unquantized():
         yield f"drawn and joined, {T} tokens", drawn
         on_threads(cap_rows, 1, T, hidden, SoftCap(np.float32(3)))
         yield f"capped, {T} tokens", hidden
+
+
+def scored():
+    """Yield name and result of attention whose scores depend on distances to both sides."""
+    rng, heads = np.random.default_rng(SEED), 3
+    q, cache, *_ = test_attention.draw(rng, 70, 17, heads, 1, 20, "f32")
+    biases = rng.standard_normal(BUCKETS * heads).astype(np.float32)
+    slopes = np.array([0.5, 0.25, 0.125], np.float32)
+    for scoring in (DistanceBias(by_distance(biases, REACH + BLOCK)), AlibiBothWays(slopes)):
+        window = BothWays(np.int64(test_attention.NO_WINDOW))
+        yield scoring.__class__.__name__, test_attention.run("f32", q, cache, 53, window, scoring=scoring)
 
 
 def kept():
@@ -250,6 +265,7 @@ def results(folders):
     """Return all that is compared, arrays by name."""
     found = of_generic() | {folder.name: engines.fresh_logits(folder) for folder in folders}
     found |= {f"f32: {name}": array for name, array in unquantized()}
+    found |= {f"scores: {name}": array for name, array in scored()}
     found |= {f"experts: {name}": array for name, array in routed()} | {"short convolution": convolved()}
     found |= dict(of_layers()) | dict(normed_heads())
     found |= {f"latents: {name}": array for name, array in of_latents()}

@@ -88,7 +88,7 @@ def softmax(scores):
     return e / np.sum(e, axis=-1, keepdims=True)
 
 
-def attention(q, k, v, window=0, scale=None, cap=None, slopes=(), sinks=(), both_ways=False):
+def attention(q, k, v, window=0, scale=None, cap=None, slopes=(), sinks=(), both_ways=False, biases=None):
     """Grouped-query attention of the last T of S positions, causal unless `both_ways`.
 
     Parameters
@@ -108,6 +108,8 @@ def attention(q, k, v, window=0, scale=None, cap=None, slopes=(), sinks=(), both
         A score of each head's that the softmax counts, and whose value is 0.
     both_ways : bool
         Queries see later positions, too, as far as earlier ones.
+    biases : [32, H], optional
+        What is added to scores, by `bucket` of the distance of key and query.
 
     Returns
     -------
@@ -127,10 +129,23 @@ def attention(q, k, v, window=0, scale=None, cap=None, slopes=(), sinks=(), both
             scores = k[start:stop, g] @ q[t, h] * (q.shape[2] ** -0.5 if scale is None else scale)
             scores = soft_cap(scores, cap)
             if slopes:
-                scores = scores - slopes[h] * (past + t - np.arange(start, stop))
+                scores = scores - slopes[h] * np.abs(past + t - np.arange(start, stop))
+            if biases is not None:
+                scores = scores + [biases[bucket(s - past - t), h] for s in range(start, stop)]
             weights = softmax(np.append(scores, sinks[h])) if len(sinks) else softmax(scores)
             out[t, h] = weights[: stop - start] @ v[start:stop, g]
     return out
+
+
+def bucket(distance):
+    """Return the number of the bucket of a distance: 16 for each side, of which 8 are of one distance.
+
+    The others begin at distances that grow by the same factor, to 128, and the last has no end.
+    """
+    side, size = 16 * (distance > 0), abs(distance)
+    if size < 8:
+        return side + size
+    return side + max(i for i in range(8, 16) if size >= 8 * 16 ** ((i - 8) / 8) * (1 - 1e-12))
 
 
 def top_n_sigma(logits, n):
@@ -512,7 +527,8 @@ def decoder_states(config, weights, ids, second=None, kept=None, streams=None):
         vectors = parts.tensor(table.source, "weight")
         x = x + vectors[table.first : table.first + len(ids)]
     if second is not None:
-        first_kind, second_kind = parts.tensor("bert.embeddings.token_type_embeddings", "weight")
+        model = config.architecture.removesuffix("Model").lower()
+        first_kind, second_kind = parts.tensor(f"{model}.embeddings.token_type_embeddings", "weight")
         x[second:] += second_kind - first_kind
     if config.residual_scales:
         x = (x + parts.vector("embed_shift", 0)) * parts.vector("embed_scale", 0)
@@ -907,6 +923,7 @@ def _attention_block(config, parts, layer, x):
         config.alibi_slopes,
         parts.vector("sinks", layer) if config.sinks else (),
         config.bidirectional,
+        parts.vector("distance_biases", layer).reshape(32, -1) if config.distance_biases else None,
     )
     if config.gated_heads:
         gates = parts.apply(f"{kind}head_gates_proj", layer, parts.norm("input_layernorm", layer, x))
@@ -1158,7 +1175,7 @@ def _mlp_block(config, parts, layer, before):
     if config.varied and config.experts:
         return _mixed_block(config, parts, layer, before)
     if config.experts and layer in config.experts.layers:
-        return parts.norm("post_mlp_layernorm", layer, _mixture(config, parts, layer, x))
+        return norm_behind(config, parts, "post_mlp_layernorm", layer, _mixture(config, parts, layer, x))
     inner = _inner(config, parts, kind, layer, x)
     return norm_behind(config, parts, "post_mlp_layernorm", layer, parts.apply(f"{kind}down_proj", layer, inner))
 
@@ -1271,7 +1288,7 @@ def _mixture(config, parts, layer, x):
         inner = _inner(config, parts, "shared_", layer, x)
         gate = 1 / (1 + np.exp(-shared_gate)) if shared_gate.size else 1
         out += parts.apply("shared_down_proj", layer, inner) * gate
-    return out
+    return out + (parts.vector("experts_shift", layer) if experts.shifted else 0)
 
 
 def _router_mlp(config, parts, layer, x):

@@ -22,8 +22,16 @@ from tinychat.conversion.recurrence import sigmoid
 from tinychat.conversion.source import Floats, Source
 from tinychat.engine.mlp_parameters import ACTIVATIONS
 from tinychat.engine.named_tensors import NamedVector
-from tinychat.kernels.variants import AttentionSink, BothWays, NormedActivation, RotatedGains, Ungated
+from tinychat.kernels.variants import (
+    AttentionSink,
+    BothWays,
+    DistanceBias,
+    NormedActivation,
+    RotatedGains,
+    Ungated,
+)
 from tinychat.models.config import ModelConfig
+from tinychat.models.distance_biases import by_distance
 from tinychat.models.experts import Experts
 from tinychat.models.rope import query_scales, rope_tables, sliding_rope
 from tinychat.models.selective import LOW
@@ -182,7 +190,8 @@ class FloatStages(StateStages, StreamStages):
 
     def attend(self, batch, qkv, sizes, window, scoring, cache, scratch, out):
         sinks = self._source.vector(scoring.sinks) if isinstance(scoring, AttentionSink) else None
-        out.value = np.concatenate([_attended(self._config, *heads, window, sinks) for heads in qkv.take()])
+        biases = self._source.vector(scoring.biases) if isinstance(scoring, DistanceBias) else None
+        out.value = np.concatenate([_attended(self._config, *heads, window, sinks, biases) for heads in qkv.take()])
 
     def norm_latents(self, T, down, q_gain, kv_gain, sizes, low, qkv):
         found, rank, d = down.take(), sizes.kv_lora_rank, sizes.head_dim
@@ -345,11 +354,20 @@ def _soft_capped(x: Floats, cap: float | None) -> Floats:
     return x if cap is None else np.float32(cap) * np.tanh(x / np.float32(cap))
 
 
-def _attended(config: ModelConfig, q: Floats, k: Floats, v: Floats, window: Any, sinks: Floats | None) -> Floats:
+def _attended(
+    config: ModelConfig,
+    q: Floats,
+    k: Floats,
+    v: Floats,
+    window: Any,
+    sinks: Floats | None,
+    biases: Floats | None,
+) -> Floats:
     """Return attention's outputs [T, H m] for one text's queries [H, T, d], keys [G, T, d] and values [G, T, m]."""
     (H, T, d), G = q.shape, len(k)
     mask = _mask(window, T)
     slopes = np.array(config.alibi_slopes, np.float32)[:, None, None]
+    of_distances = None if biases is None else by_distance(biases, T)
 
     def softmax(head: tuple[Floats, np.float32 | None], masked: Floats) -> None:
         scores, sink = head
@@ -366,8 +384,11 @@ def _attended(config: ModelConfig, q: Floats, k: Floats, v: Floats, window: Any,
         stop = min(start + ATTENDING_ROWS, T)
         seen = T if isinstance(window, BothWays) else stop
         scores = (q[:, start:stop].reshape(G, -1, d) @ k[:, :seen].transpose(0, 2, 1)).reshape(H, -1, seen)
+        distances = np.arange(seen) - np.arange(start, stop)[:, None]
         if config.alibi_slopes:
-            scores += slopes * (np.arange(seen) - np.arange(start, stop)[:, None])
+            scores -= slopes * np.abs(distances)
+        if of_distances is not None:
+            scores += of_distances[:, distances + T - 1]
         heads = zip(scores, [None] * H if sinks is None else sinks)
         on_each(functools.partial(softmax, masked=mask[start:stop, :seen]), heads)
         mixed[:, start:stop] = (scores.reshape(G, -1, seen) @ v[:, :seen]).reshape(H, stop - start, -1)

@@ -7,9 +7,11 @@ import numpy as np
 
 from tinychat.engine.named_tensors import NamedTensors
 from tinychat.engine.passthrough_parameters import passthrough_weight
+from tinychat.kernels.sizes import BLOCK
 from tinychat.kernels.variants import LayerNorm, NoNorm, NoPositions, RmsNorm
 from tinychat.kernels.weights import Float32Weight, Int4Weight, Int8Weight, SplitWeight
 from tinychat.models.architectures import norms
+from tinychat.models.distance_biases import REACH, by_distance
 from tinychat.models.folder import ModelFolder
 from tinychat.models.layout import FREQUENT, stored_linears
 from tinychat.models.passthrough import NATIVE
@@ -75,6 +77,10 @@ class FolderTensors:
         found = self._tensors[name]
         turned = found.reshape(len(found), channels, -1).transpose(0, 2, 1)
         return np.ascontiguousarray(turned).reshape(found.shape)
+
+    def by_distance(self, name: str, factor: float) -> Any:
+        """Return biases of scores, times a factor, by head and distance, as far as a block of keys sees others."""
+        return by_distance(self.vectors(name, factor), REACH + BLOCK)
 
     def positions(self) -> Any:
         """Return the vectors of positions, or `NoPositions`."""

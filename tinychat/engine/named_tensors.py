@@ -109,6 +109,10 @@ class NamedTensors:
         """Return the taps of convolutions."""
         return self.vectors(name)
 
+    def by_distance(self, name: str, factor: float) -> Any:
+        """Return biases of scores, without the factor."""
+        return self.vectors(name)
+
     def positions(self) -> Table | NoPositions:
         """Return the layout of the vectors of positions."""
         return self._positions

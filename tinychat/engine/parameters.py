@@ -48,10 +48,12 @@ from tinychat.engine.stages import layer_of
 from tinychat.kernels.buffers import NoLatents, NoStreams
 from tinychat.kernels.variants import (
     Alibi,
+    AlibiBothWays,
     AttentionSink,
     Before,
     BothWays,
     ChannelScale,
+    DistanceBias,
     HeadsNorm,
     NoEnd,
     NoInputs,
@@ -70,6 +72,7 @@ from tinychat.models.compressed import HEADS, CompressedHeads
 from tinychat.models.config import ModelConfig
 from tinychat.models.decoder import HEAD_GATES, OTHER
 from tinychat.models.delta_net import DECAYS, GATES, DeltaNet
+from tinychat.models.distance_biases import DISTANCE_BIASES
 from tinychat.models.draft_head import INPUT_NORMS, INPUTS
 from tinychat.models.drafter import ORDERING, STATE
 from tinychat.models.eagle import DRAFT_IDS, EMBEDDED, STATES
@@ -297,7 +300,10 @@ def _scoring(config: ModelConfig, tensors: Tensors) -> Any:
     """Return the variant of scoring, of scores in powers of two."""
     L = len(config.attention_layers)
     if config.alibi_slopes:
-        return Alibi(np.tile(np.array(config.alibi_slopes, np.float64) * LOG2_E, (L, 1)).astype(np.float32))
+        slopes = np.tile(np.array(config.alibi_slopes, np.float64) * LOG2_E, (L, 1)).astype(np.float32)
+        return AlibiBothWays(slopes) if config.bidirectional else Alibi(slopes)
+    if config.distance_biases:
+        return DistanceBias(tensors.by_distance(DISTANCE_BIASES, LOG2_E))
     if config.sinks:
         return AttentionSink(tensors.vectors("sinks", LOG2_E))
     if config.attention_softcap is not None:

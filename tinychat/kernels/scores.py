@@ -2,17 +2,19 @@
 
 SoftCap        ``cap * tanh(v / cap)``                                       (Bello et al., 2016; Gemma 2)
 Alibi          ``v + slope * (s - p)`` for the key at s and a query at p     (ALiBi: Press et al., 2022)
+AlibiBothWays  ``v - slope * |s - p|``
+DistanceBias   ``v + biases[s - p]`` of the same                             (T5: Raffel et al., 2020; MPNet)
 AttentionSink  ``v``, and the softmax counts one score more, of a value 0     (Xiao et al., 2023; gpt-oss)
 """
 
 import numpy as np
 
 from tinychat.kernels.jit import always_inline, always_inline_by_type, is_kind
-from tinychat.kernels.memory import load_f32, store_f32
+from tinychat.kernels.memory import load_f32, load_f32x64, store_f32
 from tinychat.kernels.simd import LOG2_E, exp2, fma, lane_numbers, minimum, splat_f32
-from tinychat.kernels.sizes import LANES
+from tinychat.kernels.sizes import BLOCK, LANES
 from tinychat.kernels.team import share_of, stage
-from tinychat.kernels.variants import Alibi, AttentionSink, SoftCap
+from tinychat.kernels.variants import Alibi, AlibiBothWays, AttentionSink, DistanceBias, SoftCap
 
 
 @always_inline
@@ -36,15 +38,31 @@ def final_score(scoring, item, r, start, score):
         distance = lane_numbers(score) + np.float32(start - item.positions[r])
         return fma(distance, slope, score)
 
+    def sloped_both_ways(scoring, item, r, start, score):
+        row = min(item.row0 + r, item.rows - 1)
+        slope = scoring.slopes[item.g * item.group + row % item.group]
+        distance = lane_numbers(score) + np.float32(start - item.positions[r])
+        return fma(minimum(distance, 0.0 - distance), slope, score)
+
+    def biased(scoring, item, r, start, score):
+        row, width = min(item.row0 + r, item.rows - 1), scoring.biases.shape[1]
+        head = item.g * item.group + row % item.group
+        first = min(max(0, start - item.positions[r] + width // 2 - 1), width - BLOCK)
+        return score + load_f32x64(scoring.biases, head * width + first)
+
     if is_kind(scoring, SoftCap):
         return capped
+    if is_kind(scoring, DistanceBias):
+        return biased
+    if is_kind(scoring, AlibiBothWays):
+        return sloped_both_ways
     return sloped if is_kind(scoring, Alibi) else lambda scoring, item, r, start, score: score
 
 
 @always_inline_by_type
 def changes_scores(scoring):
     """Return whether `final_score` changes scores."""
-    changes = is_kind(scoring, SoftCap, Alibi)
+    changes = is_kind(scoring, SoftCap, Alibi, AlibiBothWays, DistanceBias)
     return lambda scoring: changes
 
 

@@ -85,6 +85,18 @@ class Alibi(NamedTuple):
     slopes: np.ndarray  # float32 [H], times log2(e)
 
 
+class AlibiBothWays(NamedTuple):
+    """The same of keys on both sides."""
+
+    slopes: np.ndarray  # float32 [H], times log2(e)
+
+
+class DistanceBias(NamedTuple):
+    """Scores to which a number of each head and distance is added."""
+
+    biases: np.ndarray  # float32 [H, W], times log2(e): of distances from 1 - W / 2 to W / 2, those of all farther ones
+
+
 class AttentionSink(NamedTuple):
     """A score of each head that takes weight from the keys and adds nothing."""
 

@@ -88,10 +88,10 @@ def parse_config(raw: Mapping[str, object], source: str) -> ModelConfig:
 
 
 def _check_bidirectional(values: ConfigValues, config: ModelConfig) -> None:
-    """Refuse layers that cannot attend to later tokens, and windows that transformers counts in another way."""
-    past = config.state_layers or config.conv_layers or config.alibi_slopes
-    # Without the query's own position.
-    others = any(config.sliding_windows) and not values.flag("is_causal", True)
+    """Refuse layers that cannot attend to later tokens, and windows and slopes that transformers counts otherwise."""
+    past = config.state_layers or config.conv_layers
+    # Without the query's own position; slopes of keys' positions, not of distances.
+    others = (any(config.sliding_windows) or config.alibi_slopes) and not values.flag("is_causal", True)
     if past or others:
         raise UnsupportedModelError(f"{values.source}: attention to later tokens is not supported for such layers")
 

@@ -72,6 +72,7 @@ class ModelConfig:
     temperature_length: int = 1
     log_temperature_length: int = 0  # queries at p are times max(1, ln(1 + p) / ln(length)); 0: they are not (Qwen 1)
     alibi_slopes: tuple[float, ...] = ()  # by head, the decrease of scores by position of distance (ALiBi)
+    distance_biases: bool = False  # by head, numbers that are added to scores by buckets of distance (MPNet)
     learned_positions: bool = False  # a vector for each position up to `max_position_embeddings`, the last possible
     attention_softcap: float | None = None  # bound of scores, by tanh
     logits_softcap: float | None = None  # bound of logits, by tanh
