@@ -18,6 +18,15 @@ ROBERTA = BERT | {
     "pad_token_id": 1,
     "max_position_embeddings": 258,
 }
+MPNET = COMMON | {
+    "architectures": ["MPNetModel"],
+    "model_type": "mpnet",
+    "hidden_act": "gelu",
+    "layer_norm_eps": 1e-5,
+    "pad_token_id": 1,
+    "max_position_embeddings": 258,
+    "relative_attention_num_buckets": 32,
+}
 DISTILBERT = {
     "architectures": ["DistilBertModel"],
     "model_type": "distilbert",
@@ -57,6 +66,75 @@ NOMIC_PUBLISHED = {
     "prenorm": False,
     "type_vocab_size": 2,
     "vocab_size": 517,
+}
+ELECTRA = BERT | {"architectures": ["ElectraModel"], "model_type": "electra", "embedding_size": 96}
+GTE = COMMON | {
+    "architectures": ["GteModel"],
+    "model_type": "gte",
+    "hidden_act": "gelu",
+    "layer_norm_eps": 1e-12,
+    "type_vocab_size": 1,
+    "rope_theta": 16000.0,
+    "pad_token_id": 1,
+}
+JINA = COMMON | {
+    "architectures": ["JinaEmbeddingsV3Model"],
+    "model_type": "jina_embeddings_v3",
+    "hidden_act": "gelu",
+    "layer_norm_eps": 1e-5,
+    "type_vocab_size": 1,
+    "rope_theta": 2000.0,
+    "pad_token_id": 1,
+}
+JINA_BERT = BERT | {
+    "architectures": ["JinaBertModel"],
+    "num_attention_heads": 6,
+    "position_embedding_type": "alibi",
+    "feed_forward_type": "geglu",
+}
+TASKS = ["retrieval.query", "retrieval.passage", "text-matching"]
+# As its makers publish it.
+JINA_PUBLISHED = {key: value for key, value in JINA.items() if key != "rope_theta"} | {
+    "architectures": ["XLMRobertaModel"],
+    "model_type": "xlm-roberta",
+    "position_embedding_type": "rotary",
+    "rotary_emb_base": 2000.0,
+    "lora_adaptations": TASKS,
+    "lora_alpha": 3,
+    "lora_rank": 4,
+    "use_reg_tokens": False,
+}
+# As its makers publish it, with another rotary embedding and no kinds of text.
+NEW = GTE | {
+    "architectures": ["NewModel"],
+    "model_type": "new",
+    "position_embedding_type": "rope",
+    "layer_norm_type": "layer_norm",
+    "pack_qkv": True,
+    "logn_attention_scale": False,
+    "rope_theta": 2000.0,
+    "rope_scaling": {"type": "ntk", "factor": 8.0},
+    "type_vocab_size": 0,
+    "pad_token_id": 0,
+}
+# Of 24 channels: see the makers' NTKScalingRotaryEmbedding.
+NTK = {"rope_type": "linear", "factor": 8 ** (2 / 24), "rope_theta": 16000.0}
+NEW_OF_TRANSFORMERS = NEW | {"architectures": ["GteModel"], "model_type": "gte", "rope_scaling": NTK}
+# The same of published files.
+NOMIC_MOE = NOMIC_PUBLISHED | {
+    "n_layer": 4,
+    "activation_function": "gelu",
+    "qkv_proj_bias": True,
+    "mlp_fc1_bias": True,
+    "mlp_fc2_bias": True,
+    "type_vocab_size": 1,
+    "pad_token_id": 1,
+    "num_experts": 6,
+    "moe_top_k": 2,
+    "moe_every_n_layers": 2,
+    "moe_normalize_expert_weights": False,
+    "num_shared_experts": 0,
+    "expert_choice_router": False,
 }
 EUROBERT = COMMON | {
     "architectures": ["EuroBertModel"],
@@ -98,10 +176,20 @@ ENCODERS = [
     Variant("roberta", ROBERTA, "float16"),
     Variant("xlm-roberta", ROBERTA | {"architectures": ["XLMRobertaModel"], "model_type": "xlm-roberta"}),
     Variant("distilbert", DISTILBERT, "float16"),
+    Variant("mpnet", MPNET),
+    Variant("electra", ELECTRA),
+    Variant("gte", GTE, "float16"),
+    Variant("jina-v3", JINA),
+    Variant("jina-v2", JINA_BERT),
+    Variant("gte-new", NEW, theirs=NEW_OF_TRANSFORMERS),
     Variant("nomic-bert", NOMIC_BERT, theirs=NOMIC_BERT | {"rope_parameters": {"rope_theta": 1000.0}}),
+    Variant("nomic-bert-moe", NOMIC_MOE),
     Variant("eurobert", EUROBERT, "bfloat16"),
     Variant("qwen3-both-ways", QWEN3),
     Variant("modernbert", MODERNBERT, "bfloat16"),
     Variant("embedding-gemma", EMBEDDING_GEMMA),
 ]
+OF_OTHERS = ("mpnet", "electra", "gte", "gte-new")  # whom llama.cpp does not know
+OF_LLAMA_CPP = [variant for variant in ENCODERS if variant.name not in OF_OTHERS]
+REMOTE = ("nomic-bert-moe", "jina-v2")  # of which the code comes with checkpoints
 BY_NAME = {variant.name: variant for variant in ENCODERS}

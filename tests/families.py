@@ -13,6 +13,7 @@ from variants.llama import LISTED
 from tinychat.conversion.convert import expected_shapes
 from tinychat.models import architectures
 from tinychat.models.architectures import linears, norms, parse_config
+from tinychat.models.distance_biases import BUCKETS
 from tinychat.models.tensors import whole_and_part
 
 __all__ = ["BY_NAME", "NEWER", "VARIANTS", "Variant"]
@@ -67,6 +68,7 @@ def kind_of(variant):
     found = {norm.name for norm in norms(config)}
     flags = (config.layer_norm, config.gated, config.parallel, config.learned_positions, config.hidden_act)
     scores = (config.attention_softcap is None, config.logits_softcap is None, bool(config.alibi_slopes), config.sinks)
+    scores += (config.distance_biases,)
     experts = config.experts
     mixture = experts and (
         "post_mlp_layernorm" in found and not config.varied,
@@ -392,6 +394,13 @@ def stored(variant, weights):
     if variant.config["model_type"] in ("lfm2", "lfm2_moe", "lfm3"):
         channels = variant.config["hidden_size"], 1, -1
         return {name: values.reshape(channels) if ".conv.conv." in name else values for name, values in weights.items()}
+    if variant.config["model_type"] in ("gte", "new"):
+        return with_whole_tensors(weights)
+    if variant.config["model_type"] == "nomic_bert":
+        return _with_rows_of_experts(weights)
+    if variant.config["model_type"] == "mpnet":
+        name = "mpnet.encoder.relative_attention_bias.weight"
+        return weights | {name: weights[name].reshape(BUCKETS, -1)}
     if variant.config["model_type"] not in SINKS:
         return weights
     is_turned, found, stacks = variant.config["model_type"] == "gpt_oss", {}, {}
@@ -443,6 +452,18 @@ def _with_convolutions(weights):
             found[plain if plain.endswith(ends) else name] = values
     joined = {name: np.concatenate([parts[i] for i in sorted(parts)]) for name, parts in heads.items()}
     return found | {name: np.ascontiguousarray(values) for name, values in joined.items()}
+
+
+def _with_rows_of_experts(weights):
+    """Return weights with the rows of all experts of a layer in one matrix, as Nomic BERT has them."""
+    found, stacks = {}, {}
+    for name, values in weights.items():
+        stem, is_expert, rest = name.removesuffix(".weight").partition(".experts.")
+        if is_expert and rest != "bias":
+            stacks.setdefault(f"{stem}.experts.{rest.partition('.')[2]}", []).append(values)
+        else:
+            found[f"{stem}.experts.bias" if is_expert else name] = values
+    return found | {name: np.concatenate(parts) for name, parts in stacks.items()}
 
 
 def _with_heads_apart(weights):

@@ -49,6 +49,7 @@ ARCHITECTURES = {
     **dict.fromkeys(("roberta", "xlm-roberta", "distilbert"), "bert"),
     "nomic_bert": "nomic-bert",
     "modernbert": "modern-bert",
+    "jina_embeddings_v3": "jina-bert-v3",
 }
 # The package has no names for some architectures yet: another one's, whose tensors are called the same.
 NAMED_LIKE = {"laguna": "step35", "gemma4-assistant": "gemma4"}
@@ -58,11 +59,12 @@ DELTA_NETS = ("qwen35", "qwen35moe", "qwen3next")
 # Whose queries and keys llama.cpp rotates in neighbouring pairs, and transformers in halves.
 # Which its converter leaves out of names.
 ENCODER_PREFIXES = {
-    "BertModel": "bert.",
+    **dict.fromkeys(("BertModel", "JinaBertModel"), "bert."),
     "RobertaModel": "roberta.",
     "DistilBertModel": "distilbert.",
     "XLMRobertaModel": "roberta.",
     "NomicBertModel": "nomic_bert.",
+    "JinaEmbeddingsV3Model": "roberta.",
     "ModernBertModel": "model.",
 }
 GRANITES = ("granite", "granitemoe", "granitehybrid")
@@ -268,6 +270,10 @@ def write_variant(variant, path, kind_of=lambda name: "F32", pooling=None, reran
     architecture = ARCHITECTURES.get(raw["model_type"], raw["model_type"])
     if architecture == "nemotron_h" and config.experts:
         architecture = "nemotron_h_moe"
+    if config.architecture == "JinaBertModel":
+        architecture = "jina-bert-v2"
+    if architecture == "nomic-bert" and config.experts:
+        architecture = "nomic-bert-moe"
     if architecture == "gemma3" and config.bidirectional:
         architecture = "gemma-embedding"
     writer = gguf.GGUFWriter(path, architecture)
@@ -449,6 +455,8 @@ def add_particulars(writer, architecture, raw, config):
     if config.experts:
         writer.add_expert_count(config.experts.num_experts)
         writer.add_expert_used_count(config.experts.num_experts_per_tok)
+    if architecture == "nomic-bert-moe":
+        writer.add_moe_every_n_layers(raw["moe_every_n_layers"])
     if architecture in ("qwen2moe", "qwen3moe", "qwen3vlmoe", "gpt-oss", "hunyuan-moe") or (
         architecture == "gemma4" and config.experts
     ):
@@ -598,6 +606,10 @@ def converted(architecture, config, weights):
         if config.learned_positions and config.bidirectional and "position_embeddings" in name:
             values = values[-config.max_position_embeddings :]
         name = name.removeprefix(ENCODER_PREFIXES.get(config.architecture, ""))
+        if name.endswith(".experts.bias.weight"):
+            continue
+        if ".experts." in name and name.endswith(".mlp.w2.weight"):
+            values = np.ascontiguousarray(values.T)
         if architecture in ("gemma", "gemma2", "gemma3", "gemma-embedding", "nemotron") and name.endswith(
             "norm.weight"
         ):

@@ -30,6 +30,9 @@ RANKERS = [
     _classifier("bert", "Bert"),
     _classifier("xlm-roberta", "XLMRoberta"),
     _classifier("distilbert", "DistilBert"),
+    _classifier("mpnet", "MPNet"),
+    _classifier("electra", "Electra"),
+    _classifier("gte", "Gte"),
     _classifier("modernbert", "ModernBert", classifier_pooling="cls"),
     Variant("modernbert-mean", _classifier("modernbert", "ModernBert", classifier_pooling="mean").config),
     Variant("qwen3", DECODER),
@@ -39,10 +42,16 @@ BY_NAME = {variant.name: variant for variant in RANKERS}
 HEADS = {
     "bert": ("bert.pooler.dense", "", "classifier"),
     "xlm-roberta": ("classifier.dense", "", "classifier.out_proj"),
+    "electra": ("classifier.dense", "", "classifier.out_proj"),
+    "gte": ("gte.pooler.dense", "", "classifier"),
+    "mpnet": ("classifier.dense", "", "classifier.out_proj"),
     "distilbert": ("pre_classifier", "", "classifier"),
     "modernbert": ("head.dense", "head.norm", "classifier"),
     "qwen3": ("", "", "score"),
 }
+
+
+ACTIVATIONS = {"distilbert": reference.relu, "electra": reference.gelu, "modernbert": reference.gelu}
 
 
 def base_of(variant):
@@ -71,7 +80,7 @@ def write_ranker(variant, folder):
         shapes[f"{norm}.weight"] = (size,)
     for name, shape in shapes.items():
         weights[name] = (random.standard_normal(shape) * 2 / math.sqrt(size)).astype(np.float32)
-    save_file(weights, folder / "model.safetensors")
+    save_file(families.stored(base, weights), folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(variant.config | {"torch_dtype": "float32"}))
     (folder / "chat_template.jinja").write_text(TEMPLATE)
     write_pairing_tokenizer(folder)
@@ -93,7 +102,7 @@ def write_pairing_tokenizer(folder):
 def expected_score(variant, weights, ids, second):
     """Return the score of token ids, a logit, in float64."""
     base = base_of(variant)
-    kind = second if variant.config["model_type"] == "bert" else None
+    kind = second if variant.config["model_type"] in ("bert", "electra") else None
     states = reference.decoder_states(parse_config(base.config, ""), weights, ids, kind)
     dense, norm, score = HEADS[variant.config["model_type"]]
     x = states[-1] if not dense else states.mean(axis=0) if variant.name.endswith("mean") else states[0]
@@ -104,7 +113,7 @@ def expected_score(variant, weights, ids, second):
 
     if dense:
         x = linear(dense, x)
-        x = {"distilbert": reference.relu, "modernbert": reference.gelu}.get(variant.config["model_type"], np.tanh)(x)
+        x = ACTIVATIONS.get(variant.config["model_type"], np.tanh)(x)
     if norm:
         x = (x - x.mean()) / np.sqrt(x.var() + 1e-5) * weights[f"{norm}.weight"]
     return linear(score, x)[0]

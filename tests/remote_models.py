@@ -8,7 +8,7 @@ import math
 from types import SimpleNamespace
 
 import torch
-from torch.nn.functional import normalize, scaled_dot_product_attention, silu
+from torch.nn.functional import gelu, layer_norm, normalize, scaled_dot_product_attention, silu
 
 
 def rms_norm(x, weight, eps):
@@ -219,5 +219,79 @@ class Bailing(Decoder):
         return chosen * rates / (chosen * rates).sum(-1, keepdim=True)
 
 
+class NomicBert(Decoder):
+    """An encoder, of whose layers every second has experts; they give hidden states."""
+
+    heads = "n_head"
+
+    def __call__(self, ids):
+        config, embeddings = self.config, "nomic_bert.embeddings."
+        x = self.tensor(f"{embeddings}word_embeddings.weight")[ids[0]]
+        x = self.normed("nomic_bert.emb_ln", x + self.tensor(f"{embeddings}token_type_embeddings.weight")[0])
+        for layer in range(config["n_layer"]):
+            prefix = f"nomic_bert.encoder.layers.{layer}."
+            x = self.normed(f"{prefix}norm1", x + self.attention(prefix, x))
+            is_sparse = layer % config["moe_every_n_layers"] == 1
+            x = self.normed(f"{prefix}norm2", x + (self.experts if is_sparse else self.mlp)(f"{prefix}mlp.", x))
+        assert self.used == self.state.keys()
+        return SimpleNamespace(last_hidden_state=x[None])
+
+    def normed(self, name, x):
+        gains, biases = (self.tensor(f"{name}.{end}") for end in ("weight", "bias"))
+        return layer_norm(x, x.shape[-1:], gains, biases, self.config.get("layer_norm_epsilon", 1e-12))
+
+    def linear(self, name, x):
+        self.used.add(f"{name}.bias")
+        return super().linear(name, x)
+
+    def attention(self, prefix, x):
+        q, k, v = self.linear(f"{prefix}attn.Wqkv", x).unflatten(-1, (3, self.config[self.heads], -1)).unbind(1)
+        turns = angles(len(x), q.shape[-1], self.config["rotary_emb_base"])
+        q, k, v = (each.transpose(0, 1) for each in (rotate_halves(q, turns), rotate_halves(k, turns), v))
+        return self.linear(f"{prefix}attn.out_proj", scaled_dot_product_attention(q, k, v).transpose(0, 1).flatten(1))
+
+    def mlp(self, prefix, x):
+        return self.linear(f"{prefix}fc2", gelu(self.linear(f"{prefix}fc1", x)))
+
+    def experts(self, prefix, x):
+        rates = (x @ self.tensor(f"{prefix}router.layer.weight").T).softmax(-1)
+        chosen = rates.topk(self.config["moe_top_k"])
+        kept = torch.zeros_like(rates).scatter(1, chosen.indices, chosen.values)
+        first, second = (
+            self.tensor(f"{prefix}experts.mlp.{name}").unflatten(0, (self.config["num_experts"], -1))
+            for name in ("w1", "w2")
+        )
+        given = gelu(torch.einsum("td,efd->etf", x, first)) @ second
+        return torch.einsum("te,etd->td", kept, given) + self.tensor(f"{prefix}experts.bias")
+
+
+class JinaBert(NomicBert):
+    heads = "num_attention_heads"
+
+    def __call__(self, ids):
+        embeddings = "bert.embeddings."
+        x = self.tensor(f"{embeddings}word_embeddings.weight")[ids[0]]
+        x = self.normed(f"{embeddings}LayerNorm", x + self.tensor(f"{embeddings}token_type_embeddings.weight")[0])
+        for layer in range(self.config["num_hidden_layers"]):
+            prefix = f"bert.encoder.layer.{layer}."
+            x = self.normed(f"{prefix}attention.output.LayerNorm", x + self.attention(f"{prefix}attention.", x))
+            gates, up = (x @ self.tensor(f"{prefix}mlp.gated_layers.weight").T).chunk(2, dim=-1)
+            x = self.normed(f"{prefix}mlp.layernorm", x + self.linear(f"{prefix}mlp.wo", gelu(gates) * up))
+        assert self.used == self.state.keys()
+        return SimpleNamespace(last_hidden_state=x[None])
+
+    def attention(self, prefix, x):
+        heads, positions = self.config[self.heads], torch.arange(len(x))
+        q, k, v = (
+            self.linear(f"{prefix}self.{name}", x).unflatten(-1, (heads, -1)).transpose(0, 1)
+            for name in ("query", "key", "value")
+        )
+        falls = -Baichuan.slopes(self)[:, None, None] * (positions[:, None] - positions).abs()
+        mixed = scaled_dot_product_attention(q, k, v, attn_mask=falls).transpose(0, 1).flatten(1)
+        return self.linear(f"{prefix}output.dense", mixed)
+
+
+# By architecture.
+ENCODERS = {"NomicBertModel": NomicBert, "JinaBertModel": JinaBert}
 # By model_type.
 MODELS = {"baichuan": Baichuan, "internlm2": InternLM2, "qwen": QWen, "chatglm": ChatGLM, "bailing_moe": Bailing}

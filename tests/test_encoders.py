@@ -50,7 +50,7 @@ def test_hidden_states_equal_the_reference(variant, tmp_path):
         assert states_of(model, [ids])[0].tobytes() == states.tobytes()
 
 
-@pytest.mark.parametrize("name", ["bert", "nomic-bert", "embedding-gemma"])
+@pytest.mark.parametrize("name", ["bert", "nomic-bert", "embedding-gemma", "mpnet", "nomic-bert-moe"])
 def test_few_bits_keep_most_of_a_vector(name, tmp_path):
     variant = encoders.BY_NAME[name]
     vectors = [load(variant, tmp_path / quant, quant).embed(texts_of(variant)) for quant in ("f32", "int8", "int4")]
@@ -84,8 +84,16 @@ def test_texts_longer_than_a_step_of_others(tmp_path):
     [
         ("bert", {"position_embedding_type": "relative_key"}, "position_embedding_type relative_key is not supported"),
         ("bert", {"is_decoder": True}, "is_decoder true is not supported"),
-        ("nomic-bert", {"num_experts": 8}, "experts and a rotary_emb_fraction below 1 are not supported"),
+        ("nomic-bert", {"rotary_emb_fraction": 0.5}, "a rotary_emb_fraction below 1 is not supported"),
+        ("nomic-bert", {"num_experts": 8}, "experts with gates are not supported"),
         ("nomic-bert", {"rotary_scaling_factor": 2.0}, "rotary_scaling_factor is not supported"),
+        ("nomic-bert-moe", {"expert_choice_router": True}, "expert_choice_router true is not supported"),
+        ("jina-v2", {"position_embedding_type": "absolute"}, "position_embedding_type absolute is not supported"),
+        ("jina-v2", {"feed_forward_type": "original"}, "'without gates' is not supported"),
+        ("electra", {"embedding_size": 64}, "an embedding_size other than hidden_size is not supported"),
+        ("gte-new", {"position_embedding_type": "absolute"}, "position_embedding_type absolute is not supported"),
+        ("gte-new", {"layer_norm_type": "rms_norm"}, "layer_norm_type rms_norm is not supported"),
+        ("gte-new", {"rope_scaling": {"type": "ntk", "factor": 8.0, "mixed_b": 0.5}}, "rope type 'ntk' is not"),
         ("qwen3-both-ways", {"use_sliding_window": True, "max_window_layers": 1, "sliding_window": 9}, "later tokens"),
     ],
 )
@@ -106,9 +114,17 @@ def test_names_of_gates(name, gate):
     assert parse_config(raw, "").hidden_act == parse_config(encoders.NOMIC_BERT | {"hidden_act": gate}, "").hidden_act
 
 
-def test_activations_without_gates_are_refused():
-    with pytest.raises(UnsupportedModelError, match="gelu without gates"):
-        parse_config({**encoders.NOMIC_PUBLISHED, "activation_function": "gelu"}, "")
+def test_activations_without_gates():
+    found = parse_config({**encoders.NOMIC_PUBLISHED, "activation_function": "gelu"}, "")
+    assert (found.hidden_act, found.gated) == ("gelu", False)
+    with pytest.raises(UnsupportedModelError, match="'tanh' is not supported"):
+        parse_config({**encoders.NOMIC_PUBLISHED, "activation_function": "tanh"}, "")
+
+
+@pytest.mark.parametrize(("every", "layers"), [(2, (1, 3)), (3, (1,)), (4, (1,))])
+def test_layers_of_nomic_bert_that_have_experts(every, layers):
+    experts = parse_config({**encoders.NOMIC_MOE, "moe_every_n_layers": every}, "").experts
+    assert (experts.layers, experts.num_experts_per_tok, experts.norm_topk_prob) == (layers, 2, False)
 
 
 def test_keys_of_published_files_mean_the_same():
@@ -117,26 +133,60 @@ def test_keys_of_published_files_mean_the_same():
 
 
 @pytest.mark.parametrize(
-    ("architecture", "model_type"), [("BertForMaskedLM", "bert"), ("XLMRobertaForMaskedLM", "xlm-roberta")]
+    ("architecture", "name"),
+    [
+        ("BertForMaskedLM", "bert"),
+        ("XLMRobertaForMaskedLM", "xlm-roberta"),
+        ("DistilBertForMaskedLM", "distilbert"),
+        ("MPNetForMaskedLM", "mpnet"),
+        ("ElectraForPreTraining", "electra"),
+        ("NewForTokenClassification", "gte-new"),
+        ("JinaBertForMaskedLM", "jina-v2"),
+    ],
 )
-def test_checkpoints_with_a_head_for_masked_words(architecture, model_type):
-    variant = encoders.BY_NAME[model_type]
+def test_checkpoints_with_a_head_that_is_left_out(architecture, name):
+    variant = encoders.BY_NAME[name]
     assert (
         parse_config(variant.config | {"architectures": [architecture]}, "").architecture
         == variant.config["architectures"][0]
     )
 
 
+def transformers_encoder(checkpoint, theirs):
+    """Return the model of a checkpoint, read by another configuration if there is one."""
+    import torch
+    import transformers
+
+    config = transformers.AutoConfig.for_model(**theirs) if theirs else None
+    theirs, report = transformers.AutoModel.from_pretrained(
+        checkpoint, config=config, dtype=torch.float32, output_loading_info=True
+    )
+    assert not report["unexpected_keys"] and all("pooler" in name for name in report["missing_keys"]), report
+    return theirs.eval()
+
+
+def remote_encoder(variant):
+    """Return what stands for code that comes with checkpoints."""
+    import remote_models
+    import torch
+
+    weights = families.stored(variant, families.make_weights(variant))
+    state = {name: torch.from_numpy(values.astype(np.float32)) for name, values in weights.items()}
+    return remote_models.ENCODERS[variant.config["architectures"][0]](variant.config, state)
+
+
 @pytest.mark.live
 @pytest.mark.filterwarnings("ignore")
 @encoders_of_each_kind
 def test_hidden_states_equal_transformers(variant, tmp_path):
-    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    torch, _ = pytest.importorskip("torch"), pytest.importorskip("transformers")
     checkpoint = families.write_checkpoint(variant, tmp_path / "checkpoint")
-    theirs, report = transformers.AutoModel.from_pretrained(checkpoint, dtype=torch.float32, output_loading_info=True)
-    assert not report["unexpected_keys"] and all("pooler" in name for name in report["missing_keys"]), report
+    if variant.name in encoders.REMOTE:
+        theirs = remote_encoder(variant)
+    else:
+        theirs = transformers_encoder(checkpoint, variant.theirs)
     model = load(variant, tmp_path, kv="f32")
     for ids, states in zip(texts_of(variant), states_of(model, texts_of(variant))):
         with torch.no_grad():
-            expected = theirs.eval()(torch.tensor([ids])).last_hidden_state[0].numpy()
+            expected = theirs(torch.tensor([ids])).last_hidden_state[0].numpy()
         assert_close(states, expected)

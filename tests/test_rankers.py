@@ -78,8 +78,9 @@ def test_scores_equal_transformers(variant, tmp_path):
     pairs = model.ranking.pairs(rankers.QUERY, rankers.DOCUMENTS)
     for (ids, second), score in zip(pairs, scores_of(model, pairs)):
         kinds = {"token_type_ids": torch.tensor([[int(i >= second) for i in range(len(ids))]])}
+        kinds = kinds if variant.name in ("bert", "electra") else {}
         with torch.no_grad():
-            expected = theirs.eval()(torch.tensor([ids]), **(kinds if variant.name == "bert" else {})).logits
+            expected = theirs.eval()(torch.tensor([ids]), **kinds).logits
         assert expected.shape == (1, 1)
         assert abs(score - expected.item()) < 2e-3
 

@@ -137,7 +137,7 @@ def embedded_by_llama_cpp(file, ids, pooling):
 
 
 @needs_llama_cpp
-@pytest.mark.parametrize("variant", encoders.ENCODERS, ids=lambda variant: variant.name)
+@pytest.mark.parametrize("variant", encoders.OF_LLAMA_CPP, ids=lambda variant: variant.name)
 def test_hidden_states_of_encoders_are_llama_cpps(variant, tmp_path):
     file = gguf_files.write_variant(variant, tmp_path / "model.gguf")
     ids = [3 if token in (0, 1) else token for token in families.make_ids(variant)]

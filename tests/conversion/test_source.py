@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import encoders
 import families
 import numpy as np
 import pytest
@@ -22,9 +23,9 @@ def logits_of(source, texts):
     return float_pass.logits(hidden), float_pass.firsts
 
 
-@pytest.mark.parametrize("name", families.BY_NAME)
+@pytest.mark.parametrize("name", [*families.BY_NAME, *encoders.BY_NAME])
 def test_logits_are_those_of_the_formulas(name, tmp_path, rng):
-    variant = families.BY_NAME[name]
+    variant = families.BY_NAME.get(name) or encoders.BY_NAME[name]
     checkpoint = open_checkpoint(families.write_checkpoint(variant, tmp_path / "checkpoint"))
     weights = families.make_weights(variant)
     texts = [rng.integers(0, checkpoint.config.vocab_size, length).tolist() for length in (23, 1, 40)]

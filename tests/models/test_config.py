@@ -27,13 +27,25 @@ ESSENTIALS = {
 
 
 # The code of these comes with their checkpoints.
-REMOTE = {"minicpm", "baichuan", "internlm2", "qwen", "chatglm", "bailing_moe"}
+REMOTE = {"new", "minicpm", "baichuan", "internlm2", "qwen", "chatglm", "bailing_moe"}
 # Drafters have a section of their own: see generate/test_drafter_drafts.py and test_eagle_drafts.py.
 WITH_SECTION = {"gemma4_assistant", "gemma4_unified_assistant", "eagle3"}
-OF_TRANSFORMERS = [name for name, family in FAMILIES.items() if family.model_type not in REMOTE | WITH_SECTION]
+OF_TRANSFORMERS = [
+    name
+    for name, family in FAMILIES.items()
+    if family.model_type not in REMOTE | WITH_SECTION and name != "JinaBertModel"
+]
 # Of those, whose parameters have the names of the checkpoint's tensors: transformers stacks the weights of experts, and
-# renames norms of OLMo Hybrid, gates of LFM3, and all of Nomic BERT and Dory.
-RENAMED = ("OlmoHybridForCausalLM", "Lfm3ForCausalLM", "ExaoneForCausalLM", "NomicBertModel", "DoryForCausalLM")
+# renames norms of OLMo Hybrid, gates of LFM3, and all of Nomic BERT, GTE, Jina and Dory.
+RENAMED = (
+    "OlmoHybridForCausalLM",
+    "Lfm3ForCausalLM",
+    "ExaoneForCausalLM",
+    "NomicBertModel",
+    "GteModel",
+    "JinaEmbeddingsV3Model",
+    "DoryForCausalLM",
+)
 OF_DENSE = [name for name in OF_TRANSFORMERS if FAMILIES[name].tensors.experts is None and name not in RENAMED]
 # Keys of older files: transformers 5 writes elsewhere what they say, or takes it as given.
 OLDER = {
@@ -64,6 +76,8 @@ OLDER = {
 LING = {"moe_intermediate_size": 96, "num_experts": 16, "num_experts_per_tok": 2}
 # What files of a family have to say.
 NEEDED = {
+    "JinaBertModel": {"position_embedding_type": "alibi", "feed_forward_type": "geglu"},
+    "ElectraModel": {"embedding_size": 64},
     "Gemma3nForCausalLM": {"num_kv_shared_layers": 0},
     "DoryForCausalLM": {"n_input_layers": 1, "n_output_layers": 1},
     "Lfm3ForCausalLM": {"head_dim": 16},
@@ -195,6 +209,12 @@ def test_biases_and_norms_of_each_family():
         "BertModel": (True, True, True, None),
         "RobertaModel": (True, True, True, None),
         "DistilBertModel": (True, True, True, None),
+        "MPNetModel": (True, True, True, None),
+        "ElectraModel": (True, True, True, None),
+        "GteModel": (True, True, True, None),
+        "JinaBertModel": (True, True, True, None),
+        "JinaEmbeddingsV3Model": (True, True, True, None),
+        "NewModel": (True, True, True, None),
         "XLMRobertaModel": (True, True, True, None),
         "NomicBertModel": (False, False, False, None),
         "EuroBertModel": (True, True, True, None),
@@ -1072,8 +1092,10 @@ def test_defaults_equal_transformers(architecture, tmp_path):
     # Heads enough for any number of key/value heads, and wide enough for what is rotated of each.
     heads = math.lcm(32, family.defaults.get("num_key_value_heads", 1))
     sizes = {**ESSENTIALS, "num_attention_heads": heads, "hidden_size": heads * 64}
+    sizes |= {"embedding_size": sizes["hidden_size"]} if "embedding_size" in family.defaults else {}
     sizes |= {"vocab_size": 262144} if "hidden_size_per_layer_input" in family.defaults else {}
-    sizes |= SOME_ATTENTION if SOME_ATTENTION.keys() <= family.defaults.keys() else NEEDED.get(architecture, {})
+    needed = SOME_ATTENTION if SOME_ATTENTION.keys() <= family.defaults.keys() else NEEDED.get(architecture, {})
+    sizes = {**needed, **sizes}
     raw = {"architectures": [architecture], **{family.names.get(key, key): value for key, value in sizes.items()}}
     transformers.AutoConfig.for_model(family.model_type, **raw).save_pretrained(tmp_path)
     assert read_config(tmp_path / "config.json") == parse_config(raw, "config.json")
@@ -1097,7 +1119,7 @@ def test_parameters_equal_transformers(architecture, switches):
     transformers = pytest.importorskip("transformers")
     torch = pytest.importorskip("torch")
     family = FAMILIES[architecture]
-    padding = int("Roberta" in architecture)
+    padding = int("Roberta" in architecture or architecture == "MPNetModel")
     raw = raw_config(architecture, pad_token_id=padding, rotary_dim=8, **SOME_ATTENTION, **switches)
     # transformers derives it of every other family.
     raw |= {"head_dim": 16} if architecture in ("MinistralForCausalLM", "HunYuanDenseV1ForCausalLM") else {}
@@ -1109,7 +1131,11 @@ def test_parameters_equal_transformers(architecture, switches):
     buffers = [name for name, _ in model.named_buffers() if name.endswith("layer_scalar")]
     names = {*buffers, *(name for name, _ in model.named_parameters(remove_duplicate=not config.bidirectional))}
     if config.bidirectional:  # The head that guesses masked tokens is left out.
-        names = {name for name in names if not name.startswith(("cls.", "lm_head.", "head.", "decoder.", "vocab_"))}
+        names = {
+            name
+            for name in names
+            if not name.startswith(("cls.", "lm_head.", "head.", "decoder.", "vocab_", "generator_"))
+        }
     shapes = expected_shapes(config)
     # A table with the first row of another one added is two of theirs.
     wholes = [part for name, _ in shapes for part in whole_and_part(name)[0].replace("^", ".weight^").split("^")]

@@ -88,6 +88,18 @@ def mpt(values: GgufValues) -> Config:
     return {"attn_config": attention, "no_bias": not (values.config["attention_bias"] or values.config["mlp_bias"])}
 
 
+def nomic_moe(values: GgufValues) -> Config:
+    """Return the keys of Nomic BERT with experts; the vector that is added to what these give is in no file."""
+    return {
+        "activation_function": "gelu",
+        "qkv_proj_bias": values.config["attention_bias"],
+        "mlp_fc1_bias": values.config["mlp_bias"],
+        "mlp_fc2_bias": values.config["mlp_bias"],
+        "moe_every_n_layers": values.get("moe_every_n_layers", 2),
+        "shifted_experts": False,
+    }
+
+
 def chatglm(values: GgufValues) -> Config:
     """Return the keys of ChatGLM."""
     return {

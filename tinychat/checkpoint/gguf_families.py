@@ -74,7 +74,7 @@ class GgufFamily:
 _AFTER_ATTENTION = {"post_attention_layernorm": "post_attention_norm"}
 _NORMS_BEHIND = {"post_self_attn_layernorm": "attn_output_norm", "post_mlp_layernorm": "layer_output_norm"}
 _MLP_OF_EXPERTS, _LOGITS = {"intermediate_size": "expert_feed_forward_length"}, {"logit_scale": "logit_scale"}
-_ORDERED, _GAINS = frozenset(["order"]), frozenset(["offset"])
+_ORDERED, _GAINS, _TURNED = (frozenset([each]) for each in ("order", "offset", "transposed"))
 FAMILIES: Mapping[str, GgufFamily] = {
     "llama": GgufFamily(
         lambda values: "MixtralForCausalLM" if values.get("expert_count") else "LlamaForCausalLM",
@@ -173,6 +173,21 @@ FAMILIES: Mapping[str, GgufFamily] = {
         lambda values: "BertModel" if "token_types.weight" in values.tensors else "DistilBertModel", norms=_NORMS_BEHIND
     ),
     "nomic-bert": GgufFamily("NomicBertModel", norms=_NORMS_BEHIND),
+    "nomic-bert-moe": GgufFamily(
+        "NomicBertModel", done=_TURNED, extra=gguf_configs.nomic_moe, experts=True, norms=_NORMS_BEHIND
+    ),
+    "jina-bert-v2": GgufFamily(
+        "JinaBertModel",
+        extra=lambda values: {
+            "position_embedding_type": "alibi",
+            "feed_forward_type": "geglu",
+            # The family is no causal one anyway: see `architectures`.
+            "is_causal": None,
+        },
+        norms=_NORMS_BEHIND,
+    ),
+    # Its adapters are files of their own.
+    "jina-bert-v3": GgufFamily("JinaEmbeddingsV3Model", norms=_NORMS_BEHIND),
     "eurobert": GgufFamily("EuroBertModel"),
     "modern-bert": GgufFamily(
         "ModernBertModel",
@@ -275,7 +290,7 @@ FAMILIES: Mapping[str, GgufFamily] = {
         "Starcoder2ForCausalLM", extra=lambda values: {"use_bias": values.config["attention_bias"]}
     ),
     "phi2": GgufFamily("PhiForCausalLM"),
-    "gpt2": GgufFamily("GPT2LMHeadModel", done=frozenset(["transposed"])),
+    "gpt2": GgufFamily("GPT2LMHeadModel", done=_TURNED),
     "gptneox": GgufFamily(
         "GPTNeoXForCausalLM",
         done=_ORDERED,

@@ -251,6 +251,11 @@ class _StoredTensors:
             return None
         self.by_name[stored].check_readable()
         tensor = self.scaled(stored)
+        gate = stored.replace(".ffn_up.", ".ffn_gate.")
+        if ".gated_layers." in name and gate in self.by_name:
+            # Older files of Jina's BERT have them apart.
+            self.by_name[gate].check_readable()
+            return JoinedTensor(name, [self.scaled(gate), tensor])
         if expert := _EXPERT.search(name):
             half = GATES_AND_INPUTS.index(kind) if stored_kind == BOTH_INPUTS else None
             return expert_of(tensor, stored, int(expert[1]), half)

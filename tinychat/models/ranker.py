@@ -23,9 +23,13 @@ _POOLER = ("bert.pooler.dense", "tanh", "", "classifier")
 _ROBERTA = ("classifier.dense", "tanh", "", "classifier.out_proj")
 _HEADS = {
     "Bert": _POOLER,
+    "Electra": ("classifier.dense", "gelu", "", "classifier.out_proj"),
+    "Gte": ("gte.pooler.dense", "tanh", "", "classifier"),
+    "New": ("new.pooler.dense", "tanh", "", "classifier"),
     "DistilBert": ("pre_classifier", "relu", "", "classifier"),
     "Roberta": _ROBERTA,
     "XLMRoberta": _ROBERTA,
+    "MPNet": _ROBERTA,
     "ModernBert": ("head.dense", "gelu", "head.norm", "classifier"),
 }
 _POOLINGS = ("cls", "mean")
