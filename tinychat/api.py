@@ -94,7 +94,8 @@ def convert(
     check : bool
         Compare the result with the checkpoint, and keep the result of that as its certificate.
     adapter : path or str, optional
-        A LoRA adapter for this checkpoint, of PEFT or mlx-lm: its folder or repo id. It is merged with the weights.
+        A LoRA adapter for this checkpoint, of PEFT or mlx-lm: its folder or repo id; or a task that the
+        checkpoint has one for. It is merged with the weights.
 
     Returns
     -------

@@ -12,6 +12,7 @@ from tinychat.checkpoint.gguf_tensors import open_gguf_tensors
 from tinychat.checkpoint.packed import unpack_weights
 from tinychat.checkpoint.safetensors_file import check_shapes
 from tinychat.checkpoint.stacked import unstacked
+from tinychat.checkpoint.task_adapters import with_task
 from tinychat.checkpoint.tensors import WEIGHT_FILES, Tensors, open_tensors
 from tinychat.errors import CheckpointError
 from tinychat.models.architectures import family_of, read_config
@@ -68,7 +69,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     config = read_config(folder / "config.json")
     _check_reader(folder, config)
     if any((folder / name).exists() for name in WEIGHT_FILES) or not is_gguf(folder):
-        tensors = _renamed(merged(unpack_weights(open_tensors(folder))), config)
+        tensors = _renamed(merged(with_task(unpack_weights(open_tensors(folder)))), config)
         return Checkpoint(folder, config, adjusted(unstacked(tensors, config), config))
     tensors = open_gguf_tensors(folder, gguf_in(folder), config)
     return Checkpoint(folder, config, merged(tensors, config))

@@ -14,7 +14,8 @@ from tinychat.files import read_small
 def folder_of(checkpoint: Path, adapter: Path | None = None) -> Iterator[Path]:
     """Yield the folder of a checkpoint, temporary for a GGUF file or a folder of one; errors as `unpacked`.
 
-    adapter : the folder of an adapter that is merged when the weights are read; the checkpoint's is temporary then.
+    adapter : the folder of an adapter that is merged when the weights are read, or the name of a task that the
+    checkpoint has one for; its folder is temporary then.
     """
     with ExitStack() as stack:
         folder = checkpoint
@@ -31,8 +32,10 @@ def _beside(folder: Path, adapter: Path) -> Iterator[Path]:
     """Yield a folder of copies of a checkpoint's text files, and of links to its weights and to an adapter's."""
     from tinychat.checkpoint.adapter_files import adapter_files
     from tinychat.checkpoint.checkpoint import MAX_TEXT_FILE_BYTES, TEXT_FILES, refuse_links_out
+    from tinychat.checkpoint.task_adapters import config_with_task, tasks_of
 
-    files = adapter_files(adapter)
+    is_task = str(adapter) in tasks_of(folder)
+    files = {} if is_task else adapter_files(adapter)
     refuse_links_out(folder)
     with TemporaryDirectory(prefix="tinychat-merged-") as temporary:
         target = Path(temporary) / f"{folder.name[:100]}-{adapter.resolve().name[:100]}"
@@ -44,4 +47,6 @@ def _beside(folder: Path, adapter: Path) -> Iterator[Path]:
         others = {file.name: file for file in folder.iterdir() if file.is_file() and file.name not in texts}
         for name, file in (others | files).items():
             (target / name).symlink_to(file.resolve())
+        if is_task:
+            (target / "config.json").write_bytes(config_with_task(folder / "config.json", str(adapter)))
         yield target

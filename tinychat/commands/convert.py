@@ -50,7 +50,8 @@ from tinychat.store.local import code_lines, next_line, quality_lines, summary_l
 @click.option(
     "--adapter",
     metavar="FOLDER",
-    help="LoRA adapter to merge with the weights, of PEFT or mlx-lm: its folder or Hugging Face repo id",
+    help="LoRA adapter to merge with the weights, of PEFT or mlx-lm: its folder or Hugging Face repo id; or the name of"
+    " a task that the checkpoint has an adapter for",
 )
 @click.option("--no-check", is_flag=True, help="Skip the comparison of the result with the checkpoint")
 @click.pass_context
