@@ -478,6 +478,8 @@ class Weights:
         if name not in self.norms or not self.norms[name].is_in(layer):
             return np.asarray(x, np.float64)
         norm, eps = self.norms[name], self.config.rms_norm_eps
+        if name in ("post_self_attn_layernorm", "post_mlp_layernorm") and self.config.post_norm_eps is not None:
+            eps = self.config.post_norm_eps
         source = norm.source.format(layer)
         gain = norm.scale
         if source:

@@ -167,6 +167,12 @@ CASES = {
         {"model_type": "qwen2"},
         VISION | {"image_size": [28, 28], "patch_size": [14, 14]},
     ),
+    "MuseGlimmerForConditionalGeneration": (
+        "muse_glimmer",
+        {"head_dim": 32, "sliding_window": 40, "bos_token_id": 1, "eos_token_id": 2},
+        {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2},
+        {"out_hidden_size": 128, "projector_hidden_size": 32},
+    ),
     "Lfm2VlForConditionalGeneration": (
         "lfm2_vl",
         {"model_type": "lfm2", "layer_types": ["conv", "full_attention"]},

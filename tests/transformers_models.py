@@ -5,6 +5,7 @@ import json
 import logging
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 
 import families
 import numpy as np
@@ -21,6 +22,31 @@ RENAMED = ("olmo_hybrid", "lfm3", "exaone")
 if hasattr(transformers, "Mistral4ForCausalLM"):
     config_class = transformers.Mistral4ForCausalLM.config_class
     transformers.AutoModelForCausalLM.register(config_class, transformers.Mistral4ForCausalLM, exist_ok=True)
+
+# Of Muse Glimmer's text model, it has no class with an output matrix.
+if hasattr(transformers, "MuseGlimmerTextModel"):
+
+    class MuseGlimmerForCausalLM(transformers.MuseGlimmerPreTrainedModel):
+        """The text model with the output matrix and the logits of `MuseGlimmerForConditionalGeneration`."""
+
+        config_class = transformers.MuseGlimmerTextConfig
+        _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}  # noqa: RUF012
+
+        def __init__(self, config):
+            super().__init__(config)
+            self.model = transformers.MuseGlimmerTextModel(config)
+            self.lm_head = torch.nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+            self.post_init()
+
+        def forward(self, input_ids, **others):
+            logits = self.lm_head(self.model(input_ids, **others).last_hidden_state) * self.config.output_multiplier
+            cap = self.config.final_logit_softcapping
+            return SimpleNamespace(logits=cap * torch.tanh(logits / cap))
+
+    transformers.AutoModelForCausalLM.register(
+        transformers.MuseGlimmerTextConfig, MuseGlimmerForCausalLM, exist_ok=True
+    )
+
 torch.set_num_threads(1)
 transformers.logging.set_verbosity_error()
 logging.getLogger("torch").setLevel(logging.ERROR)

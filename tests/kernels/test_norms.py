@@ -65,13 +65,14 @@ def test_rows_before_a_linear(kind, size, K, T, rng):
 @widths
 @pytest.mark.parametrize("kind", [RmsNorm, LayerNorm])
 def test_branches_are_added(kind, size, K, T, rng):
+    dims = dims_of(size)._replace(rms_norm_eps=np.float32(0.5), post_norm_eps=NORM_EPS)
     branch = padded_rows(rng.standard_normal((T, size)).astype(np.float32) * 3 - 1, K)
     hidden = padded_rows(rng.standard_normal((T, size)).astype(np.float32), K)
     norm, formula = norm_of(kind, rng, size, K)
     results = []
     for threads in (1, 2, 5):
         out = np.concatenate([hidden, np.full((1, K), UNTOUCHED)])
-        on_threads(add_normed, threads, T, branch, norm, dims_of(size), out)
+        on_threads(add_normed, threads, T, branch, norm, dims, out)
         assert (out[T] == UNTOUCHED).all()
         results.append(out[:T].tobytes())
     assert len(set(results)) == 1

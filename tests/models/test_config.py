@@ -112,6 +112,8 @@ NEEDED = {
         "layer_types": ["linear_attention", "full_attention", "linear_attention"],
     },
 }
+# Gates of attention have no biases, and convolved queries and keys.
+UNBIASED = ("AfmoeForCausalLM", "DoryForCausalLM", "MuseGlimmerForCausalLM", "ZayaForCausalLM")
 # Attention in one of two layers, where a family has it in some.
 SOME_ATTENTION = {"full_attention_interval": 2}
 WITHOUT_ENDING = (
@@ -185,8 +187,7 @@ def test_biases_and_norms_of_each_family():
         for name in FAMILIES
         # EAGLE-3 takes none.
         if name != "LlamaForCausalLMEagle3"
-        # Gates of attention have none, and convolved queries and keys.
-        for biased in [name not in ("AfmoeForCausalLM", "DoryForCausalLM", "ZayaForCausalLM")]
+        for biased in [name not in UNBIASED]
         for c in [parse(name, attention_bias=biased, mlp_bias=True, **changes)]
     }
     assert found == {
@@ -267,6 +268,7 @@ def test_biases_and_norms_of_each_family():
         "Glm4MoeForCausalLM": (True, False, False, None),
         "BitNetForCausalLM": (True, True, False, None),
         "NanoChatForCausalLM": (True, True, False, "head"),
+        "MuseGlimmerForCausalLM": (False, False, False, "head"),
         "CohereForCausalLM": (True, True, False, None),
         "Cohere2ForCausalLM": (True, True, False, None),
         "AfmoeForCausalLM": (False, False, False, "head"),
@@ -504,6 +506,12 @@ def test_exaone_rotates_where_it_has_a_window_if_it_has_any():
         ("GraniteSWAForCausalLM", {"layer_rope_theta": [1e4, 1e4, -1]}, "layer_rope_theta"),
         ("GraniteSWAForCausalLM", {"layer_rope_theta": [1e4, 1e4, 2e4]}, "several bases"),
         ("HyperCLOVAXForCausalLM", {"use_post_norm": False}, "use_post_norm"),
+        ("MuseGlimmerForCausalLM", {"head_dim": 24}, "head_dim is 24; expected a multiple of 16"),
+        ("MuseGlimmerForCausalLM", {"attention_bias": True}, "attention_bias true"),
+        ("MuseGlimmerForCausalLM", {"layer_rope_theta": [1e4, 0]}, "a list of 3 numbers"),
+        ("MuseGlimmerForCausalLM", {"layer_rope_theta": [1e4, 0, 5e5]}, "layer_rope_theta other than 0 or 10000"),
+        ("MuseGlimmerForCausalLM", {"post_norm_eps": 0}, "post_norm_eps"),
+        ("MuseGlimmerForCausalLM", {"qk_scale_factor": 0}, "qk_scale_factor"),
         ("LagunaForCausalLM", {"gating": "per-element"}, "gating is supported by head only"),
         ("LagunaForCausalLM", {"gating": False}, "gating is supported by head only"),
         ("LagunaForCausalLM", {"gating_types": ["per_head", "per_element"]}, "gating_types is supported by head only"),
@@ -787,6 +795,14 @@ def test_bases_of_granite_swash():
     assert (config.rope_scaling, config.rotary_dims) == (None, (0, 0, 0))
     config = parse("GraniteSWAForCausalLM", rope_theta=3e4)
     assert (config.rope_theta, config.sliding_rope_theta, config.rotary_dims) == (3e4, None, (16, 16, 16))
+
+
+def test_layers_of_muse_glimmer():
+    config = parse("MuseGlimmerForCausalLM", num_hidden_layers=6, sliding_window=7, head_dim=16, qk_scale_factor=3.0)
+    assert config.sliding_windows == (7, 0, 7, 7, 7, 0)
+    assert (config.rotary_dims, config.attention_scale) == ((16, 0, 16, 16, 16, 0), 0.75)
+    thetas = parse("MuseGlimmerForCausalLM", rope_theta=5e5, layer_rope_theta=[0, 5e5, 0.0])
+    assert (thetas.rotary_dims, thetas.sliding_windows) == ((0, 128, 0), (2048, 2048, 0))
 
 
 def test_layers_of_laguna():
@@ -1118,10 +1134,13 @@ def test_defaults_equal_transformers(architecture, tmp_path):
 def test_parameters_equal_transformers(architecture, switches):
     transformers = pytest.importorskip("transformers")
     torch = pytest.importorskip("torch")
+    import transformers_models  # noqa: F401 - it lists classes that transformers does not
+
     family = FAMILIES[architecture]
     padding = int("Roberta" in architecture or architecture == "MPNetModel")
     raw = raw_config(architecture, pad_token_id=padding, rotary_dim=8, **SOME_ATTENTION, **switches)
     # transformers derives it of every other family.
+    raw |= {"attention_bias": False} if architecture in UNBIASED else {}
     raw |= {"head_dim": 16} if architecture in ("MinistralForCausalLM", "HunYuanDenseV1ForCausalLM") else {}
     their_config = transformers.AutoConfig.for_model(family.model_type, **raw)
     config = parse_config(raw, "config.json")

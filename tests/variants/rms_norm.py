@@ -293,6 +293,19 @@ DORY = COMMON | {
     "n_output_layers": 1,
 }
 
+MUSE_GLIMMER = {key: value for key, value in COMMON.items() if key != "hidden_act"} | {
+    "architectures": ["MuseGlimmerForCausalLM"],
+    "model_type": "muse_glimmer_text",
+    "num_hidden_layers": 5,
+    "num_key_value_heads": 2,
+    "head_dim": 48,
+    "sliding_window": 22,
+    "final_logit_softcapping": 1.5,
+    "qk_scale_factor": 2.5,
+    "output_multiplier": 0.7,
+    "post_norm_eps": 0.3,
+}
+
 VARIANTS = [
     Variant("gemma", GEMMA, "bfloat16"),
     # Scores beyond the cap, and layers with and without a window.
@@ -387,6 +400,16 @@ VARIANTS = [
     ),
     # Norms of queries and keys behind the rotation, whose base is stretched.
     Variant("nanochat", NANOCHAT | {"final_logit_softcapping": 3.0}, "bfloat16"),
+    # The layers that transformers chooses; norms behind attention and MLP with a large epsilon of their own.
+    Variant("muse-glimmer", MUSE_GLIMMER, "bfloat16", "safetensors-sharded"),
+    # A layer that rotates without a window, and one that has it and does not.
+    Variant(
+        "muse-glimmer-tied",
+        MUSE_GLIMMER
+        | {"num_hidden_layers": 3, "tie_word_embeddings": True, "hidden_activation": "gelu_pytorch_tanh"}
+        | TYPES
+        | {"layer_rope_theta": [5e5, 5e5, 0], "rope_parameters": {"rope_type": "default", "rope_theta": 5e5}},
+    ),
     Variant("hunyuan", HUNYUAN, "bfloat16"),
     Variant("bitnet", BITNET | {"tie_word_embeddings": True}, "bfloat16"),
     Variant("bitnet-silu", BITNET | {"hidden_act": "silu", "attention_bias": True, "rope_scaling": LLAMA3_ROPE}),

@@ -109,7 +109,7 @@ class FloatStages(StateStages, StreamStages):
         out.value = residual + outputs if add else outputs
 
     def add_normed(self, T, branch, norm, sizes, hidden):
-        hidden.value = hidden.value + self._source.normed(norm, branch.take())
+        hidden.value = hidden.value + self._source.normed(norm, branch.take(), sizes.post_norm_eps)
 
     def add_scaled(self, T, branch, scales, hidden):
         added = self._source.normed(scales.branch, branch.take())

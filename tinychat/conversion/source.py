@@ -77,8 +77,8 @@ class Source:
             return []
         return [f"{norm.source.format(layer)}.{part}" for part in ("weight", "bias")[: 1 + norm.bias]]
 
-    def normed(self, norm: NamedVector | ChannelScale | NoNorm, x: Floats) -> Floats:
-        """Norm the last axis."""
+    def normed(self, norm: NamedVector | ChannelScale | NoNorm, x: Floats, eps: np.float32 | None = None) -> Floats:
+        """Norm the last axis; `eps` is that of the configuration when omitted."""
         if isinstance(norm, NoNorm):
             return x
         if isinstance(norm, ChannelScale):
@@ -87,7 +87,7 @@ class Source:
         gain, *bias = [self._tensors.read(name).astype(np.float32) for name in names] or [
             np.full(1, norm.layout.scale, np.float32)
         ]
-        eps = np.float32(self.config.rms_norm_eps)
+        eps = np.float32(self.config.rms_norm_eps) if eps is None else eps
         if self.config.layer_norm:
             x = x - x.mean(axis=-1, keepdims=True)
         scaled = x * (1 / np.sqrt(np.square(x).mean(axis=-1, keepdims=True) + eps)) * gain

@@ -381,6 +381,7 @@ class ModelDims(NamedTuple):
     kv_lora_rank: int = 0  # of latent attention, and so are the next
     qk_nope_head_dim: int = 0
     v_head_dim: int = 0
+    post_norm_eps: np.float32 = np.float32(0)  # of norms behind attention and MLP
 
 
 class Scratch(NamedTuple):

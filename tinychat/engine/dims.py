@@ -31,6 +31,7 @@ def dims_of(config: ModelConfig) -> ModelDims:
         config.varied.input_size if config.varied else 0,
         config.varied.input_ids if config.varied else 0,
         *ranks,
+        np.float32(config.rms_norm_eps if config.post_norm_eps is None else config.post_norm_eps),
     )
 
 

@@ -37,7 +37,7 @@ def route_streams(team, T, hidden, router, sizes, out):
     for t in range(first, last):
         start, target = t * hidden.shape[1], t * out.shape[1]
         middle = target + LANES
-        moments = moments_of(router.norm, hidden, start, sizes)
+        moments = moments_of(router.norm, hidden, start, D, sizes.rms_norm_eps)
         a = b = c = d = splat_f32(0.0)
         for k in range(0, D, LANES):
             v = normed(router.norm, moments, load_f32(hidden, start + k), k)
@@ -94,10 +94,11 @@ def add_laurel(team, T, branch, norm, before, input_norm, sizes, hidden):
 
     branch, before, hidden : float32 [>= T, >= D]; norm, input_norm : those of `branch` and of `before`.
     """
-    first, last, first_vector, last_vector = share_columns(team, T, sizes.hidden_size // LANES)
+    D, eps = sizes.hidden_size, sizes.rms_norm_eps
+    first, last, first_vector, last_vector = share_columns(team, T, D // LANES)
     for t in range(first, last):
         start, source, target = t * branch.shape[1], t * before.shape[1], t * hidden.shape[1]
-        moments, of_input = moments_of(norm, branch, start, sizes), moments_of(input_norm, before, source, sizes)
+        moments, of_input = moments_of(norm, branch, start, D, eps), moments_of(input_norm, before, source, D, eps)
         for k in range(first_vector * LANES, last_vector * LANES, LANES):
             laurel = normed(input_norm, of_input, load_f32(before, source + k), k)
             laurel = laurel + normed(norm, moments, load_f32(branch, start + k), k)
@@ -134,7 +135,7 @@ def add_to_streams(team, T, branch, norm, sizes, others):
     first, last, first_vector, last_vector = share_columns(team, T, D // LANES)
     for t in range(first, last):
         start = t * branch.shape[1]
-        moments = moments_of(norm, branch, start, sizes)
+        moments = moments_of(norm, branch, start, D, sizes.rms_norm_eps)
         for k in range(first_vector * LANES, last_vector * LANES, LANES):
             value = normed(norm, moments, load_f32(branch, start + k), k)
             for i in range(OTHERS):

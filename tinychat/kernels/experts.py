@@ -263,7 +263,7 @@ def quantize_routed(team, T, hidden, norm, sizes, weight, rows, e):
         t = choice // used
         if t != done:
             start, done = t * hidden.shape[1], t
-            moments = moments_of(norm, hidden, start, sizes)
+            moments = moments_of(norm, hidden, start, sizes.hidden_size, sizes.rms_norm_eps)
             for k in range(0, groups.columns, LANES):
                 store_f32(row, k, normed(norm, moments, load_f32(hidden, start + k), k))
         write_slot(weight, row, groups, t, choice % used, e)

@@ -187,7 +187,7 @@ def quantize_normed(team, T, hidden, norm, sizes, weight, s):
     first, last, first_group, last_group = share_groups(team, T, tokens, groups.count)
     for t in range(first, last):
         start = t * hidden.shape[1]
-        moments = moments_of(norm, hidden, start, sizes)
+        moments = moments_of(norm, hidden, start, sizes.hidden_size, sizes.rms_norm_eps)
         for k in range(first_group * groups.size, last_group * groups.size, LANES):
             store_f32(row, k, normed(norm, moments, load_f32(hidden, start + k), k))
         for g in range(first_group, last_group):

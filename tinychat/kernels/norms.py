@@ -57,18 +57,18 @@ def mean_square(values, start, size, mean):
 
 
 @always_inline_by_type
-def moments_of(norm, values, start, sizes):
-    """Return the statistics of the row that begins at ``values[start]``, for `normed`; D is the `hidden_size`."""
+def moments_of(norm, values, start, size, eps):
+    """Return the statistics of the row of `size` numbers that begins at ``values[start]``, for `normed`."""
 
-    def rms(norm, values, start, sizes):
-        return inverse_rms(values, start, sizes.hidden_size, sizes.rms_norm_eps)
+    def rms(norm, values, start, size, eps):
+        return inverse_rms(values, start, size, eps)
 
-    def layer(norm, values, start, sizes):
-        mean = mean_of(values, start, sizes.hidden_size)
-        return mean, inverse_deviation(values, start, sizes.hidden_size, mean, sizes.rms_norm_eps)
+    def layer(norm, values, start, size, eps):
+        mean = mean_of(values, start, size)
+        return mean, inverse_deviation(values, start, size, mean, eps)
 
     if is_kind(norm, NoNorm, ChannelScale):
-        return lambda norm, values, start, sizes: 0
+        return lambda norm, values, start, size, eps: 0
     return layer if is_kind(norm, LayerNorm) else rms
 
 
@@ -99,7 +99,7 @@ def add_normed(team, T, branch, norm, sizes, hidden):
     first, last, first_vector, last_vector = share_columns(team, T, vectors)
     for t in range(first, last):
         start, target = t * branch.shape[1], t * hidden.shape[1]
-        moments = moments_of(norm, branch, start, sizes)
+        moments = moments_of(norm, branch, start, sizes.hidden_size, sizes.post_norm_eps)
         for k in range(first_vector * LANES, last_vector * LANES, LANES):
             value = normed(norm, moments, load_f32(branch, start + k), k)
             store_f32(hidden, target + k, load_f32(hidden, target + k) + value)
@@ -125,7 +125,7 @@ def interpolate(team, T, branch, rates, sizes, hidden):
     first, last = share_of(team, T)
     for t in range(first, last):
         start, target = t * branch.shape[1], t * hidden.shape[1]
-        moments = moments_of(rates.norm, branch, start, sizes)
+        moments = moments_of(rates.norm, branch, start, sizes.hidden_size, sizes.rms_norm_eps)
         for k in range(0, sizes.hidden_size, LANES):
             x = load_f32(hidden, target + k)
             towards = normed(rates.norm, moments, load_f32(branch, start + k), k) - x
@@ -165,7 +165,7 @@ def norm_rows(team, T, norm, sizes, hidden):
 @always_inline
 def norm_row(norm, sizes, hidden, start):
     """Norm the hidden state that begins at flat element `start`, in place."""
-    moments = moments_of(norm, hidden, start, sizes)
+    moments = moments_of(norm, hidden, start, sizes.hidden_size, sizes.rms_norm_eps)
     for k in range(0, hidden.shape[1], LANES):
         store_f32(hidden, start + k, normed(norm, moments, load_f32(hidden, start + k), k))
 

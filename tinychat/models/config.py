@@ -18,7 +18,7 @@ from tinychat.models.mamba import Mamba
 from tinychat.models.normalized import Normalized
 from tinychat.models.rope_scaling import MAX_POSITIONS, RopeScaling, read_rope, read_rotary_dim, refuse_partial_rotary
 from tinychat.models.selective import SelectiveScan
-from tinychat.models.state_layers import StateLayers
+from tinychat.models.state_layers import LANES, StateLayers
 from tinychat.models.varied_layers import VariedLayers
 
 MAX_HEAD_DIM = 4096
@@ -53,7 +53,7 @@ class ModelConfig:
     head_dim: int
     vocab_size: int
     max_position_embeddings: int
-    rms_norm_eps: float  # added to the mean square, or variance, in all norms
+    rms_norm_eps: float  # added to the mean square, or variance, in all norms but those of `post_norm_eps`
     rope_theta: float  # base of the rotary embedding
     rope_scaling: RopeScaling | None  # None is the plain embedding
     tie_word_embeddings: bool  # also where there is no output matrix
@@ -107,6 +107,7 @@ class ModelConfig:
     normed_after: tuple[int, ...] = ()  # those normed after attention and MLP, others before (OLMo Hybrid)
     residual_scales: bool = False  # embedding, branches, residual stream have a scale and shift for each channel (ZAYA)
     sub_norms: bool = False  # norms before the last linear of attention, and of an MLP (BitNet)
+    post_norm_eps: float | None = None  # the same of norms behind attention and MLP; None: as others (Muse Glimmer)
     stream_norms: bool = False  # norms behind attention and MLP are of the residual stream that these are added to
     embedded_ids: int = 0  # ids of the embedding, if more than `vocab_size`: the rest cannot be written (Apertus)
     projected_embedding: bool = False  # one of fewer columns is projected to embedding and output matrix (OPT)
@@ -347,6 +348,13 @@ def with_attention_bias(values: ConfigValues, config: ModelConfig) -> ModelConfi
     """Return the configuration with ``attention_bias``: all linears of attention have biases, or none."""
     bias = values.flag("attention_bias", False)
     return replace(config, qkv_bias=bias, o_bias=bias)
+
+
+def with_gates(values: ConfigValues, config: ModelConfig) -> ModelConfig:
+    """Return the configuration with gates of attention for each channel: kernels gate whole vectors of a head."""
+    if config.head_dim % LANES:
+        raise values.error("head_dim", f"a multiple of {LANES}")
+    return replace(config, gated_attention=True)
 
 
 def check_state_layers(

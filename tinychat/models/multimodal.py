@@ -67,6 +67,7 @@ WRAPPERS: Mapping[str, Mapping[str, object]] = {
     "MiniCPMV4_6ForConditionalGeneration": {"model_type": "qwen3_5_text"},
     "MiniCPMV4_7ForConditionalGeneration": {"model_type": "qwen3_5_text"},
     "Mistral3ForConditionalGeneration": {"model_type": "mistral", "head_dim": 128, "sliding_window": None},
+    "MuseGlimmerForConditionalGeneration": {"model_type": "muse_glimmer_text"},
     "NemotronH_Omni_Reasoning_V3": {"model_type": "nemotron_h"},
     "Ovis2ForConditionalGeneration": {"model_type": "qwen2"},
     "PerceptionLMForConditionalGeneration": {"model_type": "llama"},

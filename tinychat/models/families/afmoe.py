@@ -7,12 +7,11 @@ github.com/huggingface/transformers, models/afmoe).
 
 from dataclasses import replace
 
-from tinychat.models.config import ModelConfig, read_windows, rotated_in_windows
+from tinychat.models.config import ModelConfig, read_windows, rotated_in_windows, with_gates
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import ATTENTION, LAYER, LLAMA_NORMS, MLP, ExpertNames, TensorNames
 from tinychat.models.experts import read_layers_behind_dense, read_sigmoid_experts, with_shared
 from tinychat.models.family import Family
-from tinychat.models.layout import LANES
 
 TENSORS = TensorNames(
     qkv=tuple(f"{ATTENTION}{part}_proj" for part in ("q", "gate", "k", "v")),
@@ -30,17 +29,14 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """Layers without a window do not rotate."""
     L = config.num_hidden_layers
     values.require(attention_bias=False, route_norm=True)
-    if config.head_dim % LANES:
-        raise values.error("head_dim", f"a multiple of {LANES}")
     interval = values.integer("global_attn_every_n_layers", 1, 4096)
     windows = read_windows(values, L, lambda layer: (layer + 1) % interval != 0)
     if not any(windows):
         raise values.error("sliding_window", "a window, and layers that have it")
     experts = read_sigmoid_experts(values, read_layers_behind_dense(values, L))
     return replace(
-        rotated_in_windows(config, windows),
+        rotated_in_windows(with_gates(values, config), windows),
         qk_norm="head",
-        gated_attention=True,
         embedding_multiplier=config.hidden_size**0.5 if values.flag("mup_enabled", False) else 1.0,
         experts=with_shared(values, experts),
     )

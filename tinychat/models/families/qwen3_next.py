@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tinychat.models.config import ModelConfig, check_state_layers, read_layer_types, with_attention_bias
+from tinychat.models.config import ModelConfig, check_state_layers, read_layer_types, with_attention_bias, with_gates
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import LAYER, TensorNames, decoder_linears, decoder_norms
 from tinychat.models.delta_net import GATES, DeltaNet, read_delta_net
@@ -19,7 +19,6 @@ from tinychat.models.draft_head import INPUT_NORMS, INPUTS
 from tinychat.models.experts import with_num_experts, with_shared_expert
 from tinychat.models.families import experts
 from tinychat.models.family import DraftHead, Family
-from tinychat.models.state_layers import LANES
 from tinychat.models.tensors import Linear, Norm, Order, columns_of
 
 DELTA = f"{LAYER}linear_attn."
@@ -44,13 +43,11 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
 
 def read_hybrid(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """Which layers have attention; all MLPs are dense."""
-    if config.head_dim % LANES:
-        raise values.error("head_dim", f"a multiple of {LANES}")
+    config = with_gates(values, with_attention_bias(values, config))
     layers = read_state_layers(values, config, lambda: values.integer("full_attention_interval", 1, 4096))
     return replace(
-        with_attention_bias(values, config),
+        config,
         qk_norm="head",
-        gated_attention=True,
         delta_net=read_delta_net(values, layers, config.rms_norm_eps),
     )
 
