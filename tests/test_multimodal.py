@@ -151,6 +151,11 @@ CASES = {
         APERTUS_VISION | {"num_res_blocks": 1, "channel_multiplier": [1, 1]},
         APERTUS_OTHERS,
     ),
+    "CohereCompassForConditionalGeneration": (
+        "cohere_compass",
+        families.BY_NAME["cohere-compass"].config | {"pad_token_id": None},
+        QWEN_VISION | {"deepstack_visual_indexes": [0]},
+    ),
     "Gemma3ForConditionalGeneration": ("gemma3", {"sliding_window": 40, "rope_local_base_freq": 5e3}, VISION),
     "Gemma3nForConditionalGeneration": ("gemma3n", GEMMA3N, {"architecture": "mobilenetv5_300m_enc"}),
     "Gemma4ForConditionalGeneration": ("gemma4", GEMMA4, GEMMA4_VISION),

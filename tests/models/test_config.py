@@ -83,6 +83,8 @@ NEEDED = {
     "Lfm3ForCausalLM": {"head_dim": 16},
     "ZayaForCausalLM": {"moe_intermediate_size": 96},
     "Kolibri1ForCausalLM": {"moe_intermediate_size": 96},
+    # transformers asks for the rotation of each kind of layers.
+    "CohereCompassForCausalLM": {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 1e4}}},
     "PhiMoEForCausalLM": {"lm_head_bias": True},
     "PhimoeForCausalLM": {"lm_head_bias": True},
     "SolarOpenForCausalLM": {"moe_intermediate_size": 96},
@@ -271,6 +273,7 @@ def test_biases_and_norms_of_each_family():
         "MuseGlimmerForCausalLM": (False, False, False, "head"),
         "CohereForCausalLM": (True, True, False, None),
         "Cohere2ForCausalLM": (True, True, False, None),
+        "CohereCompassForCausalLM": (True, True, False, None),
         "AfmoeForCausalLM": (False, False, False, "head"),
         "DoryForCausalLM": (False, False, True, "head"),
         "ExaoneMoeForCausalLM": (False, False, False, "head"),
@@ -619,6 +622,23 @@ def test_layers_of_cohere2():
     assert [bool(dim) for dim in config.rotary_dims] == [True, True, True, False]
     with pytest.raises(CheckpointError, match="layers that have it"):
         parse("Cohere2ForCausalLM", layer_types=["full_attention"] * 3)
+
+
+def test_layers_of_north_micro_vision():
+    kinds = ["sliding_attention", "full_attention", "sliding_attention"]
+
+    def rotation(sliding, full, **changes):
+        ropes = {"sliding_attention": sliding, "full_attention": full, "rope_theta": 7e7}
+        config = parse("CohereCompassForCausalLM", layer_types=kinds, rope_parameters=ropes, **changes)
+        assert (config.sliding_windows, config.logits_multiplier) == ((4096, 0, 4096), 1.0)
+        return config.rotary_dims, config.rope_theta, config.sliding_rope_theta
+
+    assert rotation({"rope_theta": 5e4}, None) == ((16, 0, 16), 5e4, None)
+    assert rotation(None, {"rope_theta": 5e4}, logit_scale=None) == ((0, 16, 0), 5e4, None)
+    assert rotation({"rope_theta": 5e4}, {"rope_theta": 1e6}) == ((16, 16, 16), 1e6, 5e4)
+    assert rotation(None, None)[0] == (0, 0, 0)
+    config = parse("CohereCompassForCausalLM", rope_parameters=None, rope_theta=3e4)
+    assert (config.sliding_windows, config.rotary_dims, config.rope_theta) == ((0,) * 3, (16,) * 3, 3e4)
 
 
 def test_layers_of_afmoe():

@@ -108,6 +108,25 @@ COHERE2 = COHERE | {
     "num_hidden_layers": 4,
     "sliding_window": 24,
 }
+# Of both kinds of layers, those with a window alone rotate.
+COHERE_COMPASS = COHERE | {
+    "architectures": ["CohereCompassForCausalLM"],
+    "model_type": "cohere_compass_text",
+    "num_hidden_layers": 4,
+    "sliding_window": 24,
+    "layer_types": [*["sliding_attention"] * 3, "full_attention"],
+    "rope_parameters": {
+        "sliding_attention": {
+            "rope_type": "default",
+            "rope_theta": 5e4,
+            "mrope_interleaved": True,
+            "mrope_section": [4, 4, 4],
+        },
+        "full_attention": None,
+        "rope_theta": 1e4,
+        "rope_type": "default",
+    },
+}
 NEMOTRON = COMMON | {
     "architectures": ["NemotronForCausalLM"],
     "model_type": "nemotron",
@@ -145,6 +164,20 @@ VARIANTS = [
     Variant("falcon-11b", FALCON_NEW | {"num_ln_in_parallel_attn": 1}),
     Variant("cohere", COHERE | {"attention_bias": True}, "bfloat16"),
     Variant("cohere2", COHERE2, "bfloat16"),
+    Variant("cohere-compass", COHERE_COMPASS, "bfloat16"),
+    # Both kinds rotate, each with a base of its own; no multiplier.
+    Variant(
+        "cohere-compass-rotated",
+        COHERE_COMPASS
+        | {"num_hidden_layers": 3, "layer_types": ["full_attention", "sliding_attention", "full_attention"]}
+        | {"logit_scale": None, "tie_word_embeddings": False, "attention_bias": True, "head_dim": 40}
+        | {
+            "rope_parameters": {
+                "sliding_attention": {"rope_type": "default", "rope_theta": 5e4},
+                "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 4.0},
+            }
+        },
+    ),
     Variant("nemotron", NEMOTRON, "bfloat16"),
     Variant("jais2", JAIS2, "bfloat16"),
     Variant("olmo", OLMO | {"num_key_value_heads": 2, "tie_word_embeddings": True}, "bfloat16"),

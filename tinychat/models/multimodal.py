@@ -37,6 +37,7 @@ WRAPPERS: Mapping[str, Mapping[str, object]] = {
     "Apertus1p5ForConditionalGeneration": {"model_type": "apertus1p5_text", "vocab_size": 266752},
     "AyaVisionForConditionalGeneration": {"model_type": "cohere2"},
     "Cohere2VisionForConditionalGeneration": {"model_type": "cohere2"},
+    "CohereCompassForConditionalGeneration": {"model_type": "cohere_compass_text"},
     "DeepseekVLForConditionalGeneration": {"model_type": "llama"},
     "DeepseekVLHybridForConditionalGeneration": {"model_type": "llama"},
     "Ernie4_5_VLMoeForConditionalGeneration": {"model_type": "ernie4_5_vl_moe_text"},
