@@ -46,13 +46,14 @@ ARCHITECTURES = {
     "cohere": "command-r",
     "bailing_moe": "bailingmoe2",
     "minimax_m2": "minimax-m2",
+    "muse_glimmer_text": "muse-glimmer",
     **dict.fromkeys(("roberta", "xlm-roberta", "distilbert"), "bert"),
     "nomic_bert": "nomic-bert",
     "modernbert": "modern-bert",
     "jina_embeddings_v3": "jina-bert-v3",
 }
 # The package has no names for some architectures yet: another one's, whose tensors are called the same.
-NAMED_LIKE = {"laguna": "step35", "gemma4-assistant": "gemma4"}
+NAMED_LIKE = {"laguna": "step35", "gemma4-assistant": "gemma4", "muse-glimmer": "afmoe"}
 MAMBAS = ("granitehybrid", "falcon-h1", "nemotron_h", "nemotron_h_moe")
 LATENTS = ("deepseek2", "mistral4", "kimi-linear")
 DELTA_NETS = ("qwen35", "qwen35moe", "qwen3next")
@@ -69,6 +70,7 @@ ENCODER_PREFIXES = {
 }
 GRANITES = ("granite", "granitemoe", "granitehybrid")
 PERMUTED = (*GRANITES, "llama", "olmo", "arcee", "smollm3", "minicpm", "mistral3", "internlm2", "baichuan")
+PERMUTED += ("muse-glimmer",)
 
 
 def like(name, **changes):
@@ -160,6 +162,8 @@ VARIANTS = [
     ),
     like("afmoe"),
     like("exaone-moe", n_group=1, topk_group=1),
+    # llama.cpp takes the epsilon of norms behind attention and MLP as given.
+    like("muse-glimmer", post_norm_eps=1e-8),
     # llama.cpp takes the layers without a window as given, and computes the factor of angles itself.
     like(
         "laguna",
@@ -431,6 +435,13 @@ def add_altup(writer, config):
 
 def add_particulars(writer, architecture, raw, config):
     """Write what some architectures have."""
+    if architecture == "muse-glimmer":
+        writer.add_logit_scale(config.logits_multiplier)
+        writer.add_final_logit_softcapping(config.logits_softcap)
+        for part, factor in (("q", raw["qk_scale_factor"]), ("k", 1.0)):
+            for layer in range(config.num_hidden_layers):
+                gains = np.full(config.head_dim, factor, np.float32)
+                writer.add_tensor(f"blk.{layer}.attn_{part}_norm.weight", gains)
     if architecture in ("gemma2", "gemma3"):
         if config.attention_softcap:
             writer.add_attn_logit_softcapping(config.attention_softcap)
@@ -445,7 +456,7 @@ def add_particulars(writer, architecture, raw, config):
         writer.add_logit_scale(config.logits_multiplier)
     if is_granite:
         writer.add_attention_scale(config.attention_scale)
-    if any(config.sliding_windows) and architecture in ("olmo2", "exaone4", "exaone-moe"):
+    if any(config.sliding_windows) and architecture in ("olmo2", "exaone4", "exaone-moe", "muse-glimmer"):
         writer.add_sliding_window_pattern([window > 0 for window in config.sliding_windows])
     if architecture == "mistral3":
         writer.add_rope_scaling_yarn_log_mul(raw["rope_parameters"]["mscale_all_dim"])
@@ -613,6 +624,8 @@ def converted(architecture, config, weights):
         if architecture in ("gemma", "gemma2", "gemma3", "gemma-embedding", "nemotron") and name.endswith(
             "norm.weight"
         ):
+            values = values + 1
+        if architecture == "muse-glimmer" and name.endswith("layernorm.weight"):
             values = values + 1
         if architecture == "gpt2" and values.ndim == 2 and ".c_" in name:
             values = np.ascontiguousarray(values.T)

@@ -4,7 +4,7 @@ import pytest
 
 from tinychat.checkpoint import gguf_configs
 from tinychat.checkpoint.gguf_values import GgufValues
-from tinychat.errors import UnsupportedModelError
+from tinychat.errors import CheckpointError, UnsupportedModelError
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 
@@ -49,3 +49,13 @@ def test_experts_of_laguna_are_chosen_by_sigmoids():
     assert laguna(expert_gating_func=2) == laguna()
     with pytest.raises(UnsupportedModelError, match="no sigmoids"):
         laguna(expert_gating_func=1)
+
+
+@pytest.mark.parametrize("gains", [None, [], [2.0, 3.0]])
+def test_queries_of_muse_glimmer_have_one_factor(gains):
+    known = {"block_count": 4, "attention.sliding_window": 24, "rope.freq_base": 5e5}
+    known = {f"muse-glimmer.{name}": value for name, value in known.items()}
+    values = GgufValues(known, "muse-glimmer", {}, "file", {"blk.0.attn_q_norm.weight": gains}.get)
+    values.config |= values.common()
+    with pytest.raises(CheckpointError, match=r"file: blk\.0\.attn_q_norm\.weight does not hold one number"):
+        gguf_configs.muse_glimmer(values)

@@ -66,6 +66,8 @@ def test_models_have_the_sizes_that_they_are_published_with():
     assert billions("gemma3n-e2b", "gemma3n-e4b", "gemma4-e2b", "gemma4-e4b") == [4.4, 6.8, 4.6, 7.5]
     assert billions("moonlight-16b-a3b", "gpt-oss-20b", "qwen3-30b-a3b") == [16.0, 20.9, 30.5]
     assert billions("kimi-linear-48b-a3b") == [49.1]
+    # Without what sees images.
+    assert billions("north-micro-vision", "muse-glimmer-30b") == [1.9, 27.9]
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,8 @@ def config_of(files: Sequence[GgufFile]) -> dict[str, Any]:
     shapes = {tensor: found.shape for file in files for tensor, found in file.tensors.items()}
     if "token_embd.weight" not in shapes:
         raise CheckpointError(f"{source} has no tensor token_embd.weight: it does not hold a language model")
-    known, values = FAMILIES[name], GgufValues(metadata, name, shapes, str(source))
+    known = FAMILIES[name]
+    values = GgufValues(metadata, name, shapes, str(source), lambda tensor: _vector(files, tensor))
     architecture = known.architecture if isinstance(known.architecture, str) else known.architecture(values)
     family = family_of(architecture)
     values.config |= values.common() | {"vocab_size": shapes["token_embd.weight"][0]}

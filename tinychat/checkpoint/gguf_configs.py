@@ -5,7 +5,8 @@ from typing import Any
 
 from tinychat.checkpoint.gguf_mamba import hybrid_layers, read_bamba
 from tinychat.checkpoint.gguf_values import FULL, SLIDING, Config, GgufValues, positive, present
-from tinychat.errors import UnsupportedModelError
+from tinychat.errors import CheckpointError, UnsupportedModelError
+from tinychat.models.rope_scaling import DEFAULT_ROPE_THETA
 
 SIGMOID = 2  # of ``expert_gating_func``
 Extra = Callable[[GgufValues], Config]
@@ -252,6 +253,17 @@ def minicpm3(values: GgufValues) -> Config:
 def afmoe(values: GgufValues) -> Config:
     """Return the keys of AFMoE, whose embeddings llama.cpp always multiplies."""
     return {**sigmoid_experts(values), **values.windows(4), "mup_enabled": True}
+
+
+def muse_glimmer(values: GgufValues) -> Config:
+    """Return the keys of Muse Glimmer; the file has the factor of queries as gains of their norm."""
+    name, windows = "blk.0.attn_q_norm.weight", values.windows(4)
+    gains = {*(values.vector(name) or [])}
+    if len(gains) != 1:
+        raise CheckpointError(f"{values.source}: {name} does not hold one number for all channels: use another file")
+    theta = values.config.get("rope_theta", DEFAULT_ROPE_THETA)
+    bases = [theta if kind == SLIDING else 0.0 for kind in windows.get("layer_types", [])]
+    return {**windows, "layer_rope_theta": bases or None, "qk_scale_factor": gains.pop()}
 
 
 def laguna(values: GgufValues) -> Config:

@@ -148,6 +148,13 @@ FAMILIES: Mapping[str, GgufFamily] = {
         "ApertusForCausalLM", numbers={"xielu_positive": "xielu.alpha_p", "xielu_negative": "xielu.alpha_n"}
     ),
     "afmoe": GgufFamily("AfmoeForCausalLM", extra=gguf_configs.afmoe, experts=True),
+    "muse-glimmer": GgufFamily(
+        "MuseGlimmerForCausalLM",
+        True,
+        done=_GAINS,
+        keys={"output_multiplier": "logit_scale", "final_logit_softcapping": "final_logit_softcapping"},
+        extra=gguf_configs.muse_glimmer,
+    ),
     "laguna": GgufFamily(
         "LagunaForCausalLM",
         extra=gguf_configs.laguna,

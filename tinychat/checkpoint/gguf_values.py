@@ -3,7 +3,7 @@
 (github.com/ggml-org/llama.cpp: gguf-py/gguf/constants.py has the keys.)
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -32,15 +32,20 @@ FULL, SLIDING = "full_attention", "sliding_attention"  # types of layers
 class GgufValues:
     """Metadata of a GGUF file by keys without the architecture's name, and the shapes of its tensors.
 
-    Lists for more layers than a model has raise `CheckpointError`; `source` is the file. `config` collects the keys of
-    ``config.json``.
+    Lists for more layers than a model has raise `CheckpointError`; `source` is the file, `vector` gives the numbers of
+    a tensor of one axis. `config` collects the keys of ``config.json``.
     """
 
     def __init__(
-        self, metadata: Mapping[str, Any], architecture: str, tensors: Mapping[str, tuple[int, ...]], source: str
+        self,
+        metadata: Mapping[str, Any],
+        architecture: str,
+        tensors: Mapping[str, tuple[int, ...]],
+        source: str,
+        vector: Callable[[str], list[float] | None] = lambda name: None,
     ) -> None:
         self._metadata, self._architecture = metadata, architecture
-        self.tensors, self.source = tensors, source
+        self.tensors, self.source, self.vector = tensors, source, vector
         self.config: dict[str, Any] = {}
 
     def get(self, key: str, default: Any = None) -> Any:
