@@ -22,6 +22,7 @@ from tinychat.tools.formats.known import HERMES
 EOS = 257
 HARMONY = ("<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|constrain|>")
 SOLAR = ("<|begin|>", "<|think|>", "<|content|>", "<|end|>", "<|calls|>")
+MUSE = ("<|start|>", "<|message|>", "<|eom|>", "<|eot|>")
 MISTRAL, GEMMA, COHERE = (
     ("[THINK]", "[/THINK]"),
     ("<|channel>", "<channel|>"),
@@ -95,6 +96,14 @@ def write(reply, tokenizer, text):
             "<think>\nHm.\n</think>\n\nYes.",
         ),
         (SOLAR, "<|content|>Yes.", "Yes."),
+        (
+            MUSE,
+            " to=self<|message|>Hm.<|eom|><|start|>assistant to=user<|message|>Yes.",
+            "<think>\nHm.\n</think>\n\nYes.",
+        ),
+        (MUSE, " to=user<|message|>Yes to=self.", "Yes to=self."),
+        # Where no template has begun a message.
+        (MUSE, " two", " two"),
         (("<think>", "</think>"), "<think>Hm.</think>Yes.", "<think>\nHm.\n</think>\n\nYes."),
         (("<think>",), "<think>Hm.", "Hm."),
         (("<|channel|>",), "<|channel|>analysis", "analysis"),
@@ -132,6 +141,7 @@ def test_marks_that_are_shown_are_text():
         (GEMMA, "<|channel>thought\n", "<channel|>"),
         (HARMONY, "<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
         (SOLAR, "<|think|>", "<|end|><|begin|>assistant<|content|>"),
+        (MUSE, " to=self<|message|>", "<|eom|><|start|>assistant to=user<|message|>"),
     ],
 )
 @pytest.mark.parametrize("budget", [0, 2])
@@ -145,7 +155,8 @@ def test_a_budget_ends_thoughts_by_the_models_own_mark(names, before, closing, b
 
 
 @pytest.mark.parametrize(
-    ("names", "before"), [(HARMONY, "<|channel|>final<|message|>"), (SOLAR, "<|content|>"), (MISTRAL, "")]
+    ("names", "before"),
+    [(HARMONY, "<|channel|>final<|message|>"), (SOLAR, "<|content|>"), (MUSE, " to=user<|message|>"), (MISTRAL, "")],
 )
 def test_a_grammar_holds_the_answer(names, before):
     tokenizer = MarkTokenizer(*names)
@@ -228,7 +239,7 @@ def test_a_budget_ends_thoughts_that_begin_again_and_those_of_plain_tags():
     assert write(*begin(MISTRAL, think_budget=3), plain) == "<think>abc\n</think>\n\nYes."
 
 
-@pytest.mark.parametrize("names", [MISTRAL, GEMMA, HARMONY])
+@pytest.mark.parametrize("names", [MISTRAL, GEMMA, HARMONY, MUSE])
 def test_a_reply_goes_on_wherever_it_was_cut(names):
     marks = MarkTokenizer(*names).thought_marks
     tokenizer = MarkTokenizer(*names)
@@ -243,7 +254,7 @@ def test_a_reply_goes_on_wherever_it_was_cut(names):
         assert begun + second.text == "<think>\nHm.\n</think>\n\nYes.", cut
 
 
-@pytest.mark.parametrize("names", [MISTRAL, GEMMA, HARMONY, SOLAR])
+@pytest.mark.parametrize("names", [MISTRAL, GEMMA, HARMONY, SOLAR, MUSE])
 def test_a_saved_reply_is_spelled_as_the_model_has_written_it(names):
     tokenizer = MarkTokenizer(*names)
     marks = tokenizer.thought_marks

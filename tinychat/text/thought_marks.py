@@ -27,6 +27,8 @@ class ThoughtMarks:
     before_answer: str  # begins a reply without thoughts
     tokens: Mapping[str, Mark]
     ids: Mapping[str, int] = field(default_factory=dict)  # of these tokens
+    thoughts_on: bytes = b"analysis"  # in the header of a message of thoughts
+    first_header: bytes = b""  # begins the header that a reply begins in; empty where a mark begins it
 
     @property
     def by_id(self) -> dict[int, Mark]:
@@ -70,6 +72,15 @@ _KNOWN = (
         "<|end|><|start|>assistant<|channel|>final<|message|>",
         "<|channel|>final<|message|>",
         {**dict.fromkeys(("<|start|>", "<|channel|>", "<|end|>"), Mark.HEADER), "<|message|>": Mark.BODY},
+    ),
+    # Muse Glimmer: a reply begins behind the role, whom the message is to is the first that the model writes.
+    ThoughtMarks(
+        " to=self<|message|>",
+        "<|eom|><|start|>assistant to=user<|message|>",
+        " to=user<|message|>",
+        {**dict.fromkeys(("<|start|>", "<|eom|>"), Mark.HEADER), "<|message|>": Mark.BODY},
+        thoughts_on=b"to=self",
+        first_header=b" to=",
     ),
     # Solar Open
     ThoughtMarks(

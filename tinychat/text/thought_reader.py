@@ -8,8 +8,6 @@ from tinychat.text.think_sections import CLOSING_TEXT, OPEN
 from tinychat.text.thought_marks import Mark, ThoughtMarks
 from tinychat.text.tokenizer import Tokenizer
 
-# In the header of a message of thoughts.
-_THOUGHTS_ON = b"analysis"
 _LONGEST_NAME = 32
 _BETWEEN_MESSAGES = "\n\n"
 
@@ -26,8 +24,8 @@ class ThoughtReader:
         self.had_thoughts = begun  # whether marks have begun thoughts, here or in the prompt
         self._by_id, self._tokenizer = marks.by_id, tokenizer
         self._has_thoughts, self._has_answer = begun, False
-        self._header: bytes | None = None
-        self._header_is_name = False
+        self._header: bytes | None = b"" if marks.first_header and not begun else None
+        self._header_is_first, self._header_is_name = self._header is not None, False
         self._owed = ""
         for token_id in ids:
             if self.add(token_id) is None:
@@ -45,9 +43,9 @@ class ThoughtReader:
         if mark is None or (self._has_answer and not is_special):
             return None if is_special else self._add_text(self._tokenizer.token_bytes(token_id))
         if mark in (Mark.HEADER, Mark.NAMED):
-            self._header, self._header_is_name = b"", mark is Mark.NAMED
+            self._header, self._header_is_first, self._header_is_name = b"", False, mark is Mark.NAMED
             return ""
-        thoughts = mark is Mark.THOUGHTS or (mark is Mark.BODY and _THOUGHTS_ON in (self._header or b""))
+        thoughts = mark is Mark.THOUGHTS or (mark is Mark.BODY and self.marks.thoughts_on in (self._header or b""))
         return self._begin(thoughts)
 
     def end_thoughts(self) -> None:
@@ -67,11 +65,17 @@ class ThoughtReader:
         self._header += data
         if self._header_is_name and b"\n" in self._header:
             return self._begin(True)
-        if self._header_is_name and len(self._header) > _LONGEST_NAME:
-            # It was no name.
+        if self._is_no_header(self._header):
             text, self._header, self._has_answer = self._header.decode("utf-8", "replace"), None, True
             return text
         return ""
+
+    def _is_no_header(self, text: bytes) -> bool:
+        """Return whether what might have been a name, or the first header, is text of the reply."""
+        first = self.marks.first_header[: len(text)]
+        return (self._header_is_name and len(text) > _LONGEST_NAME) or (
+            self._header_is_first and not text.startswith(first)
+        )
 
     def _begin(self, thoughts: bool) -> str:
         """Begin thoughts or an answer; return the tag before thoughts, that before an answer waits for its text."""
