@@ -4,14 +4,17 @@ import dataclasses
 
 import numpy as np
 import pytest
-from memory_tensors import MemoryTensor, memory_tensors
+import reference
+from memory_tensors import MemoryTensor, coded_tensor, memory_tensors
 
 from tinychat.checkpoint.adjusted import AdjustedTensor, adjusted
+from tinychat.checkpoint.group_codes import GroupCodes
 from tinychat.checkpoint.stacked import StackedTensor
 from tinychat.checkpoint.tensor_part import JoinedTensor, ProductTensor, part_of
 from tinychat.errors import CheckpointError
 from tinychat.models import architectures
 from tinychat.models.architectures import parse_config
+from tinychat.models.passthrough import Form
 from tinychat.models.shapes import config_of
 from tinychat.models.tensors import Part, product, times_rows
 
@@ -27,6 +30,23 @@ def test_rows_are_reordered_then_shifted_then_scaled(rng):
     plain = AdjustedTensor(MemoryTensor(rows), order=order)
     assert plain.read(1, 4).dtype == np.float16
     np.testing.assert_array_equal(plain.read(1, 4), rows[order][1:4])
+
+
+@pytest.mark.parametrize("factors", [False, True])
+def test_codes_pass_times_a_power_of_two(factors, rng):
+    codes, scales = rng.integers(0, 16, (6, 64), np.uint8), rng.standard_normal((6, 2)).astype(np.float16)
+    spans = rng.standard_normal((6, 1, 2)).astype(np.float16).astype(np.float32) if factors else None
+    offsets = rng.standard_normal((6, 2)).astype(np.float16).astype(np.float32)
+    rows = GroupCodes(codes, scales.astype(np.float32), offsets, spans)
+    stored, order = coded_tensor(rows, Form(4, offsets=True)), np.array([5, 0, 3, 1, 4, 2])
+    for turned in (None, order):
+        tensor = AdjustedTensor(stored, order=turned, scale=0.5)
+        assert tensor.form == Form(4, offsets=True)
+        found = tensor.read_codes(1, 4)
+        np.testing.assert_array_equal(found.codes, (codes if turned is None else codes[order])[1:4])
+        np.testing.assert_array_equal(reference.values_of_codes(found), tensor.read(1, 4))
+    for changes in ({"scale": 0.3}, {"offset": 1.0}, {"scale": 0.5, "cut": 2}):
+        assert AdjustedTensor(stored, **changes).form is None
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 12), (1, 2), (2, 7), (3, 6), (11, 12), (4, 4)])

@@ -29,6 +29,7 @@ from tinychat.models.tensors import whole_and_part
 
 # Rows of this length or less are not brought to length 1: as torch.nn.functional.normalize has it.
 SHORTEST = 1e-12
+_POWER_OF_TWO = 0.5  # its mantissa
 
 
 def _unit_length(rows: FloatArray) -> FloatArray:
@@ -98,14 +99,17 @@ class AdjustedTensor(Derived):
 
     @property
     def form(self) -> Form | None:
-        """Form of the codes; None where numbers are computed from them."""
-        return None if self._is_computed else self._tensor.form
+        """Form of the codes; None where numbers are computed from them: times a power of two they are the same."""
+        is_power = math.frexp(self._scale)[0] == _POWER_OF_TWO
+        return None if self._transposed or self._cut > 1 or self._offset or not is_power else self._tensor.form
 
     def read_codes(self, start: int, stop: int) -> GroupCodes:
         """Return rows ``start..stop-1`` as codes."""
         if self._order is None:
-            return self._tensor.read_codes(start, stop)
-        return self._tensor.read_codes(0, self.shape[0]).rows(self._order[start:stop])
+            rows = self._tensor.read_codes(start, stop)
+        else:
+            rows = self._tensor.read_codes(0, self.shape[0]).rows(self._order[start:stop])
+        return rows if self._scale == 1 else rows.times(np.float32(self._scale))
 
     def _rows(self, start: int, stop: int) -> FloatArray:
         whole = self._tensor.shape[0]

@@ -36,8 +36,9 @@ class GroupCodes(NamedTuple):
         return self._replace(codes=self.codes[order], scales=self.scales[order], offsets=offsets, factors=factors)
 
     def times(self, factor: np.float32) -> "GroupCodes":
-        """Return the same of weights without factors, times a number that has at most 22 bits times any scale."""
-        return self._replace(factors=np.full((len(self.codes), 1, 2), factor))
+        """Return the same times a number that has at most 22 bits times any scale and its factor."""
+        own = np.ones((len(self.codes), 1, 2), np.float32) if self.factors is None else self.factors
+        return self._replace(factors=factor * own)
 
 
 def looked_up(rows: GroupCodes) -> Floats:
