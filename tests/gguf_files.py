@@ -47,13 +47,14 @@ ARCHITECTURES = {
     "bailing_moe": "bailingmoe2",
     "minimax_m2": "minimax-m2",
     "muse_glimmer_text": "muse-glimmer",
+    "cohere2_moe": "cohere2moe",
     **dict.fromkeys(("roberta", "xlm-roberta", "distilbert"), "bert"),
     "nomic_bert": "nomic-bert",
     "modernbert": "modern-bert",
     "jina_embeddings_v3": "jina-bert-v3",
 }
 # The package has no names for some architectures yet: another one's, whose tensors are called the same.
-NAMED_LIKE = {"laguna": "step35", "gemma4-assistant": "gemma4", "muse-glimmer": "afmoe"}
+NAMED_LIKE = {"laguna": "step35", "gemma4-assistant": "gemma4", "muse-glimmer": "afmoe", "cohere2moe": "dots1"}
 MAMBAS = ("granitehybrid", "falcon-h1", "nemotron_h", "nemotron_h_moe")
 LATENTS = ("deepseek2", "mistral4", "kimi-linear")
 DELTA_NETS = ("qwen35", "qwen35moe", "qwen3next")
@@ -180,6 +181,9 @@ VARIANTS = [
     like("bitnet", hidden_act="silu"),
     like("cohere", attention_bias=False),
     like("cohere2"),
+    # llama.cpp knows no biases of it, and averages what shared experts give.
+    like("cohere2-moe"),
+    like("cohere2-moe-sigmoid", attention_bias=False, shared_expert_combination_strategy="average"),
     like("ernie4.5", use_bias=False),
     # llama.cpp knows no other size of heads of these.
     like("ling-mini-2.0", head_dim=24),
@@ -442,6 +446,13 @@ def add_particulars(writer, architecture, raw, config):
             for layer in range(config.num_hidden_layers):
                 gains = np.full(config.head_dim, factor, np.float32)
                 writer.add_tensor(f"blk.{layer}.attn_{part}_norm.weight", gains)
+    if architecture == "cohere2moe":
+        function = gguf.ExpertGatingFuncType["SIGMOID" if config.experts.sigmoid else "SOFTMAX"]
+        writer.add_expert_gating_func(function)
+        writer.add_expert_feed_forward_length(config.experts.intermediate_size)
+        writer.add_leading_dense_block_count(config.experts.layers[0])
+        writer.add_expert_weights_norm(config.experts.norm_topk_prob)
+        writer.add_expert_shared_count(raw["num_shared_experts"])
     if architecture in ("gemma2", "gemma3"):
         if config.attention_softcap:
             writer.add_attn_logit_softcapping(config.attention_softcap)
@@ -452,11 +463,11 @@ def add_particulars(writer, architecture, raw, config):
         writer.add_embedding_scale(config.embedding_multiplier)
         writer.add_residual_scale(config.residual_multiplier)
         writer.add_logit_scale(1 / config.logits_multiplier)
-    if architecture in ("command-r", "cohere2"):
+    if architecture in ("command-r", "cohere2", "cohere2moe"):
         writer.add_logit_scale(config.logits_multiplier)
     if is_granite:
         writer.add_attention_scale(config.attention_scale)
-    if any(config.sliding_windows) and architecture in ("olmo2", "exaone4", "exaone-moe", "muse-glimmer"):
+    if any(config.sliding_windows) and architecture in ("olmo2", "exaone4", "exaone-moe", "muse-glimmer", "cohere2moe"):
         writer.add_sliding_window_pattern([window > 0 for window in config.sliding_windows])
     if architecture == "mistral3":
         writer.add_rope_scaling_yarn_log_mul(raw["rope_parameters"]["mscale_all_dim"])

@@ -18,8 +18,8 @@ from tinychat.generate.sequence import logits_of_all
 # residual stream; slopes; experts, one of them shared; short convolutions; states; layers of one part each; latents;
 # states and latents. Gemma 4 has heads and MLPs of two sizes, and keys of other layers; Gemma 3n has these, and four
 # residual streams; Hunyuan norms queries and keys behind the rotation; Apertus has numbers in its activations; AFMoE
-# gates of attention, and norms behind experts; LFM3 has a gate for each head, and Laguna
-# more query heads in some layers besides; Dory runs layers in loops, with vectors of length 1.
+# gates of attention, and norms behind experts; Command A+ experts beside attention; LFM3 has a gate for each head, and
+# Laguna more query heads in some layers besides; Dory runs layers in loops, with vectors of length 1.
 KINDS = (
     "llama3",
     "gemma2",
@@ -48,6 +48,7 @@ KINDS = (
     "hunyuan",
     "apertus",
     "afmoe",
+    "cohere2-moe",
     "zaya",
     "flint",
     "kolibri1",

@@ -50,6 +50,7 @@ TOLD_APART = {
     # Its own names for what these do not have.
     "falcon-7b": {"max_position_embeddings"},
     # The width of MLPs without experts, of which there are none.
+    "cohere2-moe-sigmoid": {"intermediate_size"},
     "nemotron3": {"intermediate_size"},
     "nemotron-h-latents": {"intermediate_size"},
 }

@@ -83,6 +83,7 @@ NEEDED = {
     "Lfm3ForCausalLM": {"head_dim": 16},
     "ZayaForCausalLM": {"moe_intermediate_size": 96},
     "Kolibri1ForCausalLM": {"moe_intermediate_size": 96},
+    "Cohere2MoeForCausalLM": {"moe_intermediate_size": 64},
     # transformers asks for the rotation of each kind of layers.
     "CohereCompassForCausalLM": {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 1e4}}},
     "PhiMoEForCausalLM": {"lm_head_bias": True},
@@ -133,8 +134,8 @@ WITHOUT_ENDING = (
 
 def raw_config(architecture="LlamaForCausalLM", **changes):
     names = FAMILIES[architecture].names if architecture in FAMILIES else {}
-    found = {names.get(key, key): value for key, value in {**ESSENTIALS, "num_key_value_heads": 2}.items()}
-    return {"architectures": [architecture], **found, **NEEDED.get(architecture, {}), **changes}
+    needed = {**ESSENTIALS, "num_key_value_heads": 2, **NEEDED.get(architecture, {})}
+    return {"architectures": [architecture], **{names.get(key, key): value for key, value in needed.items()}, **changes}
 
 
 def parse(architecture="LlamaForCausalLM", **changes):
@@ -274,6 +275,7 @@ def test_biases_and_norms_of_each_family():
         "CohereForCausalLM": (True, True, False, None),
         "Cohere2ForCausalLM": (True, True, False, None),
         "CohereCompassForCausalLM": (True, True, False, None),
+        "Cohere2MoeForCausalLM": (True, True, False, None),
         "AfmoeForCausalLM": (False, False, False, "head"),
         "DoryForCausalLM": (False, False, True, "head"),
         "ExaoneMoeForCausalLM": (False, False, False, "head"),
@@ -622,6 +624,27 @@ def test_layers_of_cohere2():
     assert [bool(dim) for dim in config.rotary_dims] == [True, True, True, False]
     with pytest.raises(CheckpointError, match="layers that have it"):
         parse("Cohere2ForCausalLM", layer_types=["full_attention"] * 3)
+
+
+def test_layers_of_cohere2_with_experts():
+    config = parse("Cohere2MoeForCausalLM", num_hidden_layers=6, first_k_dense_replace=2, sliding_window=7)
+    assert (config.sliding_windows, config.experts.layers) == ((0, 0, 7, 7, 7, 0), (2, 3, 4, 5))
+    assert [bool(dim) for dim in config.rotary_dims] == [True] * 5 + [False]
+    assert (config.intermediate_size, config.experts.intermediate_size, config.layer_norm) == (96, 64, True)
+    other = {"prefix_dense_sliding_window_pattern": 2, "prefix_dense_intermediate_size": None, "rms_norm_eps": 1e-4}
+    config = parse(
+        "Cohere2MoeForCausalLM", first_k_dense_replace=2, sliding_window_pattern=1, num_shared_experts=3, **other
+    )
+    assert (config.sliding_windows, config.intermediate_size) == ((4096, 0, 0), 64)
+    assert [bool(dim) for dim in config.rotary_dims] == [True, False, False]
+    assert (config.layer_norm, config.rms_norm_eps) == (False, 1e-4)
+    assert (config.experts.shared_intermediate_size, config.experts.scale) == (192, 0.5)
+    sigmoid = parse("Cohere2MoeForCausalLM", expert_selection_fn="sigmoid", norm_topk_prob=False).experts
+    assert (sigmoid.sigmoid, sigmoid.norm_topk_prob, sigmoid.biased, sigmoid.scale) == (True, False, False, 1.0)
+    assert parse("Cohere2MoeForCausalLM", norm_topk_prob=False).experts.norm_topk_prob
+    for changes in ({"expert_selection_fn": "topk"}, {"shared_expert_combination_strategy": "max"}):
+        with pytest.raises(CheckpointError, match=next(iter(changes))):
+            parse("Cohere2MoeForCausalLM", **changes)
 
 
 def test_layers_of_north_micro_vision():

@@ -67,12 +67,18 @@ def test_models_have_the_sizes_that_they_are_published_with():
     assert billions("moonlight-16b-a3b", "gpt-oss-20b", "qwen3-30b-a3b") == [16.0, 20.9, 30.5]
     assert billions("kimi-linear-48b-a3b") == [49.1]
     # Without what sees images.
-    assert billions("north-micro-vision", "muse-glimmer-30b") == [1.9, 27.9]
+    assert billions("north-micro-vision", "muse-glimmer-30b", "north-mini-code") == [1.9, 27.9, 30.5]
 
 
 @pytest.mark.parametrize(
     ("name", "read"),
-    [("nemotron3-nano", 3.2), ("moonlight-16b-a3b", 2.6), ("kimi-linear-48b-a3b", 3.1), ("qwen3-30b-a3b", 3.0)],
+    [
+        ("north-mini-code", 3.3),
+        ("nemotron3-nano", 3.2),
+        ("moonlight-16b-a3b", 2.6),
+        ("kimi-linear-48b-a3b", 3.1),
+        ("qwen3-30b-a3b", 3.0),
+    ],
 )
 def test_a_token_reads_the_experts_that_it_chooses(name, read):
     entry = CATALOG[name]

@@ -263,6 +263,22 @@ AFMOE = COMMON | {
     "mup_enabled": True,
     "pad_token_id": 0,
 }
+COHERE2_MOE = COMMON | {
+    "architectures": ["Cohere2MoeForCausalLM"],
+    "model_type": "cohere2_moe",
+    "num_hidden_layers": 5,
+    "num_key_value_heads": 2,
+    "head_dim": 24,
+    "intermediate_size": 52,
+    "prefix_dense_intermediate_size": 172,
+    "first_k_dense_replace": 1,
+    "sliding_window": 24,
+    "num_experts": 12,
+    "num_experts_per_tok": 3,
+    "num_shared_experts": 2,
+    "logit_scale": 0.5,
+    "pad_token_id": 0,
+}
 LAGUNA = COMMON | {
     "architectures": ["LagunaForCausalLM"],
     "model_type": "laguna",
@@ -410,6 +426,15 @@ VARIANTS = [
     Variant("hunyuan-moe", HUNYUAN_MOE | {"tie_word_embeddings": True, "attention_bias": True}, "bfloat16"),
     # Experts in layers that norm what they give.
     Variant("afmoe", AFMOE, "bfloat16"),
+    # Experts beside attention; a first layer that rotates without a window.
+    Variant("cohere2-moe", COHERE2_MOE, "bfloat16", "safetensors-sharded"),
+    Variant(
+        "cohere2-moe-sigmoid",
+        {key: value for key, value in COHERE2_MOE.items() if key != "first_k_dense_replace"}
+        | {"num_hidden_layers": 3, "rms_norm_eps": 1e-4, "expert_selection_fn": "sigmoid", "norm_topk_prob": False}
+        | {"shared_expert_combination_strategy": "sum", "attention_bias": True, "tie_word_embeddings": False}
+        | {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
+    ),
     # More query heads in layers with a window; of each head of the others a half is rotated.
     Variant("laguna", LAGUNA, "bfloat16"),
     Variant(

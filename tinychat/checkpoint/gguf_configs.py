@@ -6,7 +6,6 @@ from typing import Any
 from tinychat.checkpoint.gguf_mamba import hybrid_layers, read_bamba
 from tinychat.checkpoint.gguf_values import FULL, SLIDING, Config, GgufValues, positive, present
 from tinychat.errors import CheckpointError, UnsupportedModelError
-from tinychat.models.rope_scaling import DEFAULT_ROPE_THETA
 
 SIGMOID = 2  # of ``expert_gating_func``
 Extra = Callable[[GgufValues], Config]
@@ -255,13 +254,29 @@ def afmoe(values: GgufValues) -> Config:
     return {**sigmoid_experts(values), **values.windows(4), "mup_enabled": True}
 
 
+def cohere2_moe(values: GgufValues) -> Config:
+    """Return the keys of Command A+; with an epsilon of RMS norms, the file's other one means nothing."""
+    width, dense = values.get("expert_feed_forward_length"), values.tensors.get("blk.0.ffn_up.weight")
+    return {
+        **values.windows(4),
+        "num_hidden_layers": values.layers(),
+        "moe_intermediate_size": width,
+        "intermediate_size": dense[0] if dense else width,
+        "first_k_dense_replace": values.get("leading_dense_block_count", 0),
+        "expert_selection_fn": "sigmoid" if values.get("expert_gating_func", SIGMOID) == SIGMOID else "softmax",
+        "norm_topk_prob": bool(values.get("expert_weights_norm", False)),
+        "num_shared_experts": values.get("expert_shared_count", 0),
+        "own_rms_eps": values.get("attention.layer_norm_rms_epsilon"),
+    }
+
+
 def muse_glimmer(values: GgufValues) -> Config:
     """Return the keys of Muse Glimmer; the file has the factor of queries as gains of their norm."""
     name, windows = "blk.0.attn_q_norm.weight", values.windows(4)
     gains = {*(values.vector(name) or [])}
     if len(gains) != 1:
         raise CheckpointError(f"{values.source}: {name} does not hold one number for all channels: use another file")
-    theta = values.config.get("rope_theta", DEFAULT_ROPE_THETA)
+    theta = values.config.get("rope_theta", 1e4)
     bases = [theta if kind == SLIDING else 0.0 for kind in windows.get("layer_types", [])]
     return {**windows, "layer_rope_theta": bases or None, "qk_scale_factor": gains.pop()}
 

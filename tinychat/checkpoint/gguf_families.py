@@ -169,6 +169,7 @@ FAMILIES: Mapping[str, GgufFamily] = {
     "minicpm3": GgufFamily("MiniCPM3ForCausalLM", extra=gguf_configs.minicpm3),
     "command-r": GgufFamily("CohereForCausalLM", keys=_LOGITS),
     "cohere2": GgufFamily("Cohere2ForCausalLM", keys=_LOGITS, extra=lambda values: values.windows(4)),
+    "cohere2moe": GgufFamily("Cohere2MoeForCausalLM", keys=_LOGITS, extra=gguf_configs.cohere2_moe, experts=True),
     "phi3": GgufFamily("Phi3ForCausalLM"),
     "phimoe": GgufFamily("PhiMoEForCausalLM", extra=gguf_configs.phi_moe, experts=True),
     "smollm3": GgufFamily("SmolLM3ForCausalLM", True),

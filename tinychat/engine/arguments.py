@@ -22,7 +22,7 @@ class Mlp(NamedTuple):
 class ParallelMlp(NamedTuple):
     """An MLP that reads the residual stream as attention finds it, not as it leaves it."""
 
-    mlp: Any
+    mlp: Any  # `Mlp` or `ExpertMlp`
 
 
 class SparseMlp(NamedTuple):

@@ -132,7 +132,7 @@ def _mlps_with_experts(config: ModelConfig, tensors: Tensors, experts: Experts) 
     dense = _dense_mlp(config, tensors, config.dense_layers) if config.dense_layers else None
     layers = config.mlp_alone or range(L)
     mlps = per_layer(len(layers), [layers.index(layer) for layer in experts.layers], of_experts, dense)
-    return per_layer(L, layers, mlps, NoMlp())
+    return per_layer(L, layers, ParallelMlp(mlps) if config.parallel else mlps, NoMlp())
 
 
 def _sparse_mlp(altup: AltUp, mlp: Mlp) -> Mlp | SparseMlp | PerLayer:

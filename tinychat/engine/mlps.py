@@ -82,11 +82,38 @@ def begin_mlp(team, T, mlp, sizes, s):
     linear(team, T, mlp.up_proj, s, s.gate_up, STORE)
 
 
+@begin_mlp.where(mlp=arguments.ExpertMlp)
+def _(team, T, mlp, sizes, s):
+    clear_rows(team, T, s.hidden, s.last_hidden)
+    run_experts(team, T, mlp, mlp.post_attention_layernorm, s.last_hidden, sizes, s)
+
+
+@begin_mlp.where(mlp=PerLayer)
+def _(team, T, mlp, sizes, s):
+    if mlp.indices >= 0:
+        begin_mlp(team, T, mlp.first, sizes, s)
+    else:
+        begin_mlp(team, T, mlp.second, sizes, s)
+
+
 @by_kind
 def end_mlp(team, T, mlp, sizes, s):
     """Run an MLP's activation and last linear, and add the result to the residual stream."""
     quantize_activated(team, T, s.gate_up, mlp.activation, mlp.size, mlp.down_proj, s)
     add_branch(team, T, mlp.down_proj, mlp.post_mlp_layernorm, sizes, s)
+
+
+@end_mlp.where(mlp=arguments.ExpertMlp)
+def _(team, T, mlp, sizes, s):
+    add_result(team, T, s.last_hidden, NoNorm(), sizes, s)
+
+
+@end_mlp.where(mlp=PerLayer)
+def _(team, T, mlp, sizes, s):
+    if mlp.indices >= 0:
+        end_mlp(team, T, mlp.first, sizes, s)
+    else:
+        end_mlp(team, T, mlp.second, sizes, s)
 
 
 @by_kind

@@ -115,10 +115,12 @@ _SAME_AS = {
 }
 # Of these, transformers ties the output by the whole model's key alone; its value for files that lack the key.
 _TIED_OUTSIDE = {
+    "CohereCompassForConditionalGeneration": False,
     "DeepseekVLForConditionalGeneration": True,
     "DeepseekVLHybridForConditionalGeneration": True,
     "HyperCLOVAXVisionV2ForConditionalGeneration": True,
     "Kimi_K25ForConditionalGeneration": True,
+    "MuseGlimmerForConditionalGeneration": False,
     "Ovis2ForConditionalGeneration": True,
     "Qwen2_5OmniForConditionalGeneration": False,
     "Qwen2_5OmniThinkerForConditionalGeneration": False,

@@ -43,7 +43,7 @@ def read_cohere2(values: ConfigValues, config: ModelConfig) -> ModelConfig:
 
 
 def read_compass(values: ConfigValues, config: ModelConfig) -> ModelConfig:
-    """Layers rotate whose kind has a base; without a window are all that the file does not name."""
+    """Layers of a kind without a rotary embedding do not rotate; none has a window unless the file names it."""
     windows = read_windows(values, config.num_hidden_layers, lambda layer: False)
     rotated = values.get(ROTATED)
     assert isinstance(rotated, list)
