@@ -5,7 +5,8 @@ import pytest
 import reference
 from kernels.kernel_inputs import EPS, assert_within, on_threads
 
-from tinychat.engine.arguments import ModelDims, StreamRouter
+from tinychat.engine.arguments import ModelDims
+from tinychat.engine.stream_parts import StreamRouter
 from tinychat.kernels.altup import (
     add_laurel,
     add_quarter,

@@ -162,24 +162,6 @@ class OthersKeys(NamedTuple):
     q_proj: Any
 
 
-class StreamRouter(NamedTuple):
-    """How streams mix, by a token's residual stream (`kernels.altup`)."""
-
-    norm: Any
-    weight: np.ndarray  # float32 [4 D]
-    mixing: np.ndarray  # float32 [n 4]
-
-
-class StreamMixer(NamedTuple):
-    """Attention to the prediction of the residual stream, and LAuReL beside it, a linear of low rank."""
-
-    router: StreamRouter
-    attention: VariedAttention
-    left: Any
-    right: Any
-    norm: Any
-
-
 class LatentAttention(NamedTuple):
     """Attention to latents (`kernels.latent`); its `qkv_proj` gives latents, and queries where they have none."""
 
@@ -302,24 +284,6 @@ class LayerEnd(NamedTuple):
     scale: np.ndarray  # float32 [1]: what the residual stream is multiplied by
 
 
-class StreamEnd(NamedTuple):
-    """The end of a layer of four streams."""
-
-    router: StreamRouter
-    scale: np.ndarray  # float32 [D]: of the residual stream before the gate of the layer's input
-    input: LayerInput
-
-
-class Streams(NamedTuple):
-    """Linears between the embedding and the other streams, and between these and the last norm."""
-
-    before: Any  # `NoNorm`: the embedding is projected as it is
-    projection: Any  # to the three others
-    first: Any  # from each of them
-    second: Any
-    third: Any
-
-
 class LayerInputs(NamedTuple):
     """The inputs of all layers."""
 
@@ -335,7 +299,7 @@ class Layer(NamedTuple):
     mixer: Any  # `Attention`, or another one of those above
     cache_layer: np.ndarray  # int64: the first of its layers in the cache; 0 without any
     mlp: Any  # one of those above
-    end: Any  # `LayerEnd`, `StreamEnd`, `dory_parts.LoopEnd` or `NoEnd`
+    end: Any  # `LayerEnd`, `stream_parts.StreamEnd`, `dory_parts.LoopEnd` or `NoEnd`
 
 
 class Parameters(NamedTuple):
@@ -345,7 +309,7 @@ class Parameters(NamedTuple):
     embed_positions: Any  # float32 [P, D]
     embed_norm: Any  # a norm, or `draft_parts.DraftInput` or `StatesInput`
     inputs: Any  # `LayerInputs` or `NoInputs`
-    streams: Any  # `Streams` or `kernels.buffers.NoStreams`
+    streams: Any  # `stream_parts.Streams` or `kernels.buffers.NoStreams`
     layers: Layer  # stacked
     norm: Any
     lm_head: Any  # a linear, or `draft_parts.ClusteredOutput` or `FrequentOutput`

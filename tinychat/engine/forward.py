@@ -18,7 +18,7 @@ parameters (never written), scratch (allocated once), cache.
 
 import numpy as np
 
-from tinychat.engine import arguments, draft_parts
+from tinychat.engine import draft_parts, stream_parts
 from tinychat.engine.dory_parts import HOLD, REJOIN, LoopEnd
 from tinychat.engine.expert_stages import (
     choose_experts,
@@ -163,7 +163,7 @@ def pick_hidden(team, outputs, streams, sizes, s, batch):
     pick_rows(team, outputs, batch.wanted, s.hidden, s.last_hidden)
 
 
-@pick_hidden.where(streams=arguments.Streams)
+@pick_hidden.where(streams=stream_parts.Streams)
 def _(team, outputs, streams, sizes, s, batch):
     pick_quarter(team, outputs, batch.wanted, s.hidden, s.last_hidden)
     end_stream(team, outputs, batch.wanted, FIRST, streams.first, sizes, s)
@@ -187,7 +187,7 @@ def end_layer(team, T, end, inputs, batch, sizes, s):
     scale_rows(team, T, end.scale, s.hidden)
 
 
-@end_layer.where(end=arguments.StreamEnd)
+@end_layer.where(end=stream_parts.StreamEnd)
 def _(team, T, end, inputs, batch, sizes, s):
     route_streams(team, T, s.hidden, end.router, sizes, s.streams.factors)
     correct_streams(team, T, s.streams.factors, end.scale, sizes, s.streams.before, s.hidden, s.streams.others)

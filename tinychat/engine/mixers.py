@@ -1,6 +1,6 @@
 """The mixers of `engine.forward`, which see other positions: attention, and the parts in its place or beside it."""
 
-from tinychat.engine import arguments, draft_parts
+from tinychat.engine import arguments, draft_parts, stream_parts
 from tinychat.engine.dory_parts import OtherWidth
 from tinychat.engine.mlps import add_branch
 from tinychat.engine.stages import (
@@ -269,7 +269,7 @@ def _(team, T, w, sizes, kv, s, attention, batch):
     pass
 
 
-@run_mixer.where(w=arguments.StreamMixer)
+@run_mixer.where(w=stream_parts.StreamMixer)
 def _(team, T, w, sizes, kv, s, attention, batch):
     route_streams(team, T, s.hidden, w.router, sizes, s.streams.factors)
     predict_streams(team, T, s.streams.factors, sizes, s.hidden, s.streams.others, s.streams.before)

@@ -26,10 +26,6 @@ from tinychat.engine.arguments import (
     Parameters,
     SelectiveLayer,
     ShortConvolution,
-    StreamEnd,
-    StreamMixer,
-    StreamRouter,
-    Streams,
     VariedAttention,
 )
 from tinychat.engine.dims import dims_of, stacked_dims
@@ -45,6 +41,7 @@ from tinychat.engine.draft_parts import (
 from tinychat.engine.folder_tensors import FolderTensors, Tensors
 from tinychat.engine.mlp_parameters import activation_of, mlps_of, norm_behind, per_layer
 from tinychat.engine.stages import layer_of
+from tinychat.engine.stream_parts import StreamEnd, StreamMixer, StreamRouter, Streams
 from tinychat.kernels.buffers import NoLatents, NoStreams
 from tinychat.kernels.variants import (
     Alibi,
