@@ -85,19 +85,19 @@ def test_missing_config(folder):
 
 
 def test_unknown_architecture_comes_before_the_weights(folder):
-    (folder / "config.json").write_text(json.dumps({**CONFIG, "architectures": ["MPNetModel"]}))
+    (folder / "config.json").write_text(json.dumps({**CONFIG, "architectures": ["UnknownModel"]}))
     (folder / "model.safetensors").unlink()
-    with pytest.raises(UnsupportedModelError, match="'MPNetModel' is not supported; see 'Supported families' in"):
+    with pytest.raises(UnsupportedModelError, match="'UnknownModel' is not supported; see 'Supported families' in"):
         open_checkpoint(folder)
 
 
 def test_an_unknown_architecture_is_told_in_200_characters_wherever_it_lies(tmp_path):
     folder = tmp_path / ("long" * 50) / "checkpoint"
     folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps({**CONFIG, "architectures": ["MPNetModel" * 50]}))
+    (folder / "config.json").write_text(json.dumps({**CONFIG, "architectures": ["UnknownModel" * 50]}))
     with pytest.raises(UnsupportedModelError) as raised:
         open_checkpoint(folder)
-    assert str(raised.value).startswith("...onglonglonglonglong/checkpoint/config.json: architecture 'MPNetModel")
+    assert str(raised.value).startswith("...onglonglonglonglong/checkpoint/config.json: architecture 'UnknownModel")
     assert str(raised.value).endswith("see 'Supported families' in docs/, or `tinychat models --available`")
     assert len(str(raised.value)) < 200
 

@@ -148,8 +148,8 @@ def test_names_of_the_hubs_cache(hub_cache, small, monkeypatch):
     snapshot = add_snapshot(hub_cache, "owner/whole", whole)
     add_snapshot(hub_cache, "owner/half", {name: path for name, path in whole.items() if name != "model.safetensors"})
     add_snapshot(hub_cache, "owner/some-GGUF", {"some.gguf": small})
-    other = json.dumps({"architectures": ["MPNetModel"]})
-    add_snapshot(hub_cache, "owner/mpnet", {**whole, "config.json": other})
+    other = json.dumps({"architectures": ["UnknownModel"]})
+    add_snapshot(hub_cache, "owner/unknown", {**whole, "config.json": other})
     assert {model.name: model.path.name for model in found_models()} == {
         "owner/whole": snapshot.name,
         "owner/some-GGUF": "some.gguf",
