@@ -49,6 +49,33 @@ class Cheap(ModelDrafts):
         return super()._run(texts, ids)
 
 
+class Noting(Cheap):
+    """The same, which keeps what it proposed first after each text."""
+
+    def __init__(self, engine, **costs):
+        super().__init__(engine, **costs)
+        self.first = {}
+
+    def share(self, texts, rows):
+        for text in texts:
+            if text.drafted:
+                self.first[tuple(text._text.ids)] = text.drafted[0]
+        return super().share(texts, rows)
+
+
+def check_conversation(engine, drafts, check_first):
+    """Check what is proposed first after each text of a conversation that goes on."""
+    driver = Driver(new_sequence(engine, CONTEXT), drafts)
+    (ids,) = draw_prompts(engine, [30])
+    for more in ([3, 4, 5], [6], [7, 8]):
+        reply = reply_to(ids)
+        write_all(driver, [reply])
+        # What follows may differ from what was written: the last ids of a reply leave.
+        ids = [*ids, *reply.token_ids[:-2], *more]
+        assert drafts.first and check_first(engine, drafts)
+        drafts.first.clear()
+
+
 def written(engine, drafts, prompt, **fields):
     stream = model_of(engine, drafts).stream(prompt, **({"max_tokens": 40, "logprobs": 1, "temperature": 0.0} | fields))
     stream.to_end()

@@ -9,7 +9,7 @@ import families
 import numpy as np
 import pytest
 import reference
-from generate.test_draft_model import SAMPLED, Cheap, written
+from generate.test_draft_model import SAMPLED, Noting, check_conversation, written
 from generate.test_driver import CONTEXT, draw_prompts, reply_to, small_engine
 from generate.test_driver import written as write_all
 from safetensors.numpy import load_file, save_file
@@ -169,22 +169,15 @@ def test_a_file_that_transformers_wrote(kind, tmp_path):
     assert ours | {"model.embed_tokens.weight"} == {name for name in names if "embed_scale" not in name}
 
 
-class CheapDrafter(Cheap, DrafterDrafts):
-    """Drafts of a drafter whose measured times do not count; keeps what it proposed first after each text."""
+class CheapDrafter(Noting, DrafterDrafts):
+    """Drafts of a drafter whose measured times do not count."""
 
     def __init__(self, engine, folder, **costs):
         self._opened = open_drafter(folder, engine.config, "model")
         super().__init__(engine, **costs)
-        self.first = {}
 
     def parts(self, engine, context):
         return new_sequence(engine, context), self._opened
-
-    def share(self, texts, rows):
-        for text in texts:
-            if text.drafted:
-                self.first[tuple(text._text.ids)] = text.drafted[0]
-        return super().share(texts, rows)
 
 
 def check_first(engine, drafts):
@@ -218,16 +211,7 @@ def test_replies_are_the_same(made, name, ordered, fields):
 def test_a_conversation_goes_on(made):
     folder, drafter, _ = made["gemma4", False]
     engine = small_engine(folder, 40)
-    drafts = CheapDrafter(engine, drafter)
-    driver = Driver(new_sequence(engine, CONTEXT), drafts)
-    (ids,) = draw_prompts(engine, [30])
-    for more in ([3, 4, 5], [6], [7, 8]):
-        reply = reply_to(ids)
-        write_all(driver, [reply])
-        # What follows may differ from what was written: the last ids of a reply leave.
-        ids = [*ids, *reply.token_ids[:-2], *more]
-        assert drafts.first and check_first(engine, drafts)
-        drafts.first.clear()
+    check_conversation(engine, CheapDrafter(engine, drafter), check_first)
 
 
 @pytest.mark.parametrize("blocks", [100, 12])  # of the latter, not all have room beside each other

@@ -8,7 +8,8 @@ import families
 import numpy as np
 import pytest
 import reference
-from generate.test_draft_model import SAMPLED, Cheap, written
+from generate.test_draft_model import SAMPLED, check_conversation, written
+from generate.test_drafter_drafts import CheapDrafter
 from generate.test_driver import CONTEXT, draw_prompts, reply_to, small_engine
 from generate.test_driver import written as write_all
 from safetensors.numpy import load_file, save_file
@@ -20,7 +21,6 @@ from tinychat.errors import CheckpointError, DrafterError, FieldError, ModelFold
 from tinychat.generate.driver import Driver
 from tinychat.generate.eagle_drafts import EagleDrafts, EagleText
 from tinychat.models.architectures import parse_config
-from tinychat.models.drafter_folder import open_drafter
 from tinychat.models.folder import WEIGHTS
 
 # By name: the larger model, and what the drafter's file says.
@@ -53,22 +53,8 @@ def made(tmp_path_factory, folders):
     return found
 
 
-class CheapEagle(Cheap, EagleDrafts):
-    """Drafts of EAGLE-3 whose measured times do not count; keeps what it proposed first after each text."""
-
-    def __init__(self, engine, folder, **costs):
-        self._opened = open_drafter(folder, engine.config, "model")
-        super().__init__(engine, **costs)
-        self.first = {}
-
-    def parts(self, engine, context):
-        return new_sequence(engine, context), self._opened
-
-    def share(self, texts, rows):
-        for text in texts:
-            if text.drafted:
-                self.first[tuple(text._text.ids)] = text.drafted[0]
-        return super().share(texts, rows)
+class CheapEagle(CheapDrafter, EagleDrafts):
+    """Drafts of EAGLE-3 whose measured times do not count."""
 
 
 def states_of(engine, text, ids):
@@ -119,6 +105,11 @@ def test_logits_and_states_are_those_of_the_formulas(made, kind):
         assert np.abs(state - states[-1]).max() < 1e-3 * np.abs(states[-1]).max()
 
 
+def check_first(engine, drafts):
+    """Return whether all first proposals are those of a drafter that reads each whole text anew."""
+    return all(first_of(engine, drafts, ids) == token_id for ids, token_id in drafts.first.items())
+
+
 def first_of(engine, drafts, ids):
     """Return what a drafter proposes first behind a text of which it has seen all."""
     text = EagleText(drafts._sequence.another(), drafts._eagle, drafts._gains)
@@ -145,7 +136,7 @@ def test_replies_are_the_same(made, kind, fields):
         assert drafts.first
         # Of a longer prompt, the drafter reads but the end.
         if fields is not SAMPLED and length < CONTEXT // 2:
-            assert all(first_of(engine, drafts, ids) == token_id for ids, token_id in drafts.first.items())
+            assert check_first(engine, drafts)
 
 
 def test_replies_at_once(made):
@@ -164,17 +155,7 @@ def test_replies_at_once(made):
 def test_a_conversation_goes_on(made):
     folder, drafter, _ = made["qwen3"]
     engine = small_engine(folder, 40)
-    drafts = CheapEagle(engine, drafter)
-    driver = Driver(new_sequence(engine, CONTEXT), drafts)
-    (ids,) = draw_prompts(engine, [30])
-    for more in ([3, 4, 5], [6], [7, 8]):
-        reply = reply_to(ids)
-        write_all(driver, [reply])
-        # What follows may differ from what was written: the last ids of a reply leave.
-        ids = [*ids, *reply.token_ids[:-2], *more]
-        assert all(first_of(engine, drafts, text) == token_id for text, token_id in drafts.first.items())
-        assert drafts.first
-        drafts.first.clear()
+    check_conversation(engine, CheapEagle(engine, drafter), check_first)
 
 
 def agreeing(folder):

@@ -7,7 +7,7 @@ import families
 import numpy as np
 import pytest
 import reference
-from generate.test_draft_model import SAMPLED, Cheap, written
+from generate.test_draft_model import SAMPLED, Noting, check_conversation, written
 from generate.test_driver import CONTEXT, draw_prompts, reply_to, small_engine
 from generate.test_driver import written as write_all
 from safetensors.numpy import load_file, save_file
@@ -72,19 +72,12 @@ def made(tmp_path_factory):
     return found
 
 
-class CheapHead(Cheap, HeadDrafts):
-    """Drafts of a head whose measured times do not count; keeps what it proposed first after each text."""
+class CheapHead(Noting, HeadDrafts):
+    """Drafts of a head whose measured times do not count."""
 
     def __init__(self, engine, **costs):
         engine.draft_head.compile()
         super().__init__(engine.draft_head, **costs)
-        self.first = {}
-
-    def share(self, texts, rows):
-        for text in texts:
-            if text.drafted:
-                self.first[tuple(text._text.ids)] = text.drafted[0]
-        return super().share(texts, rows)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -147,16 +140,7 @@ def check_first(engine, drafts):
 
 def test_a_conversation_goes_on(made):
     engine = small_engine(made["qwen3.5"][0], 40)
-    drafts, driver = CheapHead(engine), None
-    driver = Driver(new_sequence(engine, CONTEXT), drafts)
-    (ids,) = draw_prompts(engine, [30])
-    for more in ([3, 4, 5], [6], [7, 8]):
-        reply = reply_to(ids)
-        write_all(driver, [reply])
-        # What follows may differ from what was written: the last ids of a reply leave.
-        ids = [*ids, *reply.token_ids[:-2], *more]
-        assert drafts.first and check_first(engine, drafts)
-        drafts.first.clear()
+    check_conversation(engine, CheapHead(engine), check_first)
 
 
 def test_replies_at_once(made):
