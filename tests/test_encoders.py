@@ -166,7 +166,7 @@ def transformers_encoder(checkpoint, theirs):
 
 
 def remote_encoder(variant):
-    """Return what stands for code that comes with checkpoints."""
+    """Return the model that stands for code that comes with checkpoints."""
     import remote_models
     import torch
 

@@ -82,6 +82,14 @@ def written(engine, drafts, prompt, **fields):
     return stream
 
 
+def check_agreement(engine, drafts):
+    """Check drafts that agree with a model which always writes 17 times the last id."""
+    reply = written(engine, drafts, [5, 9, 3], max_tokens=60)
+    expected = [3 * 17 ** (i + 1) % engine.vocab_size for i in range(60)]
+    assert reply.token_ids == expected == written(engine, None, [5, 9, 3], max_tokens=60).token_ids
+    assert reply.summary.accepted_tokens >= 0.9 * reply.summary.drafted_tokens > 40
+
+
 @pytest.mark.parametrize("fields", [{"temperature": 0.0}, SAMPLED])
 @pytest.mark.parametrize("smaller", VARIANTS)
 @pytest.mark.parametrize("name", VARIANTS)

@@ -138,9 +138,6 @@ def stored_name(tensors: Tensors, name: str) -> str | None:
         *(f"{whole}.{name}" for whole in ("language_model", "model.language_model", "thinker")),
         *(name.replace("model.", f"model.{part}.", 1) for part in ("language_model", "text_model")),
         name.replace("lm_head.", "embed_out."),
-        # EAGLE-3, as its authors named its layer, and as others do.
-        name.replace("midlayer.", "layers.0."),
-        name.replace("fc_norm.", "fcs."),
     ]
     if "LayerNorm." in name:
         # As BERT's first files have them.

@@ -55,7 +55,7 @@ class FloatPass:
     def run_layer(self, index: int, hidden: Floats, linear: Linear | None = None) -> Floats:
         """Run a decoder layer once, with other linears than the checkpoint's own, if they are given.
 
-        index : in `ModelConfig.passes`.
+        index : in `ModelConfig.layer_runs`.
         """
         s, stages = self._scratch(hidden), FloatStages(self._source, linear or self._source.linear)
         p, s.inputs.value = self._parameters, self._inputs

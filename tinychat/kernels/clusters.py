@@ -5,10 +5,18 @@ Of clusters, each token passes a few, as it passes experts.
 
 import numpy as np
 
+from tinychat.kernels.jit import always_inline
 from tinychat.kernels.memory import store_f32
 from tinychat.kernels.simd import splat_f32
 from tinychat.kernels.sizes import LANES
 from tinychat.kernels.team import share_of, stage
+
+
+@always_inline
+def fill_row(logits, t, value):
+    """Write a number to all columns of row `t`."""
+    for k in range(0, logits.shape[1], LANES):
+        store_f32(logits, t * logits.shape[1] + k, splat_f32(value))
 
 
 @stage
@@ -24,8 +32,7 @@ def scatter_logits(team, T, ordering, e, logits):
         for j in range(e.chosen.shape[1]):
             for i in range(size):
                 least = min(least, e.gate_up[e.slots[t, j], i])
-        for k in range(0, logits.shape[1], LANES):
-            store_f32(logits, t * logits.shape[1] + k, splat_f32(least - np.float32(1)))
+        fill_row(logits, t, least - np.float32(1))
         for j in range(e.chosen.shape[1]):
             first = e.chosen[t, j] * size
             for i in range(size):
@@ -43,7 +50,6 @@ def spread_logits(team, T, ids, some, logits):
         least = np.float32(np.inf)
         for i in range(ids.shape[0]):
             least = min(least, some[t, i])
-        for k in range(0, logits.shape[1], LANES):
-            store_f32(logits, t * logits.shape[1] + k, splat_f32(least - np.float32(1)))
+        fill_row(logits, t, least - np.float32(1))
         for i in range(ids.shape[0]):
             logits[t, np.int64(ids[i])] = some[t, i]

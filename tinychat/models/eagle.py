@@ -52,7 +52,7 @@ def one_form(raw: Mapping[str, object]) -> Mapping[str, object]:
     if not is_eagle(raw) or raw.get("model_type") == MODEL_TYPE:
         return raw
     layer, section = raw.get("transformer_layer_config"), raw.get("eagle_config")
-    found = {**layer, **raw, "norm_before_residual": True, **raw} if isinstance(layer, Mapping) else {**raw}
+    found = {**layer, "norm_before_residual": True, **raw} if isinstance(layer, Mapping) else {**raw}
     if isinstance(layer, Mapping) and "model_type" in layer:
         found["model_type"] = layer["model_type"]
     if isinstance(section, Mapping):

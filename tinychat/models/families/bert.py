@@ -212,6 +212,11 @@ def position_tables(model: str, first: int = 0) -> Callable[[ModelConfig], list[
     return tables
 
 
+def positions_alone(source: str, first: int = 0) -> Callable[[ModelConfig], list[Table]]:
+    """Return the same of a model without kinds of text; source : their tensor."""
+    return lambda config: [Table("embed_positions", source, config.max_position_embeddings, config.hidden_size, first)]
+
+
 def also_written(stem: str) -> tuple[str, ...]:
     """Return the architectures of an encoder with heads that are left out."""
     return f"{stem}ForMaskedLM", f"{stem}ForPreTraining"

@@ -8,9 +8,8 @@ from dataclasses import replace
 from tinychat.models.config import ModelConfig
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import TensorNames
-from tinychat.models.families.bert import stream_norms, with_positions
+from tinychat.models.families.bert import positions_alone, stream_norms, with_positions
 from tinychat.models.family import Family
-from tinychat.models.tensors import Table
 
 EMBEDDINGS, LAYER = "distilbert.embeddings.", "distilbert.transformer.layer.{}."
 ATTENTION = f"{LAYER}attention."
@@ -39,12 +38,6 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     return replace(with_positions(config), rms_norm_eps=EPS)
 
 
-def tables(config: ModelConfig) -> list[Table]:
-    """List the vectors of the positions."""
-    source = f"{EMBEDDINGS}position_embeddings"
-    return [Table("embed_positions", source, config.max_position_embeddings, config.hidden_size)]
-
-
 DISTILBERT = Family(
     "DistilBertModel",
     "distilbert",
@@ -53,7 +46,7 @@ DISTILBERT = Family(
     DEFAULTS,
     read,
     TENSORS,
-    tables=tables,
+    tables=positions_alone(f"{EMBEDDINGS}position_embeddings"),
     names=NAMES,
     also_written=("DistilBertForMaskedLM",),
 )

@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tinychat.errors import UnsupportedModelError
-from tinychat.models.config import ModelConfig, read_windows
+from tinychat.models.config import ModelConfig, read_windows, with_gates
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import ATTENTION, LAYER, MLP, TensorNames
 from tinychat.models.family import Family
-from tinychat.models.layout import LANES
 from tinychat.models.loops import Loops
 from tinychat.models.normalized import EPS, RATES, Normalized, length_norm, width_factor
 from tinychat.models.rope_scaling import read_sliding_theta, split_rope
@@ -61,8 +60,7 @@ def renamed(name: str) -> str:
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     """All but every fourth layer have the window, unless the file names them."""
-    if config.head_dim % LANES:
-        raise values.error("head_dim", f"a multiple of {LANES}")
+    config = with_gates(values, config)
     values.require(attention_bias=False, tie_word_embeddings=False)
     D, L, d = config.hidden_size, config.num_hidden_layers, config.head_dim
     first = values.integer("n_input_layers", 1, L - 1)
@@ -91,7 +89,6 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
         rms_norm_eps=EPS / D,
         qk_norm="head",
         mlp_bias=values.flag("mlp_bias", False),
-        gated_attention=True,
         sub_norms=True,
         linear_multipliers=tuple(scales.items()),
         normalized=Normalized(values.number("ngpt_alpha_init", 1e-6, 1e3) / start, d / start**2),

@@ -59,6 +59,11 @@ def _read_layers(values: ConfigValues) -> tuple[int, ...]:
     return tuple(layer + (layers[0] == 1) for layer in layers)
 
 
+def renamed(name: str) -> str:
+    """Return the name that EAGLE's authors have for a tensor, and vLLM for norms of the states."""
+    return name.replace("layers.0.", LAYER).replace("fcs.", "fc_norm.")
+
+
 def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
     """List the linear layers; those of queries, keys and values are taken apart by their two inputs."""
     assert config.eagle is not None
@@ -112,4 +117,5 @@ EAGLE_3 = Family(
     read,
     linears=linears,
     norms=norms,
+    renamed=renamed,
 )

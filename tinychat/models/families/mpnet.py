@@ -9,9 +9,17 @@ from tinychat.models.config import ModelConfig
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import TensorNames, decoder_norms
 from tinychat.models.distance_biases import BUCKETS, DISTANCE_BIASES
-from tinychat.models.families.bert import DEFAULTS, NAMES, PADDING, behind_padding, stream_norms, with_positions
+from tinychat.models.families.bert import (
+    DEFAULTS,
+    NAMES,
+    PADDING,
+    behind_padding,
+    positions_alone,
+    stream_norms,
+    with_positions,
+)
 from tinychat.models.family import Family
-from tinychat.models.tensors import Norm, Table
+from tinychat.models.tensors import Norm
 
 EMBEDDINGS, LAYER = "mpnet.embeddings.", "mpnet.encoder.layer.{}."
 ATTENTION = f"{LAYER}attention."
@@ -39,12 +47,6 @@ def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
     return [*decoder_norms(config, names), Norm(DISTANCE_BIASES, source, size, layers, padded=False, flattened=True)]
 
 
-def tables(config: ModelConfig) -> list[Table]:
-    """List the vectors of the positions."""
-    source = f"{EMBEDDINGS}position_embeddings"
-    return [Table("embed_positions", source, config.max_position_embeddings, config.hidden_size, PADDING + 1)]
-
-
 MPNET = Family(
     "MPNetModel",
     "mpnet",
@@ -55,7 +57,7 @@ MPNET = Family(
     read,
     TENSORS,
     norms=norms,
-    tables=tables,
+    tables=positions_alone(f"{EMBEDDINGS}position_embeddings", PADDING + 1),
     names=NAMES,
     also_written=("MPNetForMaskedLM",),
 )
