@@ -10,9 +10,10 @@ import reference
 from tinychat.kernels.amx_buffer import BUFFER_FLOATS, HAS_TILE_REGISTERS
 from tinychat.kernels.jit import FLAGS
 from tinychat.kernels.linear import tokens_per_tile
-from tinychat.kernels.sizes import RUN, TILE_FLOATS
+from tinychat.kernels.sizes import RUN, SUMS_FLOATS, TILE_FLOATS
 from tinychat.kernels.team_queue import Team, new_queue
 from tinychat.kernels.weights import (
+    ACTIVATION_GROUP,
     PRODUCT_COLUMNS,
     ROW_KINDS,
     FineActivations,
@@ -129,6 +130,7 @@ class Scratch(NamedTuple):
 def scratch_of(x, threads, K):
     """Return scratch for `threads` threads and rows of K, with activations `x`."""
     floats = BUFFER_FLOATS if isinstance(x, ROW_KINDS) else TILE_FLOATS
+    floats = max(floats, TILE_FLOATS + x[0].size // ACTIVATION_GROUP * SUMS_FLOATS)
     return Scratch(x, np.zeros((threads, K + LANES), np.float32), np.full((threads, floats), np.nan, np.float32))
 
 

@@ -21,6 +21,7 @@ import numpy as np
 from tinychat.kernels.amx_buffer import HAS_TILE_REGISTERS, MOST_TILES, MOST_TOTALS
 from tinychat.kernels.amx_linear import multiply_panel
 from tinychat.kernels.codes import high_codes, low_codes
+from tinychat.kernels.column_sums import BLOCKS, ColumnSums, column_sums, sum_blocks
 from tinychat.kernels.compile_queue import deferred, deferred_by_type
 from tinychat.kernels.dot import dot_small
 from tinychat.kernels.group_dots import dot_group, prefetch_next
@@ -228,11 +229,11 @@ def linear_tile(weight, x, tile, block, tokens):
 
 
 @always_inline
-def write_tile(buffer, bias, out, offset, block, tile, T, add, tokens):
-    """Add bias and, where `add`, `out` to a tile, and store the tokens that exist."""
+def write_tile(buffer, start, bias, out, offset, block, tile, T, add, tokens):
+    """Add bias and, where `add`, `out` to the tile at ``buffer[start]``, and store the tokens that exist."""
     n = block * LANES
     for t in range(min(len(tokens), T - tile * len(tokens))):
-        value = load_f32(buffer, t * LANES)
+        value = load_f32(buffer, start + t * LANES)
         index = (tile * len(tokens) + t) * out.shape[1] + offset + n
         if bias.shape[0] > 0:
             value = value + load_f32(bias, n)
@@ -247,7 +248,7 @@ def linear_rows(weight, x, start, T, out, offset, buffer, add, first, last, toke
     for tile in range(start // len(tokens), (T + len(tokens) - 1) // len(tokens)):
         for block in range(first, last):
             store_tile(buffer, 0, linear_tile(weight, x, tile, block, tokens))
-            write_tile(buffer, weight.bias, out, offset, block, tile, T, add, tokens)
+            write_tile(buffer, FIRST, weight.bias, out, offset, block, tile, T, add, tokens)
 
 
 @inline
@@ -280,6 +281,25 @@ def full_tiles(weight, x, start, T, out, offset, buffer, add, first, last):
     return tile_registers if is_kind(x, *ROW_KINDS) else vectors
 
 
+@always_inline_by_type
+def linear_unit(weight, x, token, T, tile, out, offset, buffer, add, first, last):
+    """Compute row blocks ``first..last`` for `T` tokens; token : of `column_sums`."""
+
+    def tiles(weight, x, token, T, tile, out, offset, buffer, add, first, last):
+        linear_tiles(weight, x, FIRST, T, tile, out, offset, buffer, add, first, last)
+
+    def looked_up(weight, x, token, T, tile, out, offset, buffer, add, first, last):
+        if T > 1:
+            linear_tiles(weight, x, FIRST, T, tile, out, offset, buffer, add, first, last)
+            return
+        sum_blocks(weight, token, first, last)
+        for block in range(first, last):
+            index = (block - first) * LANES
+            write_tile(buffer, index, weight.bias, out, offset, block, FIRST, T, add, ONE_TOKEN)
+
+    return looked_up if is_kind(token, ColumnSums) else tiles
+
+
 @always_inline
 def work_tile_rows(weight, tile, blocks, threads):
     """Return the row blocks of a work tile: some work tiles for each thread, none larger than the cache.
@@ -293,11 +313,23 @@ def work_tile_rows(weight, tile, blocks, threads):
 
 
 @always_inline
-def unit_rows(weight, tile, blocks, threads):
+def rows_by_size(weight, tile, blocks, threads):
     """Return the row blocks that a thread takes at once; of a few tokens so few that all threads end together."""
     if tile < len(TOKENS):
         return max(1, tile * UNIT_BYTES // (columns(weight) * 8))
     return work_tile_rows(weight, tile, blocks, threads)
+
+
+@always_inline_by_type
+def unit_rows(weight, token, tile, blocks, threads):
+    """Return the row blocks that a thread takes at once; token : of `column_sums`."""
+
+    def looked_up(weight, token, tile, blocks, threads):
+        return BLOCKS if tile == 1 else rows_by_size(weight, tile, blocks, threads)
+
+    if is_kind(token, ColumnSums):
+        return looked_up
+    return lambda weight, token, tile, blocks, threads: rows_by_size(weight, tile, blocks, threads)
 
 
 @deferred
@@ -307,11 +339,12 @@ def multiply_rows(team, T, weight, x, out, offset, buffers, add):
     offset : a multiple of 16, the column of `out` at which the output begins.
     """
     blocks, tile = out_blocks(weight), tokens_per_tile(T)
-    unit = unit_rows(weight, tile, blocks, team.queue[THREADS])
     queue, thread, buffer = team.queue, team.thread, buffers[team.thread]
+    token = column_sums(weight, x, T, buffer)
+    unit = unit_rows(weight, token, tile, blocks, queue[THREADS])
     first, last = take(queue, thread, blocks, unit)
     while first < last:
-        linear_tiles(weight, x, FIRST, T, tile, out, offset, buffer, add, first, last)
+        linear_unit(weight, x, token, T, tile, out, offset, buffer, add, first, last)
         first, last = take(queue, thread, blocks, unit)
     end_ranges(team)
 

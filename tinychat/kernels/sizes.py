@@ -34,6 +34,8 @@ FEW_TOKENS, SEVERAL_TOKENS, SOME_TOKENS, TOKENS = ((0,) * count for count in TIL
 # 1.3 on Golden Cove, 1.6 and 2.2 on Apple's M1 and M2; measured on Zen 4, 0.5.
 UNPACKING = 2 if ISA in ("neon-i8mm", "neon-dotprod") else 1
 TILE_FLOATS = len(TOKENS) * LANES
+# Of the sums of a group's 32 columns, which one-bit codes of one token are looked up in (`kernels.column_sums`).
+SUMS_FLOATS = 64
 # Whether tiles of many tokens are made of products of two small matrices, of whose rows eight columns stand together.
 PAIRED = ISA == "neon-i8mm"
 RUN = 8 if PAIRED else 4  # columns of a token that stand together in the input of a linear
