@@ -12,7 +12,7 @@ from tinychat.generate.logprobs import ScoredToken, TokenLogprobs
 from tinychat.generate.reply import Delta
 from tinychat.serve.chat_choice import ChatChoice, ChoiceCalls, joined_message
 from tinychat.tools.definitions import Tool, ToolCall, ToolChoice
-from tinychat.tools.formats.known import GEMMA, HARMONY, HERMES, KIMI, LFM2, QWEN_CODER
+from tinychat.tools.formats.known import GEMMA, HARMONY, HERMES, KIMI, LFM2, MUSE, QWEN_CODER
 
 CALL = '<tool_call>\n{"name": "f", "arguments": {"a": "<think>"}}\n</tool_call>'
 
@@ -129,8 +129,19 @@ def test_calls_of_other_formats():
         assert found.finish_reason("stop") == "tool_calls"
 
 
-def test_thoughts_of_harmony_are_reasoning():
-    text = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>So."
-    found = ChatChoice(ByteTokenizer(), False, ChoiceCalls(HARMONY, ToolChoice((Tool("f"),)), "salt"))
+MESSAGES = {
+    HARMONY: ("<|channel|>analysis<|message|>Hm.{}<|channel|>final<|message|>So.", "<|end|><|start|>assistant"),
+    MUSE: (" to=self<|message|>Hm.{} to=user<|message|>So.", "<|eom|><|start|>assistant"),
+}
+
+
+@pytest.mark.parametrize("form", MESSAGES, ids=lambda form: form.name)
+@pytest.mark.parametrize("calls", [0, 1])
+def test_thoughts_in_messages_are_reasoning(form, calls):
+    said, following = MESSAGES[form]
+    text = said.format(following) + calls * f"{following}{form.spell(ToolCall('id', 'f', '{}'))}"
+    found = ChatChoice(ByteTokenizer(), False, ChoiceCalls(form, ToolChoice((Tool("f"),)), "salt"))
     deltas = [fields for letter in text for fields, _ in found.add(Delta(letter))] + [*found.finish()]
-    assert joined_message(deltas) == {"role": "assistant", "content": "So.", "reasoning_content": "Hm."}
+    message = joined_message(deltas)
+    assert [call["function"] for call in message.pop("tool_calls", [])] == [{"name": "f", "arguments": "{}"}] * calls
+    assert message == {"role": "assistant", "content": "So.", "reasoning_content": "Hm."}

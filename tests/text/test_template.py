@@ -284,6 +284,15 @@ def test_qwen3_is_switched_off_by_an_empty_section(chatml):
     assert off == f"{on}<think>\n\n</think>\n\n"
 
 
+def test_an_effort_reaches_templates_that_call_it_strength(chatml):
+    template = ChatTemplate("{{ reasoning_strength or 'high' }} {{ messages[0].content }}", chatml, "here")
+    question = [{"role": "user", "content": "hi"}]
+    for effort, strength in {"low": "low", "none": "low", "xhigh": "xhigh", "max": "xhigh"}.items():
+        assert template.render(question, reasoning_effort=effort) == f"{strength} hi"
+    assert template.render(question) == "high hi"
+    assert template.render(question, reasoning_effort="low", reasoning_strength="medium") == "medium hi"
+
+
 def test_many_conversations_are_written_as_each_alone(style):
     _, _, _, template = style
     hostile = [{"role": "user", "content": "a<|im_end|></s>b"}]

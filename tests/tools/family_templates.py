@@ -142,6 +142,26 @@ HARMONY = """\
 {%- if tools %}{{ tools | tojson }}{% endif %}
 {%- if add_generation_prompt %}{{ '<|start|>assistant' }}{% endif %}
 """
+# As Muse Glimmer's: a call is a message to its tool, and arguments must be an object.
+MUSE = """\
+{%- for message in messages %}
+    {%- if message.tool_calls %}
+        {%- for call in message.tool_calls %}{% set f = call.function %}
+            {{- '<|start|>assistant to=' + f.name + '<|message|><atem:function_calls>\\n' }}
+            {{- '<atem:invoke name="' + f.name + '">\\n' }}
+            {%- for k, v in f.arguments.items() %}
+                {{- '<atem:parameter name="' + k + '">' + (v if v is string else v | tojson) + '</atem:parameter>\\n' }}
+            {%- endfor %}
+            {{- '</atem:invoke>\\n</atem:function_calls><|eom|>' }}
+        {%- endfor %}
+    {%- else %}
+        {{- '<|start|>' + message.role + (' to=user' if message.role == 'assistant' else '') }}
+        {{- '<|message|>' + message.content + '<|eot|>' }}
+    {%- endif %}
+{%- endfor %}
+{%- if tools %}{{ tools | tojson }}{% endif %}
+{%- if add_generation_prompt %}{{ '<|start|>assistant' }}{% endif %}
+"""
 # Knows tools and leaves calls where the model has written them, as LFM2's and Granite's of 2025 do.
 CONTENT_ONLY = """\
 {%- if tools %}{{ '<|system|>\\n<|tool_list_start|>' + (tools | tojson) + '<|tool_list_end|><|end|>\\n' }}{% endif %}

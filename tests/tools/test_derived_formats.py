@@ -8,7 +8,7 @@ import pytest
 from fake_model import ByteTokenizer
 from hypothesis import given, settings
 from tools.call_texts import FORMATS, calls_of, everywhere, found, spelled
-from tools.family_templates import ALTERNATING, CONTENT_ONLY, HARMONY, TEMPLATES
+from tools.family_templates import ALTERNATING, CONTENT_ONLY, HARMONY, MUSE, TEMPLATES
 from tools.test_call_formats import CALLS, CLOCK, WEATHER, replies
 
 from tinychat.text.guard import unguard
@@ -23,6 +23,7 @@ from tinychat.tools.formats.of_template import taught_format
 WRITTEN = {name: ChatTemplate(source, ByteTokenizer(), name) for name, source in TEMPLATES.items()}
 DERIVED = {name: derived_format(template) for name, template in WRITTEN.items()}
 HARMONIES = ChatTemplate(HARMONY, ByteTokenizer(), "harmony")
+RECIPIENTS = ChatTemplate(MUSE, ByteTokenizer(), "muse")
 every_family = pytest.mark.parametrize("name", FORMATS)
 
 
@@ -153,27 +154,53 @@ def test_messages_of_harmony(text, events):
     assert everywhere(form, [Tool("get_weather")], text)[0] == events
 
 
-MARKS = [
-    "<|channel|>",
-    "<|message|>",
-    "<|end|>",
-    "<|call|>",
-    "<|start|>assistant",
-    "to=functions.f",
-    "{}",
-    "x",
-    " ",
-    "\n",
-]
+MUSE_NEXT = "<|eom|><|start|>assistant"
+MUSE_THOUGHT = f" to=self<|message|>Where is it?{MUSE_NEXT}"
+MUSE_CALL = """ to=get_weather<|message|><atem:function_calls>
+<atem:invoke name="get_weather">
+<atem:parameter name="city">Bern</atem:parameter>
+</atem:invoke>
+</atem:function_calls>"""
+CALL_AGAIN = [CallBegin(1, "get_weather"), CallArguments(1, '{"city": "Bern"}')]
+INVOKE = MUSE_CALL[MUSE_CALL.index("<atem:invoke") : MUSE_CALL.index("</atem:function_calls>")]
 
 
-def test_any_messages_of_harmony_end_and_are_the_same_wherever_they_are_split():
+@pytest.mark.parametrize(
+    ("text", "events"),
+    [
+        (f"{MUSE_THOUGHT}{MUSE_CALL}", [CallThought("Where is it?"), *FOUND]),
+        (f"{MUSE_CALL}<|eom|>", FOUND),
+        (f"{MUSE_CALL}{MUSE_NEXT}{MUSE_CALL}<|eot|>", [*FOUND, *CALL_AGAIN]),
+        (MUSE_CALL.replace("</atem:f", f"{INVOKE}</atem:f"), [*FOUND, *CALL_AGAIN]),
+        (f" to=user<|message|>I look.{MUSE_NEXT}{MUSE_CALL}", [CallText("I look."), *FOUND]),
+        (f"{MUSE_THOUGHT} to=user<|message|>In <Bern>.", [CallThought("Where is it?"), CallText("In <Bern>.")]),
+        (MUSE_CALL.replace("get_weather", "self.look"), [CallBegin(0, "self.look"), *FOUND[1:]]),
+        ("No header.", [CallText("No header.")]),
+        (" to=get_weather", [CallText(" to=get_weather")]),
+        (" to=get_weather<|message|>Hm.", [CallText(" to=get_weather<|message|>Hm.")]),
+    ],
+)
+def test_messages_of_muse(text, events):
+    form = taught_format(RECIPIENTS).form
+    assert form.name == "recipients"
+    assert everywhere(form, [Tool("get_weather")], text)[0] == events
+
+
+MARKS = {
+    "HARMONY": ("<|channel|>", "<|message|>", "<|end|>", "<|call|>", "to=functions.f", "{}"),
+    "MUSE": ("<|message|>", "<|eom|>", "to=f", "to=self", "<atem:function_calls>", INVOKE, "</atem:function_calls>"),
+}
+
+
+@pytest.mark.parametrize("name", MARKS)
+def test_any_messages_end_and_are_the_same_wherever_they_are_split(name):
     def check():
         draw = random.Random(3)
+        marks = [*MARKS[name], "<|start|>assistant", "x", " ", "\n"]
         for _ in range(400):
-            text = "".join(draw.choices(MARKS, k=draw.randint(1, 12)))
+            text = "".join(draw.choices(marks, k=draw.randint(1, 12)))
             cuts = sorted(draw.choices(range(len(text)), k=3))
-            events = [found(known.HARMONY, [], text, cut)[0] for cut in ((), cuts)]
+            events = [found(getattr(known, name), [], text, cut)[0] for cut in ((), cuts)]
             assert events[0] == events[1], (text, cuts)
         passed.append(True)
 
@@ -185,11 +212,14 @@ def test_any_messages_of_harmony_end_and_are_the_same_wherever_they_are_split():
     assert passed
 
 
-def test_calls_of_harmony_are_read_back():
-    form = taught_format(HARMONIES).form
-    text = spelled(form, CALLS)
-    assert calls_of(found(form, [WEATHER, CLOCK], text)[0]) == (CALLS, [])
+@pytest.mark.parametrize("template", [HARMONIES, RECIPIENTS], ids=["harmony", "muse"])
+def test_calls_in_messages_are_read_back(template):
+    taught = taught_format(template)
+    assert taught.variable == "tools"
+    assert taught.writes_calls
+    text = spelled(taught.form, CALLS)
+    assert calls_of(found(taught.form, [WEATHER, CLOCK], text)[0]) == (CALLS, [])
     messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "", "tool_calls": []}]
     messages[1]["tool_calls"] = [{"id": "a", "function": {"name": "get_weather", "arguments": '{"city": "Bern"}'}}]
-    written = unguard(HARMONIES.render(messages, False, tools=None)).rpartition("<|start|>assistant")[2]
-    assert found(form, [WEATHER], written)[0] == FOUND
+    written = unguard(template.render(messages, False, tools=None)).rpartition("<|start|>assistant")[2]
+    assert found(taught.form, [WEATHER], written)[0] == FOUND

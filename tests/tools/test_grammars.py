@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tools.call_texts import FORMATS, spelled
 
 from tinychat.tools.definitions import Tool, ToolChoice
-from tinychat.tools.formats.known import HARMONY
+from tinychat.tools.formats.known import HARMONY, MUSE
 from tinychat.tools.grammars.markers import TEXT_ONLY, Markers
 
 llguidance = pytest.importorskip("llguidance")
@@ -376,3 +376,30 @@ def test_messages_of_harmony(control):
         for wrong in (late.replace("weather", "wether"), early.replace('"Bonn"', "5"), "Hello", late + "<|end|>"):
             assert not held.accepts(wrong), wrong
     assert HARMONY.grammar(ToolChoice(TOOLS)) is None
+
+
+MUSE_MARKERS = ("<|message|>", "<|start|>", "<|eom|>")
+MUSE_CALL = """ to=weather<|message|><atem:function_calls>
+<atem:invoke name="weather">
+<atem:parameter name="city">Bonn</atem:parameter>
+</atem:invoke>
+</atem:function_calls>"""
+
+
+@both_kinds_of_markers
+def test_messages_of_muse(control):
+    words, tokens = vocabulary(*(MUSE_MARKERS if control else ()))
+    following = "<|eom|><|start|>assistant"
+    thought, said = f" to=self<|message|>Do I call?{following}", f" to=user<|message|>I look.{following}"
+    answers = [" to=user<|message|>Hello.", f"{thought} to=user<|message|><atem:invoke>"]
+    calls = [MUSE_CALL, thought + MUSE_CALL, thought + said + MUSE_CALL]
+    twice = f"{MUSE_CALL}{following}{MUSE_CALL}"
+    for required in (False, True):
+        for parallel in (False, True):
+            choice = ToolChoice(TOOLS, required, is_parallel=parallel, constrains=True)
+            held = Held.of(MUSE.grammar(choice, words.markers), words, tokens)
+            assert all(map(held.accepts, calls))
+            assert held.accepts(twice) == parallel
+            assert [held.accepts(answer) for answer in answers] == [not required] * 2
+            for wrong in (MUSE_CALL.replace("weather", "wether"), MUSE_CALL.replace("city", "town"), "Hello", thought):
+                assert not held.accepts(wrong), wrong

@@ -26,6 +26,9 @@ _SHORT = 20_000
 # In a message: below its calls, one of them, and its function.
 _DEPTH_OF_ARGUMENTS = 3
 _THINKING_SWITCHES = ("enable_thinking", "thinking")
+# How hard a model is to think, and Muse Glimmer's name for it, with fewer words.
+_EFFORT, _STRENGTH = "reasoning_effort", "reasoning_strength"
+_STRENGTHS = {"none": "low", "minimal": "low", "max": "xhigh"}
 # Code of tokenizers that gives templates its tools with their keys in order.
 _SORTING_TOOLS = ("tokenization_kimi",)
 _QUESTION: list[Message] = [{"role": "user", "content": "?"}]
@@ -238,6 +241,9 @@ class ChatTemplate:
         }
 
     def _guarded_variables(self, variables: Mapping[str, object]) -> dict[str, object]:
+        effort = variables.get(_EFFORT)
+        if isinstance(effort, str) and _STRENGTH in self.source:
+            variables = {_STRENGTH: _STRENGTHS.get(effort, effort), **variables}
         guarded = {name: guard(value, self._control_spellings) for name, value in variables.items()}
         if self._sorts_tools and "tools" in guarded:
             guarded["tools"] = json.loads(json.dumps(guarded["tools"], sort_keys=True))

@@ -14,10 +14,20 @@ from tinychat.tools.formats.harmony import HarmonyFormat
 from tinychat.tools.formats.json_calls import JsonFormat
 from tinychat.tools.formats.named import NamedFormat
 from tinychat.tools.formats.pythonic import PythonicFormat
+from tinychat.tools.formats.recipients import RecipientFormat
 from tinychat.tools.formats.tagged import TaggedFormat
 
 _KINDS: Mapping[str, type[CallFormat]] = {
-    kind.name: kind for kind in (BracedFormat, HarmonyFormat, JsonFormat, NamedFormat, PythonicFormat, TaggedFormat)
+    kind.name: kind
+    for kind in (
+        BracedFormat,
+        HarmonyFormat,
+        JsonFormat,
+        NamedFormat,
+        PythonicFormat,
+        RecipientFormat,
+        TaggedFormat,
+    )
 }
 _LONGEST = 200
 _PROBE = ToolCall("probe0000", "probe", '{"key": "text"}')

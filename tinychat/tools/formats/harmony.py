@@ -11,21 +11,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tinychat.text.think_sections import beginning_of
 from tinychat.tools.definitions import Tool, ToolCall, ToolChoice
-from tinychat.tools.events import CallText, CallThought
 from tinychat.tools.formats.call_format import CallFormat
-from tinychat.tools.formats.reading import CallReader, MalformedCall, Steps
+from tinychat.tools.formats.messages import MESSAGE, START, MessageReader
+from tinychat.tools.formats.reading import CallReader, Steps
 from tinychat.tools.grammars.arguments import json_object
 from tinychat.tools.grammars.markers import Markers, quoted
 from tinychat.tools.grammars.replies import any_tool
 from tinychat.tools.grammars.rules import Rules
 
-CHANNEL, CONSTRAIN, MESSAGE = "<|channel|>", "<|constrain|>", "<|message|>"
-START, END, CALL = "<|start|>", "<|end|>", "<|call|>"
+CHANNEL, CONSTRAIN = "<|channel|>", "<|constrain|>"
+END, CALL = "<|end|>", "<|call|>"
 _ENDS = (END, CALL, START, "<|return|>")
-_LONGEST_HEADER = 400
-_RECIPIENT = re.compile(r"\bto=functions\.([^\s<]+)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,51 +78,16 @@ def _opened(markers: Markers, *channels: str) -> str:
     return f"({' | '.join(forms)})"
 
 
-class _HarmonyReader(CallReader):
-    def _read(self) -> Steps[None]:
-        while True:
-            yield from self._space()
-            if not self._text[self._at :]:
-                break
-            try:
-                yield from self._call()
-            except MalformedCall as fault:
-                if self._text:
-                    self.faults.append(f"call {self.count + 1}: {fault}")
-                    yield CallText(self._text[:1])
-                    self._text, self._at = self._text[1:], 0
-                    yield from self._body(CallText)
-        if self._text:
-            yield CallText(self._text)
+class _HarmonyReader(MessageReader):
+    HEADERS = (CHANNEL, START, MESSAGE, "to=functions.")
+    INNER = (CHANNEL, START)
+    ENDS = _ENDS
+    RECIPIENT = re.compile(r"\bto=functions\.([^\s<]+)")
+    THOUGHTS = f"{CHANNEL}analysis"
 
     def _call(self) -> Steps[None]:
-        """Read a message, which may be a call."""
-        if not (yield from self._sees(CHANNEL, START, MESSAGE, "to=functions.")):
-            yield from self._body(CallText)
-            return
-        header = yield from self._until(MESSAGE, longest=_LONGEST_HEADER)
-        yield from self._expect(MESSAGE)
-        if recipient := _RECIPIENT.search(header):
-            yield self._begin(recipient[1])
-            yield from self._object()
-            yield from self._next(*_ENDS)
-            self._commit()
-            return
-        self._commit()
-        yield from self._body(CallThought if f"{CHANNEL}analysis" in header else CallText)
+        yield from self._object()
 
-    def _body(self, kind: type[CallText] | type[CallThought]) -> Steps[None]:
-        """Pass on the text of a message, from the beginning of what is not certain."""
-        self._at = 0
-        ends = re.compile("|".join(map(re.escape, (CHANNEL, *_ENDS))))
-        while (end := ends.search(self._text)) is None:
-            unsure = 0 if self._is_last else max(beginning_of(each, self._text) for each in (CHANNEL, *_ENDS))
-            if sure := self._text[: len(self._text) - unsure]:
-                yield kind(sure)
-                self._text = self._text[len(sure) :]
-            if self._is_last:
-                return
-            yield None
-        if end.start():
-            yield kind(self._text[: end.start()])
-        self._text = self._text[end.start() if end[0] in (CHANNEL, START) else end.end() :]
+    def _call_of(self, name: str) -> Steps[None]:
+        yield self._begin(name)
+        yield from self._call()

@@ -8,6 +8,7 @@ from tinychat.tools.formats.harmony import HarmonyFormat
 from tinychat.tools.formats.json_calls import JsonFormat
 from tinychat.tools.formats.named import NamedFormat
 from tinychat.tools.formats.pythonic import PythonicFormat
+from tinychat.tools.formats.recipients import RecipientFormat
 from tinychat.tools.formats.tagged import TaggedFormat
 
 HERMES = JsonFormat(call_begin="<tool_call>\n", call_end="\n</tool_call>")
@@ -48,7 +49,13 @@ FUNCTIONGEMMA = BracedFormat(
     call_begin="<start_function_call>call:", call_end="<end_function_call>", quote="<escape>", separator=""
 )
 HARMONY = HarmonyFormat()
+MUSE = RecipientFormat()
 
+# Those of replies that are messages, by marks of their templates, which write calls in other messages than texts.
+MESSAGES: tuple[tuple[tuple[str, ...], CallFormat], ...] = (
+    (("<|channel|>", "<|message|>", "functions."), HARMONY),
+    (("<|message|>", "<|eom|>", "<atem:function_calls>"), MUSE),
+)
 # Marks of a family, in its template or among its added tokens; the first that is found counts.
 MARKS: tuple[tuple[str, CallFormat], ...] = (
     ("<|tool_call_start|>", LFM2),

@@ -10,7 +10,7 @@ from tinychat.text.template import ChatTemplate
 from tinychat.tools.definitions import Tool
 from tinychat.tools.formats.call_format import CallFormat
 from tinychat.tools.formats.derive import derived_format, written_calls
-from tinychat.tools.formats.known import HARMONY, HERMES, MARKS
+from tinychat.tools.formats.known import HERMES, MARKS, MESSAGES
 
 _SCHEMA = {"type": "object", "properties": {"key": {"type": "string", "description": "Text."}}, "required": ["key"]}
 _TOOLS = [Tool("tool_probe", "Probe.", _SCHEMA).as_dict()]
@@ -33,8 +33,9 @@ class TaughtFormat:
 def taught_format(template: ChatTemplate) -> TaughtFormat:
     """Return a template's knowledge of tools; where there is none that we know, the format is that of Hermes."""
     variable = _variable_of_tools(template)
-    if variable and all(mark in template.source for mark in ("<|channel|>", "<|message|>", "functions.")):
-        return TaughtFormat(HARMONY, variable, True)
+    for marks, messages in MESSAGES:
+        if variable and all(mark in template.source for mark in marks):
+            return TaughtFormat(messages, variable, True)
     form = derived_format(template)
     if form is not None:
         return TaughtFormat(form, variable, True)

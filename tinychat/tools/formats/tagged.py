@@ -55,7 +55,7 @@ class TaggedFormat(CallFormat):
 
     def parser(self, tools: Sequence[Tool]) -> CallReader:
         """Return a parser of one reply; the schemas of the tools type the values."""
-        return _TaggedReader(self, tools)
+        return TaggedReader(self, tools)
 
     def tool_rule(self, rules: Rules, choice: ToolChoice, tool: Tool, number: int) -> str:
         """Return a call of a tool, in Lark."""
@@ -87,7 +87,9 @@ class TaggedFormat(CallFormat):
         return " ".join(self.call_end.split()[1:])
 
 
-class _TaggedReader(CallReader):
+class TaggedReader(CallReader):
+    """Reads calls whose arguments are texts between tags."""
+
     _form: TaggedFormat
 
     def __init__(self, form: TaggedFormat, tools: Sequence[Tool]) -> None:
