@@ -71,7 +71,6 @@ def test_the_form_of_text_embeddings_inference(server, model):
         ({"query": "q", "documents": ["a", {"title": "b"}]}, "documents", "must be a list"),
         ({"query": "q", "texts": "a"}, "texts", "must be a list"),
         ({"query": "q", "documents": ["a"], "top_n": 0}, "top_n", "must be a whole number"),
-        ({"query": "q", "texts": ["a"], "truncate": True}, "truncate", "texts are never cut"),
         ({"query": "q", "documents": ["a"], "rank_fields": ["a"]}, "rank_fields", "is not supported"),
     ],
 )
@@ -83,6 +82,21 @@ def test_what_is_refused(server, body, param, message):
 
 def test_a_document_that_is_too_long(server):
     status, answer = server.post("/v1/rerank", {"query": "q", "documents": ["a", "a" * 400]})
+    assert (status, answer["error"]["code"]) == (400, "context_length_exceeded")
+
+
+def test_a_document_that_is_too_long_is_cut_if_asked_for(server, model):
+    """It keeps as many tokens as fit, and counts as the text that they are."""
+    long = "a b " * 200
+    body = {"query": "q", "documents": ["a b", long], "truncate": True}
+    status, answer = server.post("/v1/rerank", body)
+    (short, cut) = model.ranking.pairs("q", ["a b", long], cuts=True)
+    assert model.context_size - 2 <= len(cut.ids) <= model.context_size
+    assert (status, answer["usage"]["total_tokens"]) == (200, len(short.ids) + len(cut.ids))
+    (whole,) = model.ranking.pairs("q", ["a b " * 20])
+    (beginning,) = model.ranking.pairs("q", ["a b " * 20], cuts=True)
+    assert beginning == whole
+    status, answer = server.post("/v1/rerank", {**body, "query": "q " * 400})
     assert (status, answer["error"]["code"]) == (400, "context_length_exceeded")
 
 

@@ -48,15 +48,19 @@ class Ranking:
         pairs = self.pairs(query, [*documents], instruction)
         return ranked([score for ended in self.score_ids(pairs) for score in ended]).relevance
 
-    def pairs(self, query: str, documents: Sequence[str], instruction: str | None = None) -> list[PairIds]:
+    def pairs(
+        self, query: str, documents: Sequence[str], instruction: str | None = None, cuts: bool = False
+    ) -> list[PairIds]:
         """Return the token ids of a query with each document; errors are those of `Model.rank`.
 
-        The query is short: one that alone is longer than the context is refused at once.
+        The query is short: one that alone is longer than the context is refused at once. With `cuts` a document that
+        does not fit loses its end.
         """
         if not isinstance(query, str) or not all(isinstance(document, str) for document in documents):
             raise FieldError("query" if not isinstance(query, str) else "documents", "must be text")
         check_prompt(self._writer.query_ids(query), self._driver.engine, self._driver.context_size)
-        return [PairIds(*pair) for pair in self._writer.pairs(query, documents, instruction)]
+        most = self._driver.context_size if cuts else None
+        return [PairIds(*pair) for pair in self._writer.pairs(query, documents, instruction, most)]
 
     def score_ids(self, pairs: Sequence[PairIds]) -> Steps:
         """Yield scores of pairs, step after step, each a logit, float32 [1]: see `embeddings.embed_ids`."""

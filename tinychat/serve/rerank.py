@@ -35,6 +35,7 @@ class _RerankBody(NamedTuple):
     instruction: str | None
     is_of_tei: bool
     is_raw: bool
+    cuts: bool
 
 
 def _read(body: Payload) -> _RerankBody:
@@ -57,9 +58,8 @@ def _read(body: Payload) -> _RerankBody:
         instruction,
         is_of_tei,
         body_fields.take_bool(body, "raw_scores"),
+        body_fields.take_bool(body, "truncate"),
     )
-    if body_fields.take_bool(body, "truncate"):
-        raise FieldError("truncate", "is not supported: texts are never cut")
     body_fields.refuse_others(body)
     return asked
 
@@ -83,7 +83,7 @@ async def answer_rerank(server: Server, http: HttpRequest) -> Response:
     async with server.use(body.pop("model", None)) as served:
         asked = _read(body)
         ranking = served.model.ranking
-        pairs = await asyncio.to_thread(ranking.pairs, asked.query, asked.documents, asked.instruction)
+        pairs = await asyncio.to_thread(ranking.pairs, asked.query, asked.documents, asked.instruction, asked.cuts)
         steps = await asyncio.to_thread(ranking.score_ids, pairs)
         found = await run_steps(server, http, served, steps, [len(pair.ids) for pair in pairs])
         shown = server.shown_name(served)

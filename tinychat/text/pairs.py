@@ -28,11 +28,33 @@ class PairWriter:
         """Return the token ids of a query alone."""
         return self._tokenizer.encode(query, add_bos=False)
 
-    def pairs(self, query: str, documents: Sequence[str], instruction: str | None) -> list[tuple[list[int], int]]:
+    def pairs(
+        self, query: str, documents: Sequence[str], instruction: str | None, most: int | None = None
+    ) -> list[tuple[list[int], int]]:
         """Return the token ids of a query with each document, and at which the second kind of text begins.
 
-        instruction : what the query asks for; FieldError where the model takes none.
+        instruction : what the query asks for; FieldError where the model takes none. most : tokens of a pair, for which
+        a longer document loses its end.
         """
+        found = self._joined(query, documents, instruction)
+        if most is None:
+            return found
+        return [
+            pair if len(pair[0]) <= most else self._cut(query, document, instruction, len(pair[0]), most)
+            for document, pair in zip(documents, found)
+        ]
+
+    def _cut(self, query: str, document: str, instruction: str | None, length: int, most: int) -> tuple[list[int], int]:
+        """Return the pair of a beginning of a document, whose pair has `length` tokens; a longer one if none fits."""
+        ids = self._tokenizer.encode(document, add_bos=False)
+        while True:
+            ids = ids[: max(0, len(ids) - (length - most))]
+            (pair,) = self._joined(query, [self._tokenizer.decode(ids)], instruction)
+            length = len(pair[0])
+            if length <= most or not ids:
+                return pair
+
+    def _joined(self, query: str, documents: Sequence[str], instruction: str | None) -> list[tuple[list[int], int]]:
         takes_instruction = self._template is not None and "system" in self._template.source
         if instruction is not None and not takes_instruction:
             raise FieldError("instruction", f"does nothing: {self._name} takes none")
