@@ -1,8 +1,6 @@
 """The bundled model: small, made of the checkpoint beside it, in the wheel, and able to talk."""
 
-import sys
 import tomllib
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -64,22 +62,3 @@ def test_stories_differ_from_seed_to_seed(model):
 
 def test_the_program_that_scripts_check_types_runs():
     typed_program.main("demo")
-
-
-def test_each_configuration_file_is_read_once():
-    opened, watching = [], True
-
-    def note(event, arguments):
-        # One of the two events of a file that is opened: that of os.open has no mode.
-        if watching and event == "open" and arguments[1] is not None:
-            opened.append(str(arguments[0]))
-
-    # A hook stays as long as the process.
-    sys.addaudithook(note)
-    try:
-        tinychat.load(DEMO)
-    finally:
-        watching = False
-    read = Counter(Path(name).name for name in opened if Path(name).parent == DEMO and name.endswith(".json"))
-    assert {"config.json", "tokenizer_config.json", "generation_config.json", "tinychat.json"} <= read.keys()
-    assert set(read.values()) == {1}

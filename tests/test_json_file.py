@@ -1,20 +1,7 @@
 import pytest
 
 from tinychat.errors import CheckpointError, TextError
-from tinychat.json_file import each_file_once, read_json_object, read_settings
-
-
-def test_within_a_block_all_see_what_was_read_first(tmp_path):
-    file = tmp_path / "config.json"
-    file.write_text('{"a": 1}')
-    with each_file_once():
-        assert read_json_object(file) == {"a": 1}
-        file.write_text('{"a": 2}')
-        with each_file_once():
-            assert read_settings(file) == {"a": 1}
-        read_json_object(file)["a"] = 3
-        assert read_json_object(file) == {"a": 1}
-    assert read_settings(file) == {"a": 2}
+from tinychat.json_file import read_json_object, read_settings
 
 
 def test_a_key_that_occurs_twice_is_refused_in_a_checkpoint_alone(tmp_path):

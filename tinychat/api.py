@@ -13,7 +13,6 @@ from tinychat.checkpoint.folder import folder_of
 from tinychat.checkpoint.gguf import is_gguf
 from tinychat.errors import ConversionError, HubError
 from tinychat.file_lock import locked
-from tinychat.json_file import each_file_once
 from tinychat.models.drafter import is_drafter
 from tinychat.models.passthrough import NATIVE, STORED_NATIVE, dtype_named
 from tinychat.settings import LoadSettings
@@ -164,9 +163,8 @@ def check_checkpoint(folder: Path) -> None:
     """Refuse a checkpoint with unusable configuration, tensors, tokenizer or chat template, before it is converted."""
     from tinychat.checkpoint.checkpoint import open_checkpoint
 
-    with each_file_once():
-        open_checkpoint(folder)
-        _check_texts(folder)
+    open_checkpoint(folder)
+    _check_texts(folder)
 
 
 def _check_texts(folder: Path) -> None:

@@ -1,9 +1,6 @@
 """JSON files that other programs wrote: read whole, every failure an error of one line."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -14,25 +11,6 @@ from tinychat.files import read_small, read_text
 MAX_BYTES = 16 << 20
 
 _LONGEST_PATH = 45
-_read: ContextVar[dict[Path, bytes] | None] = ContextVar("_read", default=None)
-"""Files that were read within `each_file_once`; None outside of it."""
-
-
-@contextmanager
-def each_file_once() -> Iterator[None]:
-    """Read each file once within the block: all callers see the same text, even if it is replaced meanwhile.
-
-    Several parts of a model are described by the same small files: ``config.json`` by its shapes, its tokenizer and the
-    ends of its replies.
-    """
-    if _read.get() is not None:
-        yield
-        return
-    token = _read.set({})
-    try:
-        yield
-    finally:
-        _read.reset(token)
 
 
 def read_json_object(path: Path) -> dict[str, object]:
@@ -43,7 +21,7 @@ def read_json_object(path: Path) -> dict[str, object]:
 def read_json(path: Path) -> object:
     """Read a regular file of at most 16 MiB that must hold one value in JSON; `CheckpointError` if it does not."""
     try:
-        return _parse_json(_bytes_of(path), str(path))
+        return _parse_json(read_small(path, MAX_BYTES), str(path))
     except FileNotFoundError:
         raise CheckpointError(f"{path} does not exist; check the path or download it again") from None
     except OSError as error:
@@ -68,7 +46,7 @@ def read_settings(path: Path) -> dict[str, object]:
     `TextError` if the file is too large or not a JSON object.
     """
     try:
-        value = json.loads(_bytes_of(path).decode("utf-8"))
+        value = json.loads(read_small(path, MAX_BYTES).decode("utf-8"))
     except FileNotFoundError:
         return {}
     except OSError as error:
@@ -119,15 +97,6 @@ def one_line(text: str, limit: int = 120) -> str:
 def path_end(path: str) -> str:
     """Return the end of a long path, which tells files apart and leaves room for the rest of an error."""
     return path if len(path) <= _LONGEST_PATH else f"...{path[3 - _LONGEST_PATH :]}"
-
-
-def _bytes_of(path: Path) -> bytes:
-    seen = _read.get()
-    if seen is None:
-        return read_small(path, MAX_BYTES)
-    if path not in seen:
-        seen[path] = read_small(path, MAX_BYTES)
-    return seen[path]
 
 
 def _refuse_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:

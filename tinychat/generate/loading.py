@@ -27,22 +27,20 @@ def load_folder(
     # Imported here so that light commands do not load Numba and the tokenizers.
     from tinychat.engine.loading import load_engine
     from tinychat.engine.sequence import new_sequence
-    from tinychat.json_file import each_file_once
     from tinychat.text.loading import load_tokenizer
     from tinychat.text.stop import stop_ids
     from tinychat.text.template import load_template, start_renderer
 
     start_renderer()
-    with each_file_once():
-        engine = load_engine(folder, threads=threads, kv=kv, cache_memory=cache_memory, share=share, progress=progress)
-        tokenizer = load_tokenizer(folder)
-        template = load_template(folder, tokenizer)
-        ends, advised = stop_ids(folder, tokenizer, template), own_defaults(folder)
-        embedder = read_embedder(folder) or (None if engine.config.writes else Embedder())
-        if embedder is not None:
-            check_embedder(embedder, engine.config.hidden_size, folder)
-        if (ranker := read_ranker(folder)) is not None:
-            check_ranker(ranker, engine.config, folder)
-        sequence = new_sequence(engine, context)
-        drafts = own_drafts(sequence, progress) if draft else None
+    engine = load_engine(folder, threads=threads, kv=kv, cache_memory=cache_memory, share=share, progress=progress)
+    tokenizer = load_tokenizer(folder)
+    template = load_template(folder, tokenizer)
+    ends, advised = stop_ids(folder, tokenizer, template), own_defaults(folder)
+    embedder = read_embedder(folder) or (None if engine.config.writes else Embedder())
+    if embedder is not None:
+        check_embedder(embedder, engine.config.hidden_size, folder)
+    if (ranker := read_ranker(folder)) is not None:
+        check_ranker(ranker, engine.config, folder)
+    sequence = new_sequence(engine, context)
+    drafts = own_drafts(sequence, progress) if draft else None
     return Model(sequence, tokenizer, template, ends, folder, drafts, advised, embedder, ranker)
