@@ -1,5 +1,7 @@
 """The catalog's sizes against those of configurations and of conversions, and its names wherever MODEL is."""
 
+import json
+
 import pytest
 from console import Console
 
@@ -205,6 +207,21 @@ def test_the_table(console, monkeypatch):
     monkeypatch.setattr(estimates, "cores_become_free", lambda: False)
     err = console.run("models", "--available")[2]
     assert "measured while other programs used the cores: they are too low; " in err
+
+
+@pytest.mark.usefixtures("bandwidth")
+def test_the_same_as_json(console, monkeypatch):
+    monkeypatch.setattr("tinychat.machine.available_memory_bytes", lambda: 4 << 30)
+    add_model("qwen3-0.6b")
+    code, out, err = console.run("models", "--available", "--json")
+    offers = {offer["name"]: offer for offer in map(json.loads, out.splitlines())}
+    assert (code, offers.keys(), err.startswith("estimates for int4")) == (0, CATALOG.keys(), True)
+    small, large, encoder = (offers[name] for name in ("qwen3-0.6b", "llama3.1-8b", "bge-m3"))
+    assert (small["fits"], small["stored"], small["tokens_per_second"]) == (True, True, 25)
+    assert (small["abilities"], small["context"]) == (["think", "tools"], 40960)
+    assert small["disk_bytes"] == estimates.disk_bytes(CATALOG["qwen3-0.6b"])
+    assert (large["fits"], large["stored"], large["tokens_per_second"]) == (False, False, None)
+    assert (encoder["abilities"], encoder["tokens_per_second"]) == (["embed"], None)
 
 
 @pytest.mark.parametrize(

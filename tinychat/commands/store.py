@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +17,9 @@ from tinychat.configuration import read_configuration
 from tinychat.generate.precedence import Preferences
 from tinychat.store.local import StoredModel, code_lines, list_models, next_line, quality_lines, remove, summary_line
 from tinychat.terminal.safe_text import one_safe_line
+
+if TYPE_CHECKING:
+    from tinychat.store.catalog import CatalogEntry
 
 
 def _catalog_names() -> Iterable[str]:
@@ -58,10 +62,8 @@ def models(available: bool, as_json: bool) -> None:
 
     Each name can be given as MODEL; models of other programs are converted into the store on first use.
     """
-    if available and as_json:
-        raise click.UsageError("--available has no JSON form: leave out --json")
     if available:
-        _list_available()
+        _list_available(as_json)
         return
     from tinychat.store.default_model import default_model
     from tinychat.store.external_models import found_models
@@ -98,52 +100,64 @@ def _size(count: int) -> str:
     return f"{count / 1e6:,.0f} MB"
 
 
-def _list_available() -> None:
+def _list_available(as_json: bool) -> None:
     """Print the catalog with estimates for this machine."""
-    from tinychat.machine import available_memory_bytes, memory_bytes
-    from tinychat.store.catalog import CATALOG, CatalogEntry
-    from tinychat.store.estimates import (
-        cores_become_free,
-        disk_bytes,
-        memory_bandwidth,
-        memory_bytes_needed,
-        positions,
-        tokens_per_second,
-    )
-    from tinychat.store.names import catalogued
+    from tinychat.store.catalog import CATALOG
+    from tinychat.store.estimates import cores_become_free, memory_bandwidth
 
     measured = "now" if cores_become_free() else "while other programs used the cores: they are too low"
     bandwidth = cache(memory_bandwidth)
-    free = available_memory_bytes() or memory_bytes()
-
-    def outlook(entry: CatalogEntry) -> str:
-        if free is not None and memory_bytes_needed(entry) > free:
-            return "not enough free memory"
-        is_stored = catalogued(entry.name).kind == "stored"
-        if not entry.writes:
-            return "stored" if is_stored else ""
-        stored = ", stored" if is_stored else ""
-        rounded = float(f"{tokens_per_second(entry, bandwidth):.2g}")
-        return f"~{rounded:g} tok/s{stored}"
-
-    rows = [
-        (
-            entry.name,
-            f"{disk_bytes(entry) / 1e9:.2f} GB",
-            f"{memory_bytes_needed(entry) / 1e9:.1f} GB",
-            positions(entry.context),
-            entry.abilities,
-            entry.licence,
-            outlook(entry),
-            entry.repository,
-        )
-        for entry in CATALOG.values()
-    ]
-    print_table([("NAME", "DISK", "MEMORY", "CONTEXT", "ABLE TO", "LICENCE", "THIS MACHINE", "REPOSITORY"), *rows])
+    offers = [_estimated(entry, bandwidth) for entry in CATALOG.values()]
+    if as_json:
+        for offer in offers:
+            print(json.dumps(offer))
+    else:
+        names = "NAME", "DISK", "MEMORY", "CONTEXT", "ABLE TO", "LICENCE", "THIS MACHINE", "REPOSITORY"
+        print_table([names, *map(_row, offers)])
     print(
         f"estimates for int4, with {bandwidth():.1f} GB/s of memory bandwidth measured {measured}; "
         "download one with `tinychat pull NAME`",
         file=sys.stderr,
+    )
+
+
+def _estimated(entry: CatalogEntry, bandwidth: Callable[[int], float]) -> dict[str, Any]:
+    """Return a model of the catalog with estimates; its rate is None if it does not write, or does not fit."""
+    from tinychat.machine import available_memory_bytes, memory_bytes
+    from tinychat.store.estimates import disk_bytes, memory_bytes_needed, tokens_per_second
+    from tinychat.store.names import catalogued
+
+    needed, free = memory_bytes_needed(entry), available_memory_bytes() or memory_bytes()
+    fits = free is None or needed <= free
+    return {
+        "name": entry.name,
+        "repository": entry.repository,
+        "licence": entry.licence,
+        "context": entry.context,
+        "abilities": entry.abilities.split(", ") if entry.abilities else [],
+        "disk_bytes": disk_bytes(entry),
+        "memory_bytes": needed,
+        "fits": fits,
+        "tokens_per_second": float(f"{tokens_per_second(entry, bandwidth):.2g}") if entry.writes and fits else None,
+        "stored": catalogued(entry.name).kind == "stored",
+    }
+
+
+def _row(offer: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return a model of the catalog as a row of the table."""
+    from tinychat.store.estimates import positions
+
+    rate = offer["tokens_per_second"]
+    outlook = ([] if rate is None else [f"~{rate:g} tok/s"]) + ["stored"] * offer["stored"]
+    return (
+        offer["name"],
+        f"{offer['disk_bytes'] / 1e9:.2f} GB",
+        f"{offer['memory_bytes'] / 1e9:.1f} GB",
+        positions(offer["context"]),
+        ", ".join(offer["abilities"]),
+        offer["licence"],
+        ", ".join(outlook) if offer["fits"] else "not enough free memory",
+        offer["repository"],
     )
 
 
