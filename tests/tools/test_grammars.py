@@ -376,6 +376,10 @@ def test_messages_of_harmony(control):
         for wrong in (late.replace("weather", "wether"), early.replace('"Bonn"', "5"), "Hello", late + "<|end|>"):
             assert not held.accepts(wrong), wrong
     assert HARMONY.grammar(ToolChoice(TOOLS)) is None
+    choice = ToolChoice(TOOLS, required=True, thinks=False)
+    held = Held.of(HARMONY.grammar(choice, words.markers), words, tokens)
+    commentary = say("commentary", "I look.") + "<|end|><|start|>assistant"
+    assert [held.accepts(text) for text in (late, commentary + late, thought + late)] == [True, True, False]
 
 
 MUSE_MARKERS = ("<|message|>", "<|start|>", "<|eom|>")
@@ -392,7 +396,7 @@ def test_messages_of_muse(control):
     following = "<|eom|><|start|>assistant"
     thought, said = f" to=self<|message|>Do I call?{following}", f" to=user<|message|>I look.{following}"
     answers = [" to=user<|message|>Hello.", f"{thought} to=user<|message|><atem:invoke>"]
-    calls = [MUSE_CALL, thought + MUSE_CALL, thought + said + MUSE_CALL]
+    calls = [MUSE_CALL, thought + MUSE_CALL, thought + thought + MUSE_CALL]
     twice = f"{MUSE_CALL}{following}{MUSE_CALL}"
     for required in (False, True):
         for parallel in (False, True):
@@ -400,6 +404,12 @@ def test_messages_of_muse(control):
             held = Held.of(MUSE.grammar(choice, words.markers), words, tokens)
             assert all(map(held.accepts, calls))
             assert held.accepts(twice) == parallel
+            assert held.accepts(thought + said + MUSE_CALL) == (not required)
             assert [held.accepts(answer) for answer in answers] == [not required] * 2
             for wrong in (MUSE_CALL.replace("weather", "wether"), MUSE_CALL.replace("city", "town"), "Hello", thought):
                 assert not held.accepts(wrong), wrong
+    for required in (False, True):
+        choice = ToolChoice(TOOLS, required, constrains=True, thinks=False)
+        held = Held.of(MUSE.grammar(choice, words.markers), words, tokens)
+        texts = MUSE_CALL, said + MUSE_CALL, thought + MUSE_CALL
+        assert [held.accepts(text) for text in texts] == [True, not required, False]

@@ -37,10 +37,11 @@ def read_chat(body: Payload, served: ServedModel) -> ChatBody:
     continues = body_fields.take_bool(fields, "continue_final_message", True)
     options = body_fields.take_stream_options(fields)
     choices = body_fields.take_choices(fields)
-    tools = tool_choice(*(fields.pop(name, None) for name in TOOL_FIELDS))
-    grammar = body_fields.take_grammar(fields, _take_schema(fields), model, tools)
     variables = body_fields.take_template_variables(fields)
     thinking = _take_effort(fields, variables)
+    tools = tool_choice(*(fields.pop(name, None) for name in TOOL_FIELDS))
+    tools = replace(tools, thinks=thinking is not False and fields.get("think_budget") != 0)
+    grammar = body_fields.take_grammar(fields, _take_schema(fields), model, tools)
     request = body_fields.constrained(_take_request(fields, served, thinking, tools), grammar, model)
     if tools.tools:
         variables["tools"] = [tool.as_dict() for tool in tools.tools]

@@ -54,6 +54,7 @@ class ToolChoice:
     only: str | None = None  # the one tool that may be called
     is_parallel: bool = True  # whether a reply may have several calls
     constrains: bool = False  # whether calls are held to the schemas of all tools, not only to those of strict ones
+    thinks: bool = True  # whether a grammar may let thoughts come first, where replies are messages
 
     @property
     def callable_tools(self) -> tuple[Tool, ...]:

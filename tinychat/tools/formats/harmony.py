@@ -51,14 +51,15 @@ class HarmonyFormat(CallFormat):
     def add_reply(self, rules: Rules, choice: ToolChoice) -> None:
         """Add the rule of a reply behind ``<|start|>assistant``.
 
-        Messages on the channels analysis and commentary come before the last one, which is the answer or a call. A call
-        ends the reply.
+        Messages on the channels analysis, of thoughts, and commentary come before the last one, which is the answer or
+        a call. A call ends the reply.
         """
         markers = rules.markers
         ending = "" if markers.is_stop(CALL) else f"({markers.lark(CALL)})?"
         rules.add("call", f"{any_tool(rules, choice)} {ending}")
         said, following = rules.until("said", END), markers.lark(self.separator)
-        rules.add("before", f"{_opened(markers, 'analysis', 'commentary')} {said} {following}")
+        before = ("analysis", "commentary") if choice.thinks else ("commentary",)
+        rules.add("before", f"{_opened(markers, *before)} {said} {following}")
         rules.add("answer", f"{_opened(markers, 'final', 'commentary')} TEXT?")
         rules.add("start", "before* call" if choice.required else "before* (call | answer)")
 

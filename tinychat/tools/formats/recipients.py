@@ -56,15 +56,20 @@ class RecipientFormat(TaggedFormat):
         return f"{quoted(f' to={tool.name}')} {begin} {call} {quoted(self.call_end + self.section_end)}"
 
     def add_reply(self, rules: Rules, choice: ToolChoice) -> None:
-        """Add the rule of a reply behind ``<|start|>assistant``: messages before the last ones, the answer or calls."""
+        """Add the rule of a reply behind ``<|start|>assistant``: messages before the last ones, the answer or calls.
+
+        Before a required call there are thoughts alone.
+        """
         markers, one = rules.markers, any_tool(rules, choice)
-        following = markers.lark(self.separator)
-        rules.add("calls", f"{one} ({following} {one})*" if choice.is_parallel else one)
+        rules.add("calls", f"{one} ({markers.lark(self.separator)} {one})*" if choice.is_parallel else one)
         thoughts, answer = (markers.lark(f"{recipient}{MESSAGE}") for recipient in (_THOUGHTS, _ANSWER))
-        said, start = rules.until("said", END_OF_MESSAGE), markers.lark(f"{START}assistant")
-        rules.add("before", f"({thoughts} | {answer}) {said} {start}")
-        rules.add("answer", f"{answer} TEXT?")
-        rules.add("start", "before* calls" if choice.required else "before* (calls | answer)")
+        first = [thoughts] * choice.thinks + [answer] * (not choice.required)
+        before = ""
+        if first:
+            said, following = rules.until("said", END_OF_MESSAGE), markers.lark(f"{START}assistant")
+            rules.add("before", f"({' | '.join(first)}) {said} {following}")
+            before = "before* "
+        rules.add("start", f"{before}calls" if choice.required else f"{before}(calls | {answer} TEXT?)")
 
     def spell(self, *calls: ToolCall) -> str:
         """Return calls as the model writes them in one reply."""
