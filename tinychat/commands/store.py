@@ -102,12 +102,14 @@ def _size(count: int) -> str:
 
 def _list_available(as_json: bool) -> None:
     """Print the catalog with estimates for this machine."""
+    from tinychat.machine import available_memory_bytes, memory_bytes
     from tinychat.store.catalog import CATALOG
     from tinychat.store.estimates import cores_become_free, memory_bandwidth
 
     measured = "now" if cores_become_free() else "while other programs used the cores: they are too low"
     bandwidth = cache(memory_bandwidth)
-    offers = [_estimated(entry, bandwidth) for entry in CATALOG.values()]
+    free = available_memory_bytes() or memory_bytes()
+    offers = [_estimated(entry, bandwidth, free) for entry in CATALOG.values()]
     if as_json:
         for offer in offers:
             print(json.dumps(offer))
@@ -121,13 +123,12 @@ def _list_available(as_json: bool) -> None:
     )
 
 
-def _estimated(entry: CatalogEntry, bandwidth: Callable[[int], float]) -> dict[str, Any]:
+def _estimated(entry: CatalogEntry, bandwidth: Callable[[int], float], free: int | None) -> dict[str, Any]:
     """Return a model of the catalog with estimates; its rate is None if it does not write, or does not fit."""
-    from tinychat.machine import available_memory_bytes, memory_bytes
     from tinychat.store.estimates import disk_bytes, memory_bytes_needed, tokens_per_second
     from tinychat.store.names import catalogued
 
-    needed, free = memory_bytes_needed(entry), available_memory_bytes() or memory_bytes()
+    needed = memory_bytes_needed(entry)
     fits = free is None or needed <= free
     return {
         "name": entry.name,

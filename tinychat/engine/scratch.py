@@ -24,7 +24,7 @@ from tinychat.kernels.buffers import (
     max_slots,
     zeros_on_lines,
 )
-from tinychat.kernels.sizes import LANES, SUMS_FLOATS, TILE_FLOATS, TOKENS
+from tinychat.kernels.sizes import HAS_VBMI, LANES, SUMS_FLOATS, TILE_FLOATS, TOKENS
 from tinychat.kernels.weights import (
     ACTIVATION_GROUP,
     FineActivations,
@@ -56,7 +56,7 @@ def allocate_scratch(
     # Of any linear's input, and a vector more, which loads may reach into.
     rows = zeros_on_lines((threads, max(each.columns for each in inputs) + LANES), np.float32)
     tile_floats = BUFFER_FLOATS if HAS_TILE_REGISTERS else TILE_FLOATS
-    if any(form.bits == 1 for _, linear in quantization.passthrough for form in linear.forms):
+    if HAS_VBMI and any(form.bits == 1 for _, linear in quantization.passthrough for form in linear.forms):
         tile_floats = max(tile_floats, TILE_FLOATS + rows.shape[1] // ACTIVATION_GROUP * SUMS_FLOATS)
     tiles = zeros_on_lines((threads, tile_floats), np.float32)
     scratch = Scratch(

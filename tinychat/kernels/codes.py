@@ -7,6 +7,7 @@ from tinychat import processor
 from tinychat.kernels.dot import SIGNED
 from tinychat.kernels.intrinsics import ANY, I8, I16, I32, INDEX, SAME, U8X64, constant, operation, u8x64
 from tinychat.kernels.setup import ISA
+from tinychat.kernels.sizes import HAS_VBMI
 
 
 def shuffle_vbmi(builder, table, indices):
@@ -68,7 +69,7 @@ def moved(builder, line, bits: int):
 def default_shuffle():
     """Return the best way to look up bytes by their low four bits, whatever their upper ones."""
     if ISA == "avx512vnni":
-        return shuffle_vbmi if "avx512vbmi" in processor.features() else shuffle_512
+        return shuffle_vbmi if HAS_VBMI else shuffle_512
     if processor.architecture() == processor.ARM:
         return shuffle_neon
     return shuffle_generic if ISA == "generic" else shuffle_256

@@ -15,20 +15,17 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from tinychat import processor
 from tinychat.kernels.codes import low_bits, moved, shuffle_vbmi
 from tinychat.kernels.dot import dot4_vnni
 from tinychat.kernels.intrinsics import ANY, I8, I16, I64, INDEX, SAME, U8X64, constant, operation
 from tinychat.kernels.jit import always_inline, always_inline_by_type, is_kind
 from tinychat.kernels.memory import load_f32, load_line, prefetch_far
-from tinychat.kernels.setup import ISA
-from tinychat.kernels.sizes import LANES, ONE_ROW, ONE_TOKEN, SUMS_FLOATS, TILE_FLOATS
+from tinychat.kernels.sizes import HAS_VBMI, LANES, ONE_ROW, ONE_TOKEN, SUMS_FLOATS, TILE_FLOATS
 from tinychat.kernels.sums import add_scaled, start_tile
 from tinychat.kernels.tile import store_tile, zero_tile
 from tinychat.kernels.weight_access import columns
 from tinychat.kernels.weights import ACTIVATION_GROUP, FINE_KINDS, Affine1Weight
 
-HAS_COLUMN_SUMS = ISA == "avx512vnni" and "avx512vbmi" in processor.features()
 # Row blocks that a thread takes at once. Two pass by the sums together, which do not fit into the first-level cache:
 # one by one they are read at 24 instead of 37 GB/s on Zen 4. As two streams of memory that needs prefetches in order.
 BLOCKS = 4
@@ -89,7 +86,7 @@ def column_sums(weight, x, T, buffer):
                 write_group_sums(x.codes, g * ACTIVATION_GROUP, buffer, first_sum(g))
         return ColumnSums(buffer, x.scales, x.corrections)
 
-    if HAS_COLUMN_SUMS and is_kind(weight, Affine1Weight) and not is_kind(x, *FINE_KINDS):
+    if HAS_VBMI and is_kind(weight, Affine1Weight) and not is_kind(x, *FINE_KINDS):
         return written
     return lambda weight, x, T, buffer: x
 

@@ -60,6 +60,8 @@ READS_AHEAD = llvm.get_host_cpu_name() == "znver4"
 LONG_STREAM = 1 << 20
 SNAPSHOT = 512  # positions from one snapshot of a state to the next
 
+# Whether AVX-512 has a shuffle of 64 bytes.
+HAS_VBMI = ISA == "avx512vnni" and "avx512vbmi" in processor.features()
 HAS_BF16 = ISA == "avx512vnni" and "avx512bf16" in processor.features()
 # AMD's processors make 32 products in the time of an fma's 16. Intel's take four times as long for them: two cycles,
 # measured on Emerald Rapids, where two fma take one.

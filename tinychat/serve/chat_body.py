@@ -40,9 +40,11 @@ def read_chat(body: Payload, served: ServedModel) -> ChatBody:
     variables = body_fields.take_template_variables(fields)
     thinking = _take_effort(fields, variables)
     tools = tool_choice(*(fields.pop(name, None) for name in TOOL_FIELDS))
-    tools = replace(tools, thinks=thinking is not False and fields.get("think_budget") != 0)
+    budget = body_fields.take_think_budget(fields)
+    budget = 0 if thinking is False else budget
+    tools = replace(tools, thinks=budget != 0)
     grammar = body_fields.take_grammar(fields, _take_schema(fields), model, tools)
-    request = body_fields.constrained(_take_request(fields, served, thinking, tools), grammar, model)
+    request = body_fields.constrained(_take_request(fields, served, budget, tools), grammar, model)
     if tools.tools:
         variables["tools"] = [tool.as_dict() for tool in tools.tools]
     # A grammar holds from the beginning of a reply.
@@ -52,17 +54,16 @@ def read_chat(body: Payload, served: ServedModel) -> ChatBody:
     return ChatBody(prompt, body_fields.choice_requests(request, choices), tools, options)
 
 
-def _take_request(fields: Payload, served: ServedModel, thinking: bool | None, tools: ToolChoice) -> Request:
+def _take_request(fields: Payload, served: ServedModel, budget: int | None, tools: ToolChoice) -> Request:
     """Return the request of all fields that are left, without a constraint."""
     logprobs = body_fields.take_logprobs(fields)
-    budget = body_fields.take_think_budget(fields)
     most, ignores_eos = llama_fields.take_most_tokens(fields), body_fields.take_bool(fields, "ignore_eos")
     request = llama_fields.take_llama_request(fields, served.defaults, served.model)
     request = replace(request, logprobs=logprobs, ignore_eos=ignores_eos)
     if most is not None:
         request = replace(request, max_tokens=None if most < 0 else most)
-    if thinking is False or budget is not None:
-        request = replace(request, think_budget=0 if thinking is False else budget)
+    if budget is not None:
+        request = replace(request, think_budget=budget)
     end = served.model.tool_template.form.end
     if tools.tools and end and not tools.is_parallel:
         request = replace(request, stop=(*request.stop, end))

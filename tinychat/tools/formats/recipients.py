@@ -73,12 +73,8 @@ class RecipientFormat(TaggedFormat):
 
     def spell(self, *calls: ToolCall) -> str:
         """Return calls as the model writes them in one reply."""
-        spelled = [
-            f" to={call.name}{MESSAGE}{self.section_begin}{self.call_begin}{self.spell_body(call, number)}"
-            f"{self.call_end}{self.section_end}"
-            for number, call in enumerate(calls)
-        ]
-        return self.separator.join(spelled)
+        spell = super().spell
+        return self.separator.join(f" to={call.name}{MESSAGE}{spell(call)}" for call in calls)
 
     @property
     def markers(self) -> str:
