@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from pathlib import Path
 
 import ml_dtypes
@@ -44,6 +45,13 @@ MAMBAS = ("granitemoehybrid", "bamba", "falcon_h1", "nemotron_h")
 GEMMAS = ("gemma4_text", "gemma3n_text")
 FEW = 9  # layers
 ROUTING = {"modality_router": 20, "prediction_coefs": 1, "correction_coefs": 1}  # of how streams mix
+# Of Inkling 2, queries of mixtures, profiles of scores, taps and biases of choices are of both signs.
+MIXING = {
+    **dict.fromkeys(("query", "output_query"), lambda values: 2 * (values - 1)),
+    **{f"middle_cycle_cross_pass_{kind}": lambda values: 2 * (values - 1) for kind in ("queries", "kv_queries")},
+    "proj": lambda values: 4 * (values - 1),
+    **dict.fromkeys(("attn_sconv", "mlp_sconv", "k_sconv", "v_sconv", "static_w", "bias"), lambda values: values - 1),
+}
 # Vectors of Dory that are multiples of what all begin with, and others that multiply rows.
 BEGINNINGS, FACTORS = (".sqk", ".s_gate", ".lambda_1", ".lambda_2"), (".suv_gate", ".suv_up", ".logit_scale")
 GRANITES = ("granitemoe", "granitemoeshared")
@@ -103,6 +111,7 @@ def kind_of(variant):
         config.residual_scales,
         bool(config.loops),
         bool(config.normalized),
+        bool(config.mixtures),
     )
     latent = config.latents and bool(config.latents.q_lora_rank)
     cutoffs = config.altup and {cutoff is None for cutoff in config.altup.cutoffs}
@@ -117,7 +126,8 @@ def make_ids(variant):
 
 def vocab_size_of(variant):
     """Return the number of tokens that a variant may write."""
-    return variant.config.get("output_vocab_size", variant.config["vocab_size"])
+    keys = ("output_vocab_size", "unpadded_vocab_size", "vocab_size")
+    return next(variant.config[key] for key in keys if key in variant.config)
 
 
 def weight_shapes(config):
@@ -140,7 +150,11 @@ def weight_shapes(config):
                 shapes[f"{one.sources[0]}.weight"] = (one.rows[0] // one.cut, one.columns * one.cut)
         if parsed.embedded_ids:
             shapes = {whole_and_part(name)[0]: shape for name, shape in shapes.items()}
-            shapes["model.embed_tokens.weight"] = (parsed.embedded_ids, parsed.hidden_size)
+            embeddings = ("embed", "unembed") if parsed.mixtures else ("embed_tokens",)
+            shapes |= {f"model.{name}.weight": (parsed.embedded_ids, parsed.hidden_size) for name in embeddings}
+            # The columns of two linears are those of one tensor.
+            halves = [name for name in shapes if name.endswith(".down_weight.weight")]
+            shapes |= {name: (shapes[name][0], 2 * parsed.hidden_size) for name in halves}
         if any("*" in name for name in shapes):
             shapes = with_vectors(shapes)
         if any("^" in name for name in shapes):
@@ -248,6 +262,8 @@ def make_weights(variant):
                 values = np.append(values[:-1] / 4 - 1, -1)
             if holder.endswith(BEGINNINGS):
                 values = variant.config["initializer_range"] * (-values if "lambda" in holder else values)
+            if config.mixtures:
+                values = MIXING.get(holder.rpartition(".")[2], lambda values: values)(values)
             if holder.rpartition(".")[2] in ROUTING:
                 values = ROUTING[holder.rpartition(".")[2]] * (values - 1)
             # Of many layers of streams, small differences would grow.
@@ -266,6 +282,8 @@ def _deviation(config, linear, name, shape):
         return (0.1 if config.tie_word_embeddings else 0.5) / config.embedding_multiplier
     if linear == "router":
         return 2 / np.sqrt(shape[1])
+    if name.endswith(("forget_weight.weight", "gain_weight.weight")):
+        return 0.5 / np.sqrt(shape[1])
     makes_scores = any(part in name for part in ("q_proj", "k_proj", "qkv_proj"))
     size = np.sqrt(shape[1]) * (config.residual_multiplier if linear in OUTPUTS else 1)
     return (1.4 if makes_scores else 1.0) / size
@@ -364,6 +382,8 @@ def stored(variant, weights):
         return {name.removesuffix(".weight") if name.endswith(ends) else name: v for name, v in weights.items()}
     if variant.config["model_type"] == "mistral4":
         return with_heads_in_one(_with_stacked_experts(weights))
+    if variant.config["model_type"] == "inkling2_loop_text":
+        return _with_names_of_inkling(variant.config, weights)
     if variant.config["model_type"] == "zaya":
         return _with_convolutions(_with_stacked_experts(weights))
     if variant.config["model_type"] == "nemotron_h":
@@ -416,6 +436,38 @@ def stored(variant, weights):
     return found | {
         name: np.ascontiguousarray(np.stack([parts[i] for i in range(len(parts))])) for name, parts in stacks.items()
     }
+
+
+def _with_names_of_inkling(config, weights):
+    """Return weights with the names and shapes that published files of Inkling 2 have."""
+    H, G = config["num_attention_heads"], config["num_key_value_heads"] * config["head_dim"]
+    rows = {"q_l2_clip.scale": H, "rel_l2_clip.scale": H, "rel_logits_proj.proj": config["d_rel"]}
+    columns = {"static_w": G, "queries": config["hidden_size"], "query": config["hidden_size"]}
+    whole = (*rows, *columns, "_weight", ".weight_proj", ".bias")
+    found, stacks = {}, {}
+    for name, values in weights.items():
+        theirs = name.replace("model.", "model.llm.", 1)
+        stem, is_expert, rest = theirs.removesuffix(".weight").partition(".experts.")
+        if is_expert:
+            stacks.setdefault(f"{stem}.experts.{rest.partition('.')[2]}", []).append(values)
+            continue
+        if stem.endswith(whole):
+            theirs = stem
+        for ending, count in rows.items():
+            values = values.reshape(count, -1) if stem.endswith(ending) else values
+        for ending, count in columns.items():
+            values = values.reshape(-1, count) if stem.endswith(ending) and values.size > count else values
+        if stem.endswith("sconv"):
+            values = values.reshape(-1, 1, config.get("conv_kernel_size", TAPS))
+        query = re.search(r"layers\.(\d+)\.(attention|mlp)_input\.query$", theirs)
+        if query:
+            kind, number = ("attn", int(query[1]) - 1) if query[2] == "attention" else ("mlp", int(query[1]))
+            theirs = f"model.llm.attn_res.{kind}_queries.{number}"
+            if number < 0:
+                # The first layer reads the embedding alone.
+                continue
+        found[theirs] = values
+    return found | {name: np.stack(parts) for name, parts in stacks.items()}
 
 
 def _with_plain_biases(weights):

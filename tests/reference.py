@@ -629,6 +629,10 @@ def _layers(config, parts, x, ids=(), streams=None):
         return parts.norm("norm", 0, _stream_layers(config, parts, x, ids))
     if config.normalized:
         return _normalized_layers(config, parts, x)
+    if config.mixtures:
+        from reference_mixtures import mixture_layers
+
+        return parts.norm("norm", 0, mixture_layers(config, parts, x))
     embedded, streams = x, [] if streams is None else streams
     for layer in range(config.num_hidden_layers):
         streams.append(x)

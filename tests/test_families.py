@@ -19,7 +19,8 @@ from tinychat.generate.sequence import logits_of_all
 # states and latents. Gemma 4 has heads and MLPs of two sizes, and keys of other layers; Gemma 3n has these, and four
 # residual streams; Hunyuan norms queries and keys behind the rotation; Apertus has numbers in its activations; AFMoE
 # gates of attention, and norms behind experts; Command A+ experts beside attention; LFM3 has a gate for each head, and
-# Laguna more query heads in some layers besides; Dory runs layers in loops, with vectors of length 1.
+# Laguna more query heads in some layers besides; Dory runs layers in loops, with vectors of length 1, and Inkling 2
+# reads mixtures of blocks in loops that tell each other.
 KINDS = (
     "llama3",
     "gemma2",
@@ -54,12 +55,14 @@ KINDS = (
     "kolibri1",
     "bitnet",
     "dory",
+    "inkling2-loop",
 )
 # What writes codes for a linear runs for each norm and activation in kernels/test_inputs.py, experts of codes in
 # kernels/test_experts.py, and what does not know how weights are quantized in f32 for every family. These put them
 # together: norms before and after, layer norms side by side, experts in some layers, short convolutions, latents, gates
 # that are linears of few numbers, linears of heads and routers beside int4.
 INT4_KINDS = ("llama3", "olmo2", "phi", "qwen3-moe-some", "lfm2", "lfm3", "youtu", "kimi-linear", "nemotron-h", "zaya")
+INT4_KINDS += ("inkling2-loop",)
 TOLERANCE = 1e-3  # of the logits' standard deviation
 
 variants = pytest.mark.parametrize("variant", families.VARIANTS, ids=lambda variant: variant.name)

@@ -10,7 +10,8 @@ import reference
 from tinychat.models.architectures import parse_config
 
 TOLERANCE = 1e-4  # of the logits' standard deviation; float32 in transformers stays within 3e-5
-# Gemma 3n and 4 do not divide scores by the size of heads, so the rounding of transformers' angles counts for more.
+# Gemma 3n and 4 do not divide scores by the size of heads, so the rounding of transformers' angles counts for more; in
+# Inkling 2's mixtures, small vectors are as long as large ones.
 SHARP = 5e-4
 
 variants = pytest.mark.parametrize("variant", families.VARIANTS, ids=lambda variant: variant.name)
@@ -29,7 +30,8 @@ scaled_names = [
 
 
 def tolerance_of(variant):
-    return SHARP if config_of(variant).varied else TOLERANCE
+    config = config_of(variant)
+    return SHARP if config.varied or config.mixtures else TOLERANCE
 
 
 def assert_close(logits, expected, tolerance=TOLERANCE):

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from tinychat.conversion.float_stages import FloatStages
-from tinychat.engine import stages, stream_stages
+from tinychat.engine import block_stages, stages, stream_stages
 from tinychat.engine.wiring import Compiled, Stage, by_kind, unless
 from tinychat.kernels.variants import NoNorm, RmsNorm
 from tinychat.kernels.weights import PerLayer
 
-BY_NAME = {**vars(stages), **vars(stream_stages)}
+BY_NAME = {**vars(stages), **vars(stream_stages), **vars(block_stages)}
 DECLARED = {name: value for name, value in BY_NAME.items() if isinstance(value, Compiled)}
 STAGES = [name for name, value in DECLARED.items() if isinstance(value, Stage)]
 

@@ -5,7 +5,7 @@ how the files are cut. The sizes are awkward on purpose: an intermediate size an
 nothing, and a head_dim that is not a multiple of 16.
 """
 
-from variants import experts, latent, layer_norm, llama, remote, rms_norm
+from variants import block_mixtures, experts, latent, layer_norm, llama, remote, rms_norm
 
 VARIANTS = [
     *llama.VARIANTS,
@@ -14,6 +14,7 @@ VARIANTS = [
     *remote.VARIANTS,
     *experts.VARIANTS,
     *latent.VARIANTS,
+    *block_mixtures.VARIANTS,
 ]
 NEWER = [variant for variant in VARIANTS if variant.config["model_type"] not in llama.LISTED]
 BY_NAME = {variant.name: variant for variant in VARIANTS}

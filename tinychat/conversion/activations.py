@@ -32,6 +32,11 @@ def _activated(config: ModelConfig, numbers: Sequence[Floats], inner: Floats) ->
     if config.swiglu_limit is not None:
         gate, up = np.minimum(gate, config.swiglu_limit), np.clip(up, -config.swiglu_limit, config.swiglu_limit)
         return np.asarray(gate / (1 + np.exp(-config.swiglu_alpha * gate)) * (up + 1), np.float32)
+    if config.swiglu_caps is not None:
+        capped, up = (
+            np.float32(cap) * np.tanh(each / np.float32(cap)) for cap, each in zip(config.swiglu_caps, (gate, up))
+        )
+        return np.asarray(capped / (1 + np.exp(-gate)) * up, np.float32)
     return np.asarray(activation(gate) * up, np.float32)
 
 

@@ -21,8 +21,8 @@ class FloatPass:
     """`engine.forward` in NumPy.
 
     Hidden states, float32 [T, D], are those of all texts, one after another; `firsts` are the first rows of each, and
-    T. Behind them stand three more residual streams, the vectors that routers carry on, or what is held for loops,
-    where the model has such.
+    T. Behind them stand three more residual streams, slots, the vectors that routers carry on, or what is held for
+    loops, where the model has such.
     """
 
     def __init__(self, source: Source, texts: Sequence[Sequence[int]]) -> None:
@@ -93,6 +93,6 @@ class FloatPass:
     def _beside(self, s: Any) -> Any:
         """Return where scratch has what layers carry on beside the residual stream."""
         experts = self._source.config.experts
-        if self._source.config.loops:
+        if self._source.config.normalized:
             return s.last_hidden
         return s.experts.states if experts and experts.router_size else s.streams.others

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tinychat.conversion.activations import activated
 from tinychat.conversion.cores import on_each
+from tinychat.conversion.float_blocks import BlockStages
 from tinychat.conversion.float_states import StateStages
 from tinychat.conversion.float_streams import StreamStages
 from tinychat.conversion.recurrence import sigmoid
@@ -27,6 +28,7 @@ from tinychat.kernels.variants import (
     BothWays,
     DistanceBias,
     NormedActivation,
+    ProfileBias,
     RotatedGains,
     Ungated,
 )
@@ -57,7 +59,7 @@ class Cell:
         return taken
 
 
-class FloatStages(StateStages, StreamStages):
+class FloatStages(StateStages, StreamStages, BlockStages):
     """A team that runs stages in NumPy.
 
     `linear` may look at the inputs, and quantize the layer before it gives its outputs.
@@ -189,6 +191,9 @@ class FloatStages(StateStages, StreamStages):
         return _rotated(k, table)
 
     def attend(self, batch, qkv, sizes, window, scoring, cache, scratch, out):
+        if isinstance(scoring, ProfileBias):
+            self.attend_profiles(batch, window, scoring, cache, out)
+            return
         sinks = self._source.vector(scoring.sinks) if isinstance(scoring, AttentionSink) else None
         biases = self._source.vector(scoring.biases) if isinstance(scoring, DistanceBias) else None
         out.value = np.concatenate([_attended(self._config, *heads, window, sinks, biases) for heads in qkv.take()])

@@ -29,14 +29,14 @@ class StateStages:
 
     def short_convolution(self, T, batch, bcx, taps, rows, sizes, cache, out):
         found, factors = bcx.take(), self._source.vector(taps).reshape(sizes.hidden_size, -1)
-        out.value = _by_text(batch, functools.partial(_convolved, factors), found)
+        out.value = by_text(batch, functools.partial(_convolved, factors), found)
 
     def convolve_heads(self, batch, x, taps, bias, layer, sizes, pairs):
         C, G, d = sizes.value_heads * sizes.value_dim, sizes.key_heads, sizes.value_dim
         factors, shift, texts = self._source.vector(taps).reshape(C, -1), self._source.vector(bias), []
         for start, stop in pairwise(batch.firsts):
             text = x.value[start:stop]
-            outputs = _convolved_channels(factors, text[:, :C]) + shift
+            outputs = convolved_channels(factors, text[:, :C]) + shift
             before = np.concatenate([shift[None], outputs[:-1]])
             texts.append(np.concatenate([part.reshape(-1, C // d, d) for part in (before, outputs)], axis=2))
             delayed = text[:, C + G * d // 2 :]
@@ -63,7 +63,7 @@ class StateStages:
         C = len(factors)
         for start, stop in pairwise(batch.firsts):
             channels = x.value[start:stop, :C]
-            channels[:] = ACTIVATIONS["silu"](_convolved_channels(factors, channels) + shift)
+            channels[:] = ACTIVATIONS["silu"](convolved_channels(factors, channels) + shift)
 
     def delta_factors(self, T, gates, log_decay, bias, x, sizes, factors):
         rates, steps = np.split(gates.take(), 2, axis=1)
@@ -73,7 +73,7 @@ class StateStages:
 
     def delta_rule(self, batch, x, factors, layer, sizes, out):
         rule = functools.partial(delta_outputs, net=self._config.delta_net)
-        out.value = _by_text(batch, rule, x.value, *factors.take())
+        out.value = by_text(batch, rule, x.value, *factors.take())
 
     def norm_gated(self, T, x, gain, sizes, out):
         gates = x.take()[:, self._config.delta_net.channels :]
@@ -99,7 +99,7 @@ class StateStages:
     def scan_steps(self, batch, x, factors, skip, layer, sizes, out):
         net, mixed = self._config.mamba, x.take()
         share = np.repeat(self._source.vector(skip), net.value_dim)
-        outputs = _by_text(batch, functools.partial(state_outputs, net=net), mixed, *factors.take())
+        outputs = by_text(batch, functools.partial(state_outputs, net=net), mixed, *factors.take())
         gates = mixed[:, net.channels :]
         out.value = (outputs + share * mixed[:, : net.value_size]) * gates * sigmoid(gates)
 
@@ -112,14 +112,14 @@ class StateStages:
         values, gates = np.split(x.take(), 2, axis=1)
         found, (b, c) = np.logaddexp(np.float32(0), steps.take()), np.split(low.take(), 2, axis=1)
         speeds = self._source.vector(decays).reshape(values.shape[1], -1)
-        outputs = _by_text(batch, functools.partial(selective_outputs, speeds=speeds), values, found, b, c)
+        outputs = by_text(batch, functools.partial(selective_outputs, speeds=speeds), values, found, b, c)
         out.value = (outputs + self._source.vector(skip) * values) * gates * sigmoid(gates)
 
     def norm_groups(self, T, gain, sizes, out):
         out.value = group_norm(out.take(), self._source.vector(gain), sizes.key_heads, sizes.rms_norm_eps)
 
 
-def _by_text(batch: Any, function: Callable[..., Floats], *arrays: Floats) -> Floats:
+def by_text(batch: Any, function: Callable[..., Floats], *arrays: Floats) -> Floats:
     """Return the results of a function of the rows of each text, one text after another."""
     texts = pairwise(batch.firsts)
     return np.concatenate([function(*(array[start:stop] for array in arrays)) for start, stop in texts])
@@ -128,10 +128,10 @@ def _by_text(batch: Any, function: Callable[..., Floats], *arrays: Floats) -> Fl
 def _convolved(taps: Floats, bcx: Floats) -> Floats:
     """Return the output of a short convolution of b, c and x [T, 3 D]; see `kernels.short_convolution`."""
     b, c, x = np.split(bcx, 3, axis=1)
-    return c * _convolved_channels(taps, b * x)
+    return c * convolved_channels(taps, b * x)
 
 
-def _convolved_channels(taps: Floats, x: Floats) -> Floats:
+def convolved_channels(taps: Floats, x: Floats) -> Floats:
     """Return the causal convolution of channels [T, D] with their taps [D, K]."""
     K = taps.shape[1]
     padded = np.pad(x, ((K - 1, 0), (0, 0)))

@@ -3,8 +3,8 @@
 from functools import wraps
 from types import FunctionType
 
+from tinychat.engine import block_layers, mixers, mlps
 from tinychat.engine import forward as wiring
-from tinychat.engine import mixers, mlps
 from tinychat.engine.wiring import Compiled, by_kind
 from tinychat.kernels.compile_queue import deferred_by_type
 from tinychat.kernels.jit import entry_point, inline
@@ -14,11 +14,11 @@ from tinychat.kernels.team_queue import Team
 
 
 def compiled_names():
-    """Return the compiled functions of the names of `engine.forward`, `engine.mixers` and `engine.mlps`.
+    """Return the compiled functions of the names of `engine.forward` and of what it puts together.
 
     Plain functions are written into their callers. Those by kind are compiled by themselves, for the types that occur.
     """
-    written = {**vars(mlps), **vars(mixers), **vars(wiring)}
+    written = {**vars(mlps), **vars(mixers), **vars(block_layers), **vars(wiring)}
     names = dict(written)
 
     def with_kernels(function, own_names):

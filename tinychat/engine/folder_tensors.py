@@ -82,6 +82,19 @@ class FolderTensors:
         """Return biases of scores, times a factor, by head and distance, as far as a block of keys sees others."""
         return by_distance(self.vectors(name, factor), REACH + BLOCK)
 
+    def by_reach(self, name: str, rows: int, factor: float) -> Any:
+        """Return profiles of scores [rows, reach], times a factor, the farthest first, a block of zeros around them."""
+        found = self.vectors(name, factor)
+        return np.pad(found.reshape(len(found), rows, -1)[..., ::-1], ((0, 0), (0, 0), (BLOCK, BLOCK)))
+
+    def vector(self, name: str) -> Any:
+        """Return a vector of no layer."""
+        return self._tensors[name]
+
+    def once(self, name: str) -> Any:
+        """Return a vector of no layer, as if it was that of one."""
+        return self._tensors[name][None]
+
     def positions(self) -> Any:
         """Return the vectors of positions, or `NoPositions`."""
         return self._tensors.get("embed_positions", NoPositions())

@@ -18,7 +18,9 @@ parameters (never written), scratch (allocated once), cache.
 
 import numpy as np
 
-from tinychat.engine import draft_parts, stream_parts
+from tinychat.engine import block_parts, draft_parts, stream_parts
+from tinychat.engine.block_layers import end_mixture
+from tinychat.engine.block_stages import mix_slots
 from tinychat.engine.dory_parts import HOLD, REJOIN, LoopEnd
 from tinychat.engine.expert_stages import (
     choose_experts,
@@ -157,6 +159,11 @@ def begin_streams(team, T, streams, sizes, s):
     match_streams(team, T, s.hidden, sizes, s.streams.others)
 
 
+@begin_streams.where(streams=block_parts.MixtureOutput)
+def _(team, T, streams, sizes, s):
+    pass
+
+
 @by_kind
 def pick_hidden(team, outputs, streams, sizes, s, batch):
     """Pick the rows whose logits are wanted."""
@@ -169,6 +176,15 @@ def _(team, outputs, streams, sizes, s, batch):
     end_stream(team, outputs, batch.wanted, FIRST, streams.first, sizes, s)
     end_stream(team, outputs, batch.wanted, SECOND, streams.second, sizes, s)
     end_stream(team, outputs, batch.wanted, THIRD, streams.third, sizes, s)
+
+
+@pick_hidden.where(streams=block_parts.MixtureOutput)
+def _(team, outputs, streams, sizes, s, batch):
+    m, (query, first, other, others) = s.streams, streams
+    mix_slots(
+        team, batch.counts[0], m.others, first, other, others, s.hidden, True, query, 0, sizes, m.factors, m.mixed
+    )
+    pick_rows(team, outputs, batch.wanted, m.mixed, s.last_hidden)
 
 
 @by_kind
@@ -203,6 +219,11 @@ def _(team, T, end, inputs, batch, sizes, s):
         hold_rows(team, T, s.hidden, s.last_hidden)
     elif end.step == REJOIN:
         rejoin_rows(team, T, s.last_hidden, end.norm, sizes, s.hidden)
+
+
+@end_layer.where(end=block_parts.MixtureEnd)
+def _(team, T, end, inputs, batch, sizes, s):
+    end_mixture(team, T, end, batch, sizes, s)
 
 
 @unless(w=NoInputs)

@@ -22,6 +22,7 @@ from tinychat.engine.dims import dims_of, stacked_dims
 from tinychat.engine.folder_tensors import Tensors
 from tinychat.kernels.variants import (
     BiasedRouter,
+    CappedSwiglu,
     ChannelScale,
     ClampedSwiglu,
     Gelu,
@@ -236,6 +237,8 @@ def activation_of(config: ModelConfig, tensors: Tensors, layers: Sequence[int]) 
 def _activation(config: ModelConfig, tensors: Tensors, layers: Sequence[int]) -> Any:
     if config.hidden_act == "xielu":
         return Xielu(tensors.vectors("xielu_positive"), tensors.vectors("xielu_negative"))
+    if config.swiglu_caps is not None:
+        return CappedSwiglu(*(np.full(len(layers), cap, np.float32) for cap in config.swiglu_caps))
     if config.swiglu_limit is None:
         return ACTIVATIONS[config.hidden_act]
     numbers = (config.swiglu_alpha, config.swiglu_limit)

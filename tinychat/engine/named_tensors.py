@@ -113,6 +113,18 @@ class NamedTensors:
         """Return biases of scores, without the factor."""
         return self.vectors(name)
 
+    def by_reach(self, name: str, rows: int, factor: float) -> Any:
+        """Return profiles of scores, without the factor."""
+        return self.vectors(name)
+
+    def vector(self, name: str) -> Any:
+        """Return a vector of no layer."""
+        return self.vectors(name)
+
+    def once(self, name: str) -> Any:
+        """Return a vector of no layer."""
+        return self.vectors(name)
+
     def positions(self) -> Table | NoPositions:
         """Return the layout of the vectors of positions."""
         return self._positions

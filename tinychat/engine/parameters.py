@@ -28,6 +28,8 @@ from tinychat.engine.arguments import (
     ShortConvolution,
     VariedAttention,
 )
+from tinychat.engine.block_parameters import mixture_layers, mixture_output
+from tinychat.engine.block_parts import MixtureOutput
 from tinychat.engine.dims import dims_of, stacked_dims
 from tinychat.engine.dory_parts import HOLD, REJOIN, LoopEnd, OtherWidth
 from tinychat.engine.draft_parts import (
@@ -65,6 +67,7 @@ from tinychat.kernels.variants import (
 )
 from tinychat.kernels.weights import Looped
 from tinychat.models.altup import LAUREL, STREAM_LINEARS
+from tinychat.models.block_mixtures import BlockMixtures
 from tinychat.models.compressed import HEADS, CompressedHeads
 from tinychat.models.config import ModelConfig
 from tinychat.models.decoder import HEAD_GATES, OTHER
@@ -95,7 +98,7 @@ def parameters_of(config: ModelConfig, tensors: Tensors) -> Parameters:
         embed_positions=tensors.positions(),
         embed_norm=_embed_norm(config, tensors),
         inputs=_layer_inputs(config, tensors),
-        streams=_streams(tensors) if config.altup else NoStreams(),
+        streams=_streams(config, tensors),
         layers=_layers(config, tensors),
         norm=tensors.norm("norm"),
         lm_head=tensors.embedding() if config.tie_word_embeddings else _output(config, tensors),
@@ -106,6 +109,8 @@ def parameters_of(config: ModelConfig, tensors: Tensors) -> Parameters:
 
 def _layers(config: ModelConfig, tensors: Tensors) -> Layer:
     cache_layers = np.array([config.cache_layer(index) for index in range(len(config.layer_runs))], np.int64)
+    if config.mixtures:
+        return _mixture_layers(config, config.mixtures, tensors, cache_layers)
     once = Layer(_mixer(config, tensors), cache_layers, mlps_of(config, tensors), _layer_end(config, tensors))
     if config.loops is None:
         return once
@@ -116,6 +121,11 @@ def _layers(config: ModelConfig, tensors: Tensors) -> Layer:
     norm = tensors.norm("post_mlp_layernorm", range(config.num_hidden_layers))
     end = LoopEnd(steps, Looped(runs, norm))
     return once._replace(mixer=Looped(runs, once.mixer), mlp=Looped(runs, once.mlp), end=end)
+
+
+def _mixture_layers(config: ModelConfig, net: BlockMixtures, tensors: Tensors, cache_layers: np.ndarray) -> Layer:
+    mixer, mlp, end = mixture_layers(config, net, tensors, mlps_of(config, tensors))
+    return Layer(mixer, cache_layers, mlp, end)
 
 
 def _output(config: ModelConfig, tensors: Tensors) -> Any:
@@ -146,7 +156,11 @@ def _layer_inputs(config: ModelConfig, tensors: Tensors) -> LayerInputs | NoInpu
     return LayerInputs(NoNorm(), projection, norm, tensors.weight(LAYER_INPUTS))
 
 
-def _streams(tensors: Tensors) -> Streams:
+def _streams(config: ModelConfig, tensors: Tensors) -> Streams | MixtureOutput | NoStreams:
+    if config.mixtures:
+        return mixture_output(config.mixtures, tensors)
+    if not config.altup:
+        return NoStreams()
     return Streams(NoNorm(), tensors.weight("streams_proj"), *map(tensors.weight, STREAM_LINEARS))
 
 

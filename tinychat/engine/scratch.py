@@ -78,7 +78,7 @@ def allocate_scratch(
         x = FloatActivations(np.zeros(tokens * states.inputs.x.columns, np.float32))
         arrays = floats("gates", "decays", "low", "factors", "out", "heads", widths=states)
         scratch = scratch._replace(states=DeltaScratch(inputs=FloatScratch(x, rows, tiles), **arrays))
-    if config.altup:
+    if config.altup or config.mixtures:
         scratch = scratch._replace(streams=StreamScratch(**floats(*StreamScratch._fields, widths=widths.streams)))
     if config.choice is None:
         return scratch

@@ -11,6 +11,7 @@ from tinychat.kernels.sizes import LANES
 from tinychat.kernels.variants import Before, BothWays, Ungated
 from tinychat.kernels.weights import Looped, PerLayer
 from tinychat.models.altup import STREAM_LINEARS
+from tinychat.models.block_mixtures import GATES as MESSAGE_GATES
 from tinychat.models.compressed import HEADS
 from tinychat.models.eagle import STATES
 from tinychat.models.layout import padded
@@ -26,6 +27,7 @@ PLAIN_INPUTS = {
     "q_b_proj": "quantize latents",
     "v_b_proj": "quantize latents",
     HEADS: "quantize convolution",
+    **dict.fromkeys(MESSAGE_GATES, "quantize messages"),
     "conv_out_proj": "quantize convolution",
     "laurel_right": "quantize LAuReL",
     STATES: "quantize hidden states",

@@ -9,14 +9,16 @@ Xielu     ``p v**2 + v / 2`` above 0, ``n (exp(v) - 1 - v) + v / 2`` below; p an
           (Huang and Schlag, 2024, https://arxiv.org/abs/2411.13010)
 
 ClampedSwiglu needs a gate g and an up projection u: ``g / (1 + exp(-alpha g)) * (u + 1)``, clamped to ``g <= limit``
-and ``-limit <= u <= limit`` (OpenAI, 2025, gpt-oss).
+and ``-limit <= u <= limit`` (OpenAI, 2025, gpt-oss). CappedSwiglu has soft caps a and b:
+``a tanh(g / a) / (1 + exp(-g)) * b tanh(u / b)`` (Thinking Machines, 2026, Inkling 2).
 """
 
 import numpy as np
 
 from tinychat.kernels.jit import always_inline_by_type, is_kind
+from tinychat.kernels.scores import soft_cap
 from tinychat.kernels.simd import LOG2_E, exp2, fma, maximum, minimum
-from tinychat.kernels.variants import ClampedSwiglu, Gelu, GeluTanh, Relu, Relu2, Xielu
+from tinychat.kernels.variants import CappedSwiglu, ClampedSwiglu, Gelu, GeluTanh, Relu, Relu2, Xielu
 
 
 @always_inline_by_type
@@ -29,8 +31,13 @@ def gated(activation, gate, up):
         power = exp2(gate * (activation.alpha * np.float32(-LOG2_E)))
         return gate / (power + 1.0) * (up + 1.0)
 
+    def capped(activation, gate, up):
+        return soft_cap(gate, activation.gate) / (exp2(gate * -LOG2_E) + 1.0) * soft_cap(up, activation.up)
+
     if is_kind(activation, ClampedSwiglu):
         return clamped
+    if is_kind(activation, CappedSwiglu):
+        return capped
     return lambda activation, gate, up: activated(activation, gate) * up
 
 

@@ -215,12 +215,17 @@ class NoStreams(NamedTuple):
 
 
 class StreamScratch(NamedTuple):
-    """Working memory of AltUp (`kernels.altup`), for up to C tokens."""
+    """Working memory of AltUp (`kernels.altup`) or of mixtures (`kernels.block_mixtures`), for up to C tokens."""
 
-    others: np.ndarray  # float32 [C, 3 D]: the streams besides the residual stream
-    before: np.ndarray  # float32 [C, D]: the residual stream's prediction
+    others: np.ndarray  # float32 [C, 3 D]: the streams besides the residual stream; or [C, slots D]: the slots
+    before: np.ndarray  # float32 [C, D]: the residual stream's prediction, or what it is behind attention
     factors: np.ndarray  # float32 [C, 32]: of predictions or corrections, and behind them what they are made of
-    low: np.ndarray  # float32 [C, laurel_rank padded, zeros behind]
+    low: np.ndarray  # float32 [C, laurel_rank padded, zeros behind], or what the gates of messages are linears of
+    mixed: np.ndarray  # float32 [C, D]: of mixtures alone, and so are the next
+    message: np.ndarray  # float32 [C, D]
+    gates: np.ndarray  # float32 [C, 2 D]: of messages
+    keys: np.ndarray  # float32 [C, G d]
+    values: np.ndarray  # float32 [C, G d]
 
 
 class DeltaScratch(NamedTuple):

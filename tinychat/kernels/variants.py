@@ -103,6 +103,27 @@ class AttentionSink(NamedTuple):
     sinks: np.ndarray  # float32 [H], times log2(e)
 
 
+class ProfileBias(NamedTuple):
+    """Scores with a bias by distance that each query weighs for itself, and a sink of each query."""
+
+    # float32 [R, W], times log2(e): of distances from W - 2 * 64 positions before to none, 64 zeros on either side
+    profiles: np.ndarray
+    weights: np.ndarray  # float32 [>= T, >= first + H (R + 1)]
+    first: int  # column of the first weight of profiles, of which a head has R; behind those of all, sinks
+    heads: int  # H
+
+
+class QueryClips(NamedTuple):
+    """Scales and bounds of queries and of the weights of profiles, and the bound of keys."""
+
+    queries: np.ndarray  # float32 [H d]
+    relative: np.ndarray  # float32 [H R]
+    bound: Any  # float32
+    relative_bound: Any  # float32
+    factor: Any  # float32: of queries at position 0, log2(e) included
+    grows: Any  # bool: whether they grow with the position
+
+
 class BothWays(NamedTuple):
     """A window of attention that reaches as far behind a query as before it."""
 
@@ -120,6 +141,13 @@ class ClampedSwiglu(NamedTuple):
 
     alpha: Any  # float32
     limit: Any  # float32
+
+
+class CappedSwiglu(NamedTuple):
+    """The activation of Inkling 2 (`kernels.activations`); stacked over layers."""
+
+    gate: Any  # float32
+    up: Any  # float32
 
 
 class Xielu(NamedTuple):

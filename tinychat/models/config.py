@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from tinychat.errors import CheckpointError, UnsupportedModelError
 from tinychat.json_file import one_line
 from tinychat.models.altup import AltUp
+from tinychat.models.block_mixtures import BlockMixtures
 from tinychat.models.compressed import CompressedHeads
 from tinychat.models.config_values import MAX_VOCAB_SIZE, ConfigValues
 from tinychat.models.delta_net import DeltaNet
@@ -87,6 +88,9 @@ class ModelConfig:
     sinks: bool = False  # each head has a score that attention's softmax counts beside those of the keys
     swiglu_alpha: float = 1.0  # steepness of clamped gates (gpt-oss)
     swiglu_limit: float | None = None  # bound of clamped gates and their inputs; None: as `hidden_act` (gpt-oss)
+    swiglu_caps: tuple[float, float] | None = (
+        None  # soft caps of gates, not in their sigmoid, and of their inputs (Inkling 2)
+    )
     experts: Experts | None = None
     conv_layers: tuple[int, ...] = ()  # the layers that have a short convolution instead of attention (LFM2)
     conv_L_cache: int = 0  # positions that a convolution sees, its own included: the window of those layers
@@ -100,6 +104,7 @@ class ModelConfig:
     mamba: Mamba | None = None  # the same
     selective: SelectiveScan | None = None  # the same (Jamba)
     compressed: CompressedHeads | None = None  # queries and keys are convolved: layers have a state, too (ZAYA)
+    mixtures: BlockMixtures | None = None  # layers read mixtures of blocks, and have a state, too (Inkling 2)
     # The layers of an MLP alone, without attention or a part that replaces it; where there are any, others have no MLP
     # (Nemotron-H).
     mlp_alone: tuple[int, ...] = ()
@@ -178,7 +183,7 @@ class ModelConfig:
     @property
     def recurrence(self) -> StateLayers | None:
         """The sizes of these layers, None without any."""
-        return self.delta_net or self.mamba or self.selective or self.compressed
+        return self.delta_net or self.mamba or self.selective or self.compressed or self.mixtures
 
     @property
     def choice(self) -> Experts | None:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 
 from tinychat.errors import SettingError
 from tinychat.models.architectures import linears, norms, tables
+from tinychat.models.block_mixtures import GATE_INPUTS, TAPS
+from tinychat.models.block_mixtures import GATES as MESSAGE_GATES
 from tinychat.models.compressed import HEADS
 from tinychat.models.config import ModelConfig
 from tinychat.models.decoder import HEAD_GATES, OTHER_HEAD_GATES
@@ -25,8 +27,8 @@ DTYPES = ("int4", "int8", "f32", NATIVE)
 GROUP_SIZES = (32, 64, 128)
 WIDEST_GROUP = 256  # of columns, in codes that pass through
 # Small ones that decide much stay float32; of larger ones that do, and of convolutions, int8 is the least.
-UNQUANTIZED = (ROUTER, *ROUTER_INNER, HEAD_GATES, OTHER_HEAD_GATES, GATES, DECAYS, STEPS, LOW)
-AT_LEAST_INT8 = (ROUTER_IN, HEADS)
+UNQUANTIZED = (ROUTER, *ROUTER_INNER, HEAD_GATES, OTHER_HEAD_GATES, GATES, DECAYS, STEPS, LOW, *TAPS)
+AT_LEAST_INT8 = (ROUTER_IN, HEADS, *GATE_INPUTS, *MESSAGE_GATES)
 # The first rows of the embedding, where they are stored apart from the others.
 FREQUENT = "frequent_tokens"
 LANES = 16

@@ -61,7 +61,7 @@ class RopeTable:
 
 def has_query_scales(config: ModelConfig) -> bool:
     """Return whether `query_scales` depend on the position."""
-    return bool(config.log_temperature_length or config.temperature_beta)
+    return bool(config.log_temperature_length or config.temperature_beta or config.mixtures)
 
 
 def query_scales(config: ModelConfig, positions: Sequence[int]) -> NDArray[np.float64]:
@@ -70,6 +70,8 @@ def query_scales(config: ModelConfig, positions: Sequence[int]) -> NDArray[np.fl
         length = config.log_temperature_length
         whole = logarithm(length)
         return np.array([logarithm(1.0 + p) / whole if p >= length else 1.0 for p in positions])
+    if (net := config.mixtures) is not None:
+        return np.array([1.0 + net.growth * logarithm(max(1.0, (p + 1) / net.floor)) for p in positions])
     if not config.temperature_beta:
         return np.ones(len(positions))
     steps = np.array(positions) // config.temperature_length
