@@ -205,6 +205,18 @@ def test_weights_are_read_as_often_as_their_layers_run():
     assert counted == pytest.approx(work.weight_bytes - 131072 * 2560 * 17 / 32, rel=0.002)
 
 
+def test_chosen_experts_are_read_as_often_as_their_layers_run():
+    config, int4 = parse_config(config_of("inkling-2-mini-16-experts"), "test"), Quantization("int4", 32)
+    work, counted = work_of(config, int4, cache_bytes=7), count_step(config, int4, 1).costs
+    read = sum(cost.bytes for cost in counted if cost.kind.endswith(("_proj", "router", "lm_head")))
+    # All but the linears of messages, which the first loop does not run, and vectors.
+    assert read == pytest.approx(work.weight_bytes, rel=0.02)
+    all_chosen = replace(config, experts=replace(config.experts, num_experts_per_tok=16))
+    experts = sum(linear.weights for linear in linears(config) if linear.experts)
+    more = work_of(all_chosen, int4, cache_bytes=7).weight_bytes - work.weight_bytes
+    assert more == pytest.approx(experts / 2 * 2 * 17 / 32, rel=0.01)
+
+
 def test_states_are_read_and_written():
     config = parse_config(config_of("qwen3.5-0.8b"), "test")
     matrices, taps, channels = 16 * 128 * 128, 3, 3 * 16 * 128

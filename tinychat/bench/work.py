@@ -35,7 +35,7 @@ def work_of(config: ModelConfig, quantization: Quantization, cache_bytes: int) -
     return Work(
         weight_bytes=total
         + round(repeated)
-        - _bytes_not_chosen(config, specs)
+        - round(_bytes_not_chosen(config, specs) * config.runs_per_layer)
         - looked_up_bytes(specs)
         - (0 if config.tie_word_embeddings else embedding),
         cache_bytes=cache_bytes,

@@ -115,6 +115,14 @@ _DORY = {
     "n_recurrent_layers": 40,
     "n_output_layers": 16,
 }
+_INKLING = {
+    "architectures": ["Inkling2LoopForCausalLM"],
+    "model_type": "inkling2_loop_text",
+    "unpadded_vocab_size": 200058,
+    "moe_intermediate_size": 1152,
+    "num_experts_per_tok": 8,
+    "head_dim": 128,
+}
 _MXFP4 = {"mode": "mxfp4", "bits": 4, "group_size": 32}
 _BITNET = {
     "architectures": ["BitNetForCausalLM"],
@@ -202,6 +210,10 @@ SHAPES = {
     # Of its 36 layers 20 run twice.
     "dory-4b": _shape(2560, 7168, 72, 16, 4, 131072, 8192, None, False, **_DORY),
     "zaya1-8b": _shape(2048, 2048, 40, 8, 2, 262272, 131072, None, True, **_ZAYA),
+    # 16 of the 128 experts of each layer: all of them would take 14 GB. Of its 24 layers 12 run three times.
+    "inkling-2-mini-16-experts": _shape(
+        2304, 1152, 24, 24, 8, 201024, 1048576, None, False, n_routed_experts=16, **_INKLING
+    ),
     "llama-2-7b": _shape(4096, 11008, 32, 32, 32, 32000, 4096, 1e4, False),
 }
 

@@ -69,9 +69,10 @@ def tokens_per_second(entry: CatalogEntry, bandwidth: Callable[[int], float]) ->
     looked_up = (LAYER_INPUTS,) if config.tie_word_embeddings else (LAYER_INPUTS, "embed_tokens")
 
     def share_read(linear: Linear) -> float:
-        if linear.experts and experts:
-            return experts.num_experts_per_tok / linear.experts
-        return config.runs_per_layer if linear.layers is not None else linear.name not in looked_up
+        if linear.layers is None:
+            return linear.name not in looked_up
+        chosen = experts.num_experts_per_tok / linear.experts if linear.experts and experts else 1
+        return config.runs_per_layer * chosen
 
     weights = _stored_bytes(entry, share_read)
     # A state is read and written.

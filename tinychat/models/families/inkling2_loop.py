@@ -192,7 +192,7 @@ DEFAULTS = {
 INKLING_2_LOOP = Family(
     "Inkling2LoopForCausalLM",
     "inkling2_loop_text",
-    "Inkling 2 Mini (24B)",
+    "Inkling 2 Mini (26B)",
     "mixtures of blocks of layers, which run in loops, convolutions, biases by distance, sinks, experts by sigmoids,"
     " sliding window by layer",
     DEFAULTS,
