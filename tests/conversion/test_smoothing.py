@@ -22,7 +22,7 @@ IDS = [(11 * i) % 250 + 3 for i in range(50)]
 def outputs(checkpoint):
     float_pass = FloatPass(Source(checkpoint), [IDS])
     hidden = float_pass.embed()
-    for layer in range(checkpoint.config.num_hidden_layers):
+    for layer in range(len(checkpoint.config.layer_runs)):
         hidden = float_pass.run_layer(layer, hidden)
     return float_pass.logits(hidden)
 
@@ -79,6 +79,12 @@ def test_the_function_of_other_layers_stays(name, tmp_path):
     assert any(not np.array_equal(even.tensors.read(part), checkpoint.tensors.read(part)) for part in names)
     expected = outputs(checkpoint)
     np.testing.assert_allclose(outputs(even), expected, atol=1e-4 * expected.std())
+
+
+def test_norms_of_several_mixtures_stay(tmp_path):
+    checkpoint = open_checkpoint(families.write_checkpoint(families.BY_NAME["inkling2-loop"], tmp_path / "checkpoint"))
+    even = smoothed(checkpoint, TEXTS)
+    assert even.tensors.by_name == checkpoint.tensors.by_name
 
 
 def test_rows_are_read_in_parts(uneven):

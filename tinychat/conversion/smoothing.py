@@ -100,8 +100,8 @@ def _can_be_evened(source: Source, name: str, shard: int) -> bool:
     """Return whether a norm or a gated MLP half before a linear can take its factors."""
     if _follows_gates(source, name):
         return source.config.gated
-    if BEFORE.get(name) == "input_layernorm" and source.config.altup:
-        return False  # LAuReL adds what that norm gives to the residual stream
+    if BEFORE.get(name) == "input_layernorm" and (source.config.altup or source.config.mixtures):
+        return False  # LAuReL adds what that norm gives to the residual stream; of mixtures, it norms several
     return name in BEFORE and source.has_norm(BEFORE[name], source.layout(name).layer_of(shard))
 
 
