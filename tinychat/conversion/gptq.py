@@ -71,7 +71,8 @@ class Calibrated:
         self._feedback = feedback
         self._stored = {linear.name: linear for linear in stored_linears(checkpoint.config, quantization)}
         self._coder = Coder(quantization.group_size)
-        # Of linears that run again.
+        # Of linears that run again. Those of all experts would take more memory than most machines have: later loops run
+        # their own weights.
         self._codes: dict[tuple[str, int], Coded] = {}
 
     def errors(self) -> dict[str, float]:
@@ -152,7 +153,8 @@ class Calibrated:
                 coded, wanted = self._coded(name, shard, inputs, residual, true)
                 outputs = inputs @ coded.values()[: inputs.shape[1], : wanted.shape[1]]
                 self.output_errors[name, shard] = output_error(some(outputs), wanted)
-                if runs.count(self._stored[name].layer_of(shard)) > 1:
+                layout = self._stored[name]
+                if runs.count(layout.layer_of(shard)) > 1 and not layout.experts:
                     self._codes[name, shard] = coded
                 arrays = arrays_of(coded)
                 if bias is not None:

@@ -210,10 +210,10 @@ def memory_needed(config: ModelConfig, recipe: Recipe) -> int:
     tokens = TEXT_TOKENS * (TEXTS if weight_count(config) < SMALL else FEWER_TEXTS)
     # In float32: the largest linear as it is to be coded, with the errors so far, and what is added to it; second
     # moments of its inputs and their factors; the texts' hidden states and what goes between linears, in the quantized
-    # and in the true model. Codes of layers that run again are bytes.
+    # and in the true model. Codes of layers that run again are bytes, but for experts, whose are not kept.
     floats = 3 * weights + 5 * columns**2 // 2 + tokens * (8 * config.hidden_size + 6 * config.intermediate_size)
     looped = config.loops.last - config.loops.first if config.loops else 0
-    codes = looped * sum(sum(each.rows) * each.columns for each in layers)
+    codes = looped * sum(sum(each.rows) * each.columns for each in layers if not each.experts)
     return PROGRAM_BYTES + 4 * floats + codes
 
 
