@@ -71,8 +71,8 @@ class Calibrated:
         self._feedback = feedback
         self._stored = {linear.name: linear for linear in stored_linears(checkpoint.config, quantization)}
         self._coder = Coder(quantization.group_size)
-        # Of linears that run again. Those of all experts would take more memory than most machines have: later loops run
-        # their own weights.
+        # Of linears that run again. Those of all experts would take more memory than most machines have: later loops
+        # run their own weights.
         self._codes: dict[tuple[str, int], Coded] = {}
 
     def errors(self) -> dict[str, float]:

@@ -1,12 +1,12 @@
 """The decoder's forward pass: token ids in, logits out.
 
-This, `engine.mixers` and `engine.mlps` alone say how a layer is wired. It reads like the paper: embedding, then for
-each layer attention and MLP, each behind a norm and added to the residual stream, then the last norm and the output
-matrix. What only some families have is a kind of its own: a norm that is not there (`NoNorm`), a short convolution or a
-state instead of attention, an MLP without a gate, beside attention or of experts, numbers without a cap. A function
-that depends on a kind is `by_kind`: its own body is the common case, which `where` replaces; or it does nothing
-`unless` the model has a part. Of what it does not have nothing is compiled. What shall be compiled by itself is
-`by_kind`, too; a plain function is written into its caller, and `engine.compiled` lists it.
+This, `engine.mixers`, `engine.mlps` and `engine.block_layers` alone say how a layer is wired. It reads like the paper:
+embedding, then for each layer attention and MLP, each behind a norm and added to the residual stream, then the last
+norm and the output matrix. What only some families have is a kind of its own: a norm that is not there (`NoNorm`), a
+short convolution or a state instead of attention, an MLP without a gate, beside attention or of experts, numbers
+without a cap. A function that depends on a kind is `by_kind`: its own body is the common case, which `where` replaces;
+or it does nothing `unless` the model has a part. Of what it does not have nothing is compiled. What shall be compiled
+by itself is `by_kind`, too; a plain function is written into its caller, and `engine.compiled` lists it.
 
 This is plain Python, which `engine.compiled` compiles, calibration runs in NumPy (`conversion.float_pass`), and
 `engine.counting` runs to find how much memory and work it takes. Its stages are the functions of `engine.stages`,

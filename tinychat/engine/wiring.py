@@ -1,9 +1,9 @@
 """One Python function as a compiled pass, a pass in NumPy, and a count of what it takes.
 
-`engine.forward`, `engine.mixers` and `engine.mlps` put *stages* together, and nothing else says how a layer is wired.
-In plain Python, the first argument of a stage, the team, runs it: `conversion.float_pass` in NumPy, `engine.counting`
-by noting what it costs. Compiled (`engine.compiled`), each stage is the kernel of its name, and the team is the threads
-that run it together.
+`engine.forward`, `engine.mixers`, `engine.mlps` and `engine.block_layers` put *stages* together, and nothing else says
+how a layer is wired. In plain Python, the first argument of a stage, the team, runs it: `conversion.float_pass` in
+NumPy, `engine.counting` by noting what it costs. Compiled (`engine.compiled`), each stage is the kernel of its name,
+and the team is the threads that run it together.
 
 A function has other bodies where an argument is of a *kind*, a type that stands for a part, or does nothing::
 

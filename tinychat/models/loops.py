@@ -1,7 +1,8 @@
 """Layers that run several times for each token, in loops, with the same weights and a cache of their own each time.
 
 The first layers run once, then those of the loop as often as the model says, then the last ones. What the first ones
-give is held: each loop but the first begins with it, added to what the loop before gave.
+give is held: each loop but the first begins with it, added to what the loop before gave (Dory); or with it alone, and
+layers read messages of the loop before (`models.block_mixtures`).
 """
 
 from dataclasses import dataclass
