@@ -28,7 +28,8 @@ from tinychat.checkpoint.gguf_checkpoint import unpacked
 from tinychat.checkpoint.packed import unpack_weights
 from tinychat.checkpoint.pytorch_file import PytorchFile
 from tinychat.checkpoint.safetensors_file import SafetensorsFile
-from tinychat.checkpoint.tensors import open_tensors
+from tinychat.checkpoint.small_floats import weight_of_expert
+from tinychat.checkpoint.tensors import Tensor, open_tensors
 from tinychat.commands.batch_results import BatchResults
 from tinychat.commands.batch_tasks import read_tasks
 from tinychat.configuration import STARTER, parse_configuration
@@ -55,6 +56,7 @@ from tinychat.text.template import load_template
 TEXTS = ["Hello world", "  two  spaces\n\t日本語 🎉", "a" * 60 + "!", "<s>x</s> <|end|>", "\0\x1b\ud800", ""]
 TERNARY = {"quantization_config": {"quant_method": "bitnet", "linear_class": "autobitlinear"}}
 SMALL_FLOATS = {"quantization_config": {"quant_method": "modelopt", "weight_block_size": [16, 32]}}
+EXPERTS = "x.experts.w2_weight"
 PACKING = {"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 32, "checkpoint_format": "gptq"}}
 MESSAGES = [
     {"role": "system", "content": "Be brief."},
@@ -321,6 +323,19 @@ def small_float_weights() -> bytes:
     return save({"x.weight": np.zeros((16, 16), np.uint8), "x.weight_scale": scales, "x.weight_scale_2": factor})
 
 
+@cache
+def experts_of_floats(is_nvfp4: bool) -> bytes:
+    """Return the weights of two experts, each of 16 rows and 32 columns, in NVFP4 or MXFP8, all 0."""
+    tensors: dict[str, np.ndarray] = {
+        "": np.zeros((2, 16, 32), float8_e4m3fn),
+        "_scale": np.full((2, 16, 1), 127, np.uint8),
+    }
+    if is_nvfp4:
+        numbers = {f"_{name}": np.ones(2, np.float32) for name in ("amax", "outer_scale_denominator")}
+        tensors = {"": np.zeros((2, 16, 16), np.uint8), "_scale": np.ones((2, 16, 2), float8_e4m3fn)} | numbers
+    return save({f"{EXPERTS}{end}": data for end, data in tensors.items()})
+
+
 def model_weights() -> bytes:
     """Return the weights that the description and configuration here ask for, all zero."""
     specs = tensor_specs(parse_config(CONFIG, "config.json"), Quantization("f32", 32))
@@ -367,9 +382,19 @@ def _read_checkpoint(folder: Path) -> None:
 def _read_packed(folder: Path) -> None:
     tensors = unpack_weights(open_tensors(folder))
     if "x.weight" in tensors.by_name:
-        tensors.read("x.weight")
-        if tensors["x.weight"].form:
-            tensors["x.weight"].read_codes(0, 16)
+        _read_weight(tensors["x.weight"])
+
+
+def _read_experts(folder: Path) -> None:
+    tensors = open_tensors(folder)
+    if (weight := weight_of_expert(tensors, EXPERTS, 1, 2)) is not None:
+        _read_weight(weight)
+
+
+def _read_weight(weight: Tensor) -> None:
+    weight.read(0, weight.shape[0])
+    if weight.form:
+        weight.read_codes(0, 16)
 
 
 def _read_gguf(folder: Path) -> None:
@@ -487,6 +512,8 @@ def readers() -> tuple[Reader, ...]:
                {"config.json": _json(SMALL_FLOATS)}),
         Reader("small_float_settings", "config.json", (_json(SMALL_FLOATS),), _read_packed,
                {"model.safetensors": small_float_weights()}),
+        Reader("experts_of_floats", "model.safetensors", (experts_of_floats(True), experts_of_floats(False)),
+               _read_experts),
         *(Reader(Path(name).parts[0], name, (embedder[name],), read_embedder, embedder) for name in embedder),
         Reader("index", "model.safetensors.index.json", (index,), open_tensors, {"model-1.safetensors": weights}),
         Reader("manifest", "tinychat.json", (_json(DESCRIPTION),), _read_store,

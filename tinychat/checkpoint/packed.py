@@ -33,9 +33,16 @@ from numpy.typing import NDArray
 
 from tinychat.checkpoint.group_codes import GroupCodes
 from tinychat.checkpoint.mapping import FloatArray
-from tinychat.checkpoint.small_floats import MLX_MODES, MODELOPT_FILE, has_small_floats, of_mlx, unpack_small_floats
+from tinychat.checkpoint.small_floats import (
+    MLX_MODES,
+    MODELOPT_FILE,
+    has_experts_of_floats,
+    has_small_floats,
+    of_mlx,
+    unpack_small_floats,
+)
 from tinychat.checkpoint.tensor_part import PackedTensor, tensors_of_expert
-from tinychat.checkpoint.tensors import Tensor, Tensors
+from tinychat.checkpoint.tensors import Tensor, Tensors, open_tensors
 from tinychat.checkpoint.ternary import METHOD, unpack_ternary
 from tinychat.errors import UnsupportedModelError
 from tinychat.json_file import one_line, read_json_object
@@ -319,6 +326,9 @@ def unpack_weights(tensors: Tensors) -> Tensors:
         return unpack_ternary(tensors, section, source)
     if section := _section_of_floats(config, tensors.folder):
         return unpack_small_floats(tensors, section)
+    if has_experts_of_floats(tensors):
+        # `checkpoint.stacked` reads them by their tensors, whatever the configuration calls them.
+        return tensors
     packing = read_packing(config, source)
     if packing is None:
         return tensors
@@ -338,6 +348,8 @@ def is_packed(folder: Path) -> bool:
     """Return whether the weights of a checkpoint folder are packed; raises as `unpack_weights` does."""
     config = read_json_object(folder / "config.json")
     if _section_of(config, METHOD) or _section_of(config, STACKED_METHOD) or _section_of_floats(config, folder):
+        return True
+    if has_experts_of_floats(open_tensors(folder)):
         return True
     return read_packing(config, str(folder / "config.json")) is not None
 

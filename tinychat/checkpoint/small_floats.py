@@ -11,6 +11,15 @@ MXFP4  weight_packed uint8 [N, K / 2]; weight_scale uint8 [N, K / 32], exponents
 MXFP8  of mlx: weight uint32 [N, K / 4], scales uint8 [N, K / 32], exponents             2**(scale - 127) * value
 ====== ================================================================================ ==========================
 
+Inkling 2 has those of a layer's experts in one tensor, and others beside it that begin with its name (transformers,
+core_model_loading.py):
+
+====== ================================================================================ ==========================
+NVFP4  w2_weight uint8 [E, N, K / 2]; w2_weight_scale float8 [E, N, K / 16];             scale * value * amax
+       w2_weight_amax and w2_weight_outer_scale_denominator [E], or one                  / denominator
+MXFP8  w2_weight float8 [E, N, K]; w2_weight_scale uint8 [E, N, K / 32], exponents       2**(scale - 127) * value
+====== ================================================================================ ==========================
+
 float8 is E4M3, and values of four bits are `group_codes.E2M1`. The names are those of ``quant_method: fp8`` (DeepSeek,
 Qwen, Mistral: github.com/huggingface/transformers, integrations/finegrained_fp8.py), of compressed-tensors and of
 NVIDIA's modelopt (github.com/vllm-project/compressed-tensors, github.com/NVIDIA/Model-Optimizer), which may mix them: a
@@ -30,10 +39,11 @@ from numpy.typing import NDArray
 from tinychat.checkpoint.group_codes import E2M1, GroupCodes, in_18_bits, looked_up, nibbles, powers_of_two
 from tinychat.checkpoint.mapping import FLOAT8, FloatArray
 from tinychat.checkpoint.rescaled import one_scale
-from tinychat.checkpoint.tensor_part import PackedTensor, tensors_of_expert
+from tinychat.checkpoint.tensor_part import PackedTensor, StackedTensor, part_of, tensors_of_expert
 from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.errors import UnsupportedModelError
 from tinychat.models.passthrough import Form
+from tinychat.models.tensors import Part
 
 METHODS = ("fp8", "fbgemm_fp8", "modelopt")
 # Where older checkpoints of modelopt say so, and not in their configuration.
@@ -46,6 +56,8 @@ _WEIGHT, _PACKED, _SCALE, _INVERSE = "weight", "weight_packed", "weight_scale", 
 _FACTOR, _DIVISOR = "weight_scale_2", "weight_global_scale"
 _ZERO, _SHAPE, _INPUTS = "weight_zero_point", "weight_shape", "pre_quant_scale"
 _MLX_SCALES = "scales"
+# Of all experts of a layer: ends of the codes' name, and what stands behind it in those of their scales.
+_OF_EXPERTS, _AMAX, _DENOMINATOR = "_weight", "_amax", "_outer_scale_denominator"
 _BLOCK = (128, 128)
 _COLUMNS_OF_NVFP4, _COLUMNS_OF_MX = 16, 32
 
@@ -77,8 +89,8 @@ class _SmallFloats(PackedTensor):
             raise self._damaged(self._scales_name, f"is {found.dtype}, not uint8")
         return found
 
-    def _bytes(self, dtype: type[np.unsignedinteger]) -> NDArray[np.uint8]:
-        """Return codes, a matrix of whole numbers of a type, as bytes, the lowest of a number first."""
+    def _bytes(self, dtype: type[np.unsignedinteger] | np.dtype[Any]) -> NDArray[np.uint8]:
+        """Return codes, a matrix of whole numbers of a type or of float8, as bytes, the lowest of a number first."""
         found = self._codes_tensor.read_integers()
         if found.dtype != dtype:
             raise self._damaged(self._codes_name, f"is {found.dtype}, not {np.dtype(dtype)}")
@@ -125,29 +137,32 @@ class Float8Tensor(_SmallFloats):
 
 
 class Mxfp8Tensor(_SmallFloats):
-    """A weight of float8 with powers of two as scales, of mlx."""
+    """A weight of float8 with powers of two as scales."""
 
     kind = "MXFP8"
 
-    def __init__(self, tensors: Tensors, stem: str) -> None:
-        super().__init__(tensors, stem, _WEIGHT, _MLX_SCALES)
+    def __init__(self, tensors: Tensors, stem: str, codes: str, scales: str, is_of_mlx: bool = False) -> None:
+        super().__init__(tensors, stem, codes, scales)
+        self._is_of_mlx = is_of_mlx
 
     def of_expert(self, expert: int) -> Tensor:
-        """Return the weight of one expert."""
-        return Mxfp8Tensor(tensors_of_expert(self._tensors, self._stem, expert), self._stem)
+        """Return the weight of one expert, of mlx."""
+        tensors = tensors_of_expert(self._tensors, self._stem, expert)
+        return Mxfp8Tensor(tensors, self._stem, self._codes_name, self._scales_name, self._is_of_mlx)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Rows and columns of the weight."""
-        found = self._codes_tensor.shape
-        if len(found) != 2 or 4 * found[1] % _COLUMNS_OF_MX:
-            raise self._damaged(_WEIGHT, f"has shape {list(found)}, not rows of whole groups")
-        return found[0], 4 * found[1]
+        found, columns = self._codes_tensor.shape, 4 if self._is_of_mlx else 1
+        if len(found) != 2 or columns * found[1] % _COLUMNS_OF_MX:
+            raise self._damaged(self._codes_name, f"has shape {list(found)}, not rows of whole groups")
+        return found[0], columns * found[1]
 
     def read(self, start: int, stop: int) -> NDArray[np.float32]:
         """Return rows ``start..stop-1`` in float32."""
         N, K = self.shape
-        values = self._bytes(np.uint32)[start:stop].view(FLOAT8).astype(np.float32)
+        codes = self._bytes(np.uint32 if self._is_of_mlx else FLOAT8)
+        values = codes[start:stop].view(FLOAT8).astype(np.float32)
         scales = powers_of_two(self._exponents((N, K // _COLUMNS_OF_MX))[start:stop])
         # The caller reports what is not finite.
         with np.errstate(all="ignore"):
@@ -155,7 +170,10 @@ class Mxfp8Tensor(_SmallFloats):
 
 
 class Float4Tensor(_SmallFloats):
-    """A weight of floats of four bits; is_mxfp4 : whether its scales are powers of two; `codes`, `scales` : names."""
+    """A weight of floats of four bits; is_mxfp4 : whether its scales are powers of two; `codes`, `scales` : names.
+
+    factors : names of the scales of the whole tensor, and whether it is divided by them.
+    """
 
     def __init__(
         self,
@@ -165,9 +183,10 @@ class Float4Tensor(_SmallFloats):
         is_mxfp4: bool,
         scales: str = _SCALE,
         is_of_mlx: bool = False,
+        factors: Mapping[str, bool] | None = None,
     ) -> None:
         super().__init__(tensors, stem, codes, scales)
-        self._is_mxfp4, self._is_of_mlx = is_mxfp4, is_of_mlx
+        self._is_mxfp4, self._is_of_mlx, self._factors = is_mxfp4, is_of_mlx, factors or {}
 
     def of_expert(self, expert: int) -> Tensor:
         """Return the weight of one expert."""
@@ -214,27 +233,28 @@ class Float4Tensor(_SmallFloats):
             return powers_of_two(self._exponents(shape)[start:stop])
         found = self._exponents(shape).view(FLOAT8) if self._is_of_mlx else self._scales_of(shape, as_integers=True)
         if found.dtype != FLOAT8:
-            raise self._damaged(_SCALE, f"is {found.dtype}, not float8")
+            raise self._damaged(self._scales_name, f"is {found.dtype}, not float8")
         return np.asarray(found[start:stop].astype(np.float32))
 
     @cached_property
     def _factor(self) -> np.float32:
         """Scale of the whole tensor."""
-        if self._is_mxfp4 or self._is_of_mlx:
-            return np.float32(1)
-        divides = f"{self._stem}.{_FACTOR}" not in self._tensors.by_name
-        name = _DIVISOR if divides else _FACTOR
-        scale = one_scale(self._tensors[f"{self._stem}.{name}"], divides)
-        if scale is None:
-            raise self._damaged(name, "is not one number that a weight can have")
-        number: np.float32 = in_18_bits(np.array([scale]))[0]
+        product = np.ones(1, np.float32)
+        for name, divides in self._factors.items():
+            scale = one_scale(self._tensors[f"{self._stem}.{name}"], divides)
+            if scale is None:
+                raise self._damaged(name, "is not one number that a weight can have")
+            # The caller reports what is not finite.
+            with np.errstate(all="ignore"):
+                product *= scale
+        number: np.float32 = in_18_bits(product)[0]
         return number
 
 
 def of_mlx(tensors: Tensors, stem: str, mode: str) -> Tensor:
     """Return a weight that mlx has in one of `MLX_MODES`."""
     if mode == "mxfp8":
-        return Mxfp8Tensor(tensors, stem)
+        return Mxfp8Tensor(tensors, stem, _WEIGHT, _MLX_SCALES, is_of_mlx=True)
     return Float4Tensor(tensors, stem, _WEIGHT, mode == "mxfp4", _MLX_SCALES, is_of_mlx=True)
 
 
@@ -262,9 +282,37 @@ def unpack_small_floats(tensors: Tensors, section: Mapping[str, Any]) -> Tensors
                 if f"{stem}.{other}" in tensors.by_name:
                     what = f"{stem}.{other} is of whole numbers beside others"
                     raise UnsupportedModelError(f"{tensors.folder}: {what}, which is not supported")
-            is_mxfp4 = not names & {_FACTOR, _DIVISOR}
+            factors = {_FACTOR: False} if _FACTOR in names else {_DIVISOR: True} if _DIVISOR in names else {}
             codes = _PACKED if _PACKED in names else _WEIGHT
-            found[f"{stem}.{_WEIGHT}"] = Float4Tensor(tensors, stem, codes, is_mxfp4)
+            found[f"{stem}.{_WEIGHT}"] = Float4Tensor(tensors, stem, codes, not factors, factors=factors)
         elif _WEIGHT in names:
             found[f"{stem}.{_WEIGHT}"] = Float8Tensor(tensors, stem, last, sizes)
     return Tensors(tensors.folder, found)
+
+
+def has_experts_of_floats(tensors: Tensors) -> bool:
+    """Return whether a checkpoint has weights that `weight_of_expert` reads."""
+    return any(".experts." in name and name.endswith(f"{_OF_EXPERTS}_scale") for name in tensors.by_name)
+
+
+def weight_of_expert(tensors: Tensors, name: str, expert: int, count: int) -> Tensor | None:
+    """Return the weight of one of `count` experts that Inkling 2 has as small floats; None where it has none.
+
+    `name` is that of the tensor of all; those beside it tell the format.
+    """
+    stem, _, codes = name.rpartition(".")
+    scales, *others = (f"{codes}{end}" for end in ("_scale", _AMAX, _DENOMINATOR))
+    known = [part for part in (scales, *others) if f"{stem}.{part}" in tensors.by_name]
+    if not known or not codes.endswith(_OF_EXPERTS):
+        return None
+    own: dict[str, Tensor] = {
+        whole: StackedTensor(tensors[whole], whole, expert) for whole in (name, f"{stem}.{scales}")
+    }
+    if known == [scales]:
+        return Mxfp8Tensor(Tensors(tensors.folder, own), stem, codes, scales)
+    for whole in (f"{stem}.{part}" for part in others):
+        numbers = tensors[whole]
+        is_one = math.prod(numbers.shape) == 1
+        own[whole] = numbers if is_one else part_of(numbers, whole, Part(0, expert, expert + 1, count))
+    factors = dict(zip(others, (False, True)))
+    return Float4Tensor(Tensors(tensors.folder, own), stem, codes, False, scales, factors=factors)

@@ -4,7 +4,8 @@ Qwen3.5 stacks them as [E, N, K], the rows of gates before those of their inputs
 whose names have no part for experts. Published files of Qwen3-VL have [E, K, N], which transformers transposes. gpt-oss
 stacks them as [E, K, N], biases as [E, N]; or has them in MXFP4, where 32 columns share a power of two:
 ``_blocks`` uint8 [E, N, K/32, 16], two codes to a byte, the lower one first, and ``_scales`` uint8 [E, N, K/32], the
-exponent and 127. An expert is read only when it is asked for, one at a time.
+exponent and 127. Those of Inkling 2 are [E, N, K] or small floats, of which `checkpoint.small_floats` has the formats.
+An expert is read only when it is asked for, one at a time.
 
 mlx stacks them as [E, N, K], quantized or not, and calls them ``switch_mlp.gate_proj``, ``up_proj`` and ``down_proj``;
 gpt-oss's keep their names, with gates and their inputs apart (github.com/ml-explore/mlx-lm, mlx_lm/models).
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from tinychat.checkpoint.adjusted import AdjustedTensor, stored_name
 from tinychat.checkpoint.mapping import FloatArray
-from tinychat.checkpoint.small_floats import Float4Tensor
+from tinychat.checkpoint.small_floats import Float4Tensor, weight_of_expert
 from tinychat.checkpoint.tensor_part import ComputedRows, JoinedTensor, PackedTensor, StackedTensor, part_of
 from tinychat.checkpoint.tensors import Derived, Tensor, Tensors
 from tinychat.errors import CheckpointError
@@ -182,8 +183,10 @@ def _parts(tensors: Tensors, stem: str, expert: int, config: ModelConfig) -> dic
         known = stored_name(tensors, name)
         return None if known is None else StackedTensor(tensors[known], known, expert, half, transposed)
 
+    assert config.experts is not None
     weight = (
-        _rows_of_expert(tensors, stem, expert, config)
+        weight_of_expert(tensors, stem, expert, config.experts.num_experts)
+        or _rows_of_expert(tensors, stem, expert, config)
         or stacked(stem)
         or stacked(f"{stem.replace('.experts.', '.')}.weight")
     )

@@ -45,10 +45,13 @@ LOOPS = {
 
 
 def prepared(raw: Mapping[str, object]) -> Mapping[str, object]:
-    """Return the values of a file whose loops may be in a section of their own."""
+    """Return the values of a file whose loops may be in a section of their own; the output is never tied.
+
+    Packed experts are told by their tensors, and other ways of quantization where weights are read.
+    """
     loops = raw.get("loop_config")
     found = {name: loops[key] for key, name in LOOPS.items() if key in loops} if isinstance(loops, Mapping) else {}
-    return {**raw, **found}
+    return {**raw, **found, "tie_word_embeddings": False, "quantization_config": None}
 
 
 def renamed(name: str) -> str:
