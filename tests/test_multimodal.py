@@ -118,6 +118,23 @@ KIMI = {
     "topk_group": 1,
     "first_k_dense_replace": 1,
 }
+INKLING2 = {
+    "num_hidden_layers": 4,
+    "layer_types": ["hybrid_sliding", "hybrid"] * 2,
+    "head_dim": 32,
+    "sliding_window_size": 40,
+    "swa_num_attention_heads": 4,
+    "swa_num_key_value_heads": 2,
+    "swa_head_dim": 32,
+    "unpadded_vocab_size": 517,
+    "vocab_size": 520,
+    "d_rel": 8,
+    "rel_extent": 50,
+    "log_scaling_n_floor": 30,
+    "n_layers_per_attn_res_block": 1,
+    "loop_config": {"core_start": 1, "core_end": 3, "num_passes": 3, "gate_rank": 16},
+    "eos_token_id": 2,
+}
 MULTIPLIERS = {
     "embedding_multiplier": 3.0,
     "residual_multiplier": 0.5,
@@ -257,6 +274,18 @@ CASES = {
         {"perceiver_config": PERCEIVER},
     ),
     "Idefics3ForConditionalGeneration": ("idefics3", {"model_type": "llama"}, VISION),
+    "Inkling2LoopForConditionalGeneration": (
+        "inkling2_loop",
+        {**INKLING2, **ROUTED},
+        {
+            "hidden_size": 32,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "projection_hidden_dim": 32,
+            "posemb_grid_size": 4,
+            "text_hidden_size": 96,
+        },
+    ),
     "Kimi_K25ForConditionalGeneration": (
         "kimi_k25",
         {**KIMI, **ROUTED},

@@ -58,6 +58,7 @@ WRAPPERS: Mapping[str, Mapping[str, object]] = {
     "HyperCLOVAXVisionV2ForConditionalGeneration": {"model_type": "hyperclovax"},
     "Idefics2ForConditionalGeneration": _MISTRAL,
     "Idefics3ForConditionalGeneration": {"model_type": "llama"},
+    "Inkling2LoopForConditionalGeneration": {"model_type": "inkling2_loop_text"},
     "InternVLForConditionalGeneration": {"model_type": "qwen2"},
     "Kimi_K25ForConditionalGeneration": {"model_type": "deepseek_v3"},
     "Lfm2VlForConditionalGeneration": {"model_type": "lfm2"},
