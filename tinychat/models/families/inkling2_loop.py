@@ -44,13 +44,26 @@ LOOPS = {
 }
 
 
+# Other names of keys in files; these win.
+ALIASES = {
+    "sliding_window": "sliding_window_size",
+    "num_local_experts": "n_routed_experts",
+    "sconv_kernel_size": "conv_kernel_size",
+    "model_max_length": "max_position_embeddings",
+    "intermediate_size": "moe_intermediate_size",
+    "routed_scaling_factor": "route_scale",
+}
+
+
 def prepared(raw: Mapping[str, object]) -> Mapping[str, object]:
-    """Return the values of a file whose loops may be in a section of their own; the output is never tied.
+    """Return the values of a file under one name each; loops may be in a section. The output is never tied.
 
     Packed experts are told by their tensors, and other ways of quantization where weights are read.
     """
+    found = {name: raw[key] for key, name in ALIASES.items() if raw.get(key) is not None}
     loops = raw.get("loop_config")
-    found = {name: loops[key] for key, name in LOOPS.items() if key in loops} if isinstance(loops, Mapping) else {}
+    if isinstance(loops, Mapping):
+        found |= {name: loops[key] for key, name in LOOPS.items() if key in loops}
     return {**raw, **found, "tie_word_embeddings": False, "quantization_config": None}
 
 
