@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 import reference
+import reference_mixtures
 from kernels.kernel_inputs import EPS, UNTOUCHED, assert_within, decode_floats, on_threads
 from kernels.test_inputs import write
 
 from tinychat.engine.mlp_parameters import ACTIVATIONS
 from tinychat.kernels.inputs import quantize_activated
 from tinychat.kernels.scores import cap_rows
-from tinychat.kernels.variants import ClampedSwiglu, SoftCap, Ungated
+from tinychat.kernels.variants import CappedSwiglu, ClampedSwiglu, SoftCap, Ungated
 
 EXTREME = [-1e30, -1e4, -88.0, -1e-30, 0.0, 1e-30, 88.0, 1e4]
 # How far Abramowitz and Stegun's formula is off, and float64 where ``1 + tanh`` is nearly 0; each times half of the
@@ -53,6 +54,27 @@ def test_clamped_gates(rng):
     x = write(quantize_activated, "f32", 3, 48, 32, rows, activation, 40)
     expected = reference.clamped_swiglu(gate, up, 1.702, 7.0)
     assert_within(decode_floats(x, 3, 48)[:, :40], expected, 100 * EPS * np.abs(expected) + 2.0**-90 * np.abs(gate))
+
+
+@pytest.mark.parametrize("T", [1, 17])
+def test_capped_gates(T, rng):
+    gate, up = rng.standard_normal((2, T, 43)).astype(np.float32) * 5
+    gate[0, 1:9], up[-1, :8] = EXTREME, EXTREME
+    slack = rng.standard_normal((T, 24)).astype(np.float32)
+    rows, activation = np.concatenate([gate, up, slack], axis=1), CappedSwiglu(np.float32(4), np.float32(25))
+    x = write(quantize_activated, "f32", T, 64, 32, rows, activation, 43)
+    five = write(quantize_activated, "f32", T, 64, 32, rows, activation, 43, threads=5)
+    assert x.values.tobytes() == five.values.tobytes()
+    with np.errstate(over="ignore"):
+        expected = reference_mixtures.capped_swiglu(gate, up, 4.0, 25.0)
+        sigmoids = 1 / (1 + np.exp(-gate.astype(np.float64)))
+    # Each cap is off by less than an ulp of itself; the exponential carries a rounding of its argument, and stops.
+    gates, ups = (np.abs(cap * np.tanh(each.astype(np.float64) / cap)) for each, cap in ((gate, 4.0), (up, 25.0)))
+    error = (8 + np.minimum(np.abs(gate), 100)) * EPS * np.abs(expected)
+    error += 2 * EPS * sigmoids * (4 * ups + 25 * gates) + 2.0**-120
+    found = decode_floats(x, T, 64)
+    assert_within(found[:, :43], expected, error)
+    assert not found[:, 43:].any()
 
 
 @pytest.mark.parametrize("rows", [1, 3])

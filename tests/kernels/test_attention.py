@@ -75,29 +75,35 @@ def draw(rng, S, T, H, G, d, kv, spread=1.0):
     return q, *fill_cache(kv, k, v)
 
 
-def attention_of_codes(q, k, v, window, both_ways=False):
+def attention_of_codes(q, k, v, window, both_ways=False, biases=None, sinks=None):
     """Return attention by the rounding of `kernels.quads` in float64, and by how much numbers near a tie may move it.
 
-    q : float32; k, v : what a cache of int8 holds. A query is rounded in float32, as the kernel does it.
+    q : float32; k, v : what a cache of int8 holds. A query is rounded in float32, as the kernel does it. biases [T, H,
+    S] and sinks [T, H] : those of scores, in models that have them.
     """
     (T, H, d), (S, G) = q.shape, k.shape[:2]
     q = (q * np.float32(LOG2_E / np.sqrt(d))).astype(np.float32)
     peaks = np.abs(q).max(axis=-1, keepdims=True)
     q = np.rint(q * (np.float32(127) / peaks)).astype(np.float64) * (peaks / np.float32(127))
     v_steps = np.abs(v).max(axis=-1) / 127
+    biases, sinks = (
+        np.zeros((T, H, S)) if biases is None else biases,
+        np.full((T, H), -np.inf) if sinks is None else sinks,
+    )
     out, slack = np.empty(q.shape), np.zeros(q.shape)
     for t, h in np.ndindex(T, H):
         stop = S - T + t + 1
         seen = np.arange(max(0, stop - window), min(stop - 1 + window, S) if both_ways else stop)
         g = h // (H // G)
-        scores = k[seen, g] @ q[t, h]
+        scores = k[seen, g] @ q[t, h] + LOG2_E * biases[t, h, seen]
         weights = 2 ** (scores - scores.max())
+        total = weights.sum() + 2 ** (LOG2_E * sinks[t, h] - scores.max())
         factors, codes = weights * v_steps[seen, g], v[seen, g] / v_steps[seen, g, None]
         largest = np.array([factors[seen // BLOCK == block].max() for block in seen // BLOCK])
         whole = 127 * factors / largest
-        out[t, h] = (np.rint(whole) * largest / 127) @ codes / weights.sum()
+        out[t, h] = (np.rint(whole) * largest / 127) @ codes / total
         may_differ = np.abs(whole % 1 - 0.5) < 2e-3
-        slack[t, h] = (may_differ * largest / 127) @ np.abs(codes) / weights.sum()
+        slack[t, h] = (may_differ * largest / 127) @ np.abs(codes) / total
     return out, slack
 
 
@@ -113,7 +119,7 @@ def expected_attention(kv, q, k, v, window=0, both_ways=False):
     return rounded, slack + 2 * limit
 
 
-def tolerance(kv, q, k, v, window, both_ways=False):
+def tolerance(kv, q, k, v, window, both_ways=False, biases=None, sinks=None):
     """Bound the error: a score is off by some ulp of its absolute sum, a weight by that much relative to itself.
 
     Beside a cache of pairs, queries and weights are pairs too, and as coarse.
@@ -121,6 +127,10 @@ def tolerance(kv, q, k, v, window, both_ways=False):
     T, H, d = q.shape
     S, G = k.shape[:2]
     unit = 2 * HALF_ULP["bf16"] if kv == "bf16" else EPS
+    biases, sinks = (
+        np.zeros((T, H, S)) if biases is None else biases,
+        np.full((T, H), -np.inf) if sinks is None else sinks,
+    )
     bound = np.empty(q.shape)
     for t in range(T):
         stop = S - T + t + 1
@@ -129,7 +139,8 @@ def tolerance(kv, q, k, v, window, both_ways=False):
             products = np.abs(k[seen, h // (H // G)]) @ np.abs(q[t, h]) / np.sqrt(d) * LOG2_E
             # Of float32 each of d sums is rounded; of pairs each product, once.
             steps = products.max() / 2 if kv == "bf16" else (np.sqrt(d) * products.max() + np.sqrt(stop)) / 2
-            weights = reference.softmax(k[seen, h // (H // G)] @ q[t, h] / np.sqrt(d))
+            scores = k[seen, h // (H // G)] @ q[t, h] / np.sqrt(d) + biases[t, h, seen]
+            weights = reference.softmax(np.append(scores, sinks[t, h]))[:-1]
             bound[t, h] = (steps + 4) * unit * (weights @ np.abs(v[seen, h // (H // G)]))
     return bound
 

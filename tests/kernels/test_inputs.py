@@ -20,6 +20,7 @@ from tinychat.engine.mlp_parameters import ACTIVATIONS
 from tinychat.kernels.dot import DOT_ZERO
 from tinychat.kernels.inputs import cut_gates, quantize_activated, quantize_normed, quantize_plain
 from tinychat.kernels.variants import (
+    CappedSwiglu,
     ClampedSwiglu,
     GeluTanh,
     LayerNorm,
@@ -228,6 +229,7 @@ def test_threads_share_tokens_and_groups(method, T, rng):
         ("int4", quantize_activated, Silu()),
         ("int4", quantize_activated, GeluTanh()),
         ("int4", quantize_activated, ClampedSwiglu(np.float32(1.702), np.float32(7))),
+        ("int4", quantize_activated, CappedSwiglu(np.float32(4), np.float32(25))),
         ("int4", quantize_activated, NormedActivation(Relu2(), np.ones(192, np.float32), NORM_EPS)),
         ("int4", quantize_activated, Ungated(Xielu(*np.array([[0.8], [1.3]], np.float32)))),
         *[("int4", quantize_activated, Ungated(activation)) for activation in ACTIVATIONS.values()],
