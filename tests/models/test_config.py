@@ -108,6 +108,14 @@ NEEDED = {
     "FalconH1ForCausalLM": {"mamba_n_heads": 64},
     "JambaForCausalLM": {"attn_layer_period": 2, "attn_layer_offset": 1, "mamba_dt_rank": 16},
     "NemotronHForCausalLM": {"layers_block_type": ["mamba", "mlp", "attention"]},
+    "Inkling2LoopForCausalLM": {
+        "moe_intermediate_size": 96,
+        "unpadded_vocab_size": 90,
+        "n_layers_per_attn_res_block": 1,
+        "loop_layer_index_start": 1,
+        "loop_layer_index_end": 2,
+        "layer_types": ["hybrid_sliding", "hybrid", "hybrid_sliding"],
+    },
     # Three quarters of 64 columns are three heads.
     "OlmoHybridForCausalLM": {
         "linear_num_key_heads": 3,
@@ -321,6 +329,7 @@ def test_biases_and_norms_of_each_family():
         "Qwen3_5MoeForCausalLM": (True, True, False, "head"),
         "OlmoHybridForCausalLM": (True, True, False, "width"),
         "KimiLinearForCausalLM": (True, True, False, None),
+        "Inkling2LoopForCausalLM": (False, False, False, None),
     }
 
 
@@ -888,6 +897,75 @@ def test_layers_of_zaya():
     assert config.recurrence.state_bytes == 4 * 3 * (2 * 6 * 32 + 32)
 
 
+def test_layers_of_inkling_2():
+    config, net = (parsed := parse("Inkling2LoopForCausalLM")), parsed.mixtures
+    assert (config.vocab_size, config.embedded_ids, config.rotary_dims) == (90, 100, (0,) * 3)
+    assert config.layer_runs == config.cache_layers == (0, 1, 1, 1, 2)
+    assert [config.cache_layer(run) for run in range(5)] == [*range(5)]
+    assert config.sliding_windows == (1024, 0, 1024)
+    assert (net.whole, net.windowed, net.looped, net.layers) == ((1,), (0, 2), (1,), (0, 1, 2, 3, 4))
+    assert (config.experts.sigmoid, config.experts.scale, config.swiglu_caps) == (True, 8.0, (4.0, 25.0))
+    # Of keys and values, and of what attention and MLP give, the last three in all runs.
+    assert config.recurrence.state_bytes == 4 * 5 * 3 * 2 * (2 * 128 + 64)
+    changes = {"num_hidden_layers": 24, "n_layers_per_attn_res_block": 6, "layer_types": None}
+    whole = parse("Inkling2LoopForCausalLM", **changes, loop_layer_index_start=6, loop_layer_index_end=18)
+    assert (whole.mixtures.whole, len(whole.layer_runs)) == ((5, 11, 17, 23), 48)
+    section = {"core_start": 6, "core_end": 18, "num_passes": 3, "gate_rank": 64}
+    # What the section says counts.
+    assert parse("Inkling2LoopForCausalLM", **changes, loop_config=section) == whole
+    section = {"core_start": 12, "num_passes": 2, "gate_rank": 7}
+    found = parse("Inkling2LoopForCausalLM", **changes, loop_layer_index_end=18, loop_config=section)
+    assert (found.loops.first, found.loops.last, found.loops.count, found.mixtures.gate_rank) == (12, 18, 2, 7)
+    same = {"swa_num_attention_heads": 4, "swa_num_key_value_heads": 2, "swa_head_dim": 128, "scoring_func": "sigmoid"}
+    assert parse("Inkling2LoopForCausalLM", **same) == config
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"swa_num_attention_heads": 8}, "swa_num_attention_heads other than num_attention_heads is not supported"),
+        ({"swa_num_key_value_heads": 4}, "swa_num_key_value_heads other than num_key_value_heads is not supported"),
+        ({"swa_head_dim": 64}, "swa_head_dim other than head_dim is not supported"),
+        ({"swa_head_dim": "128"}, "swa_head_dim is '128'; expected an integer"),
+        ({"head_dim": 24}, "head_dim is 24; expected a multiple of 16"),
+        ({"hidden_size": 72}, "hidden_size is 72; expected a multiple of 16"),
+        ({"layer_types": ["hybrid"] * 3}, "layer_types without hybrid or hybrid_sliding are not supported"),
+        ({"layer_types": ["hybrid_sliding"] * 3}, "layer_types without hybrid or hybrid_sliding are not supported"),
+        # The first layer reads the embedding: of its kind there has to be another one.
+        (
+            {"layer_types": ["hybrid", "hybrid_sliding", "hybrid_sliding"]},
+            "layer_types without hybrid or hybrid_sliding are not supported",
+        ),
+        ({"layer_types": ["hybrid", "hybrid_sliding", "full_attention"]}, "full_attention"),
+        ({"n_layers_per_attn_res_block": 2}, "loop_layer_index_start is 1; expected a multiple of n_layers"),
+        (
+            {"n_layers_per_attn_res_block": 2, "loop_layer_index_start": 2, "loop_layer_index_end": 3},
+            "loop_layer_index_end is 3; expected a multiple of n_layers_per_attn_res_block, 2",
+        ),
+        ({"n_layers_per_attn_res_block": 4}, "n_layers_per_attn_res_block is 4; expected an integer from 1 to 3"),
+        ({"loop_layer_index_start": 0}, "loop_layer_index_start is 0; expected an integer from 1 to 2"),
+        ({"loop_layer_index_end": 1}, "loop_layer_index_end is 1; expected an integer from 2 to 3"),
+        ({"loop_layer_index_end": 4}, "loop_layer_index_end is 4; expected an integer from 2 to 3"),
+        ({"loop_num_passes": 1}, "loop_num_passes 1 is not supported"),
+        ({"loop_num_passes": 0}, "loop_num_passes is 0; expected"),
+        ({"loop_config": {"num_passes": 1}}, "loop_num_passes 1 is not supported"),
+        ({"loop_config": {"core_end": 9}}, "loop_layer_index_end is 9; expected an integer from 2 to 3"),
+        ({"loop_gate_rank": 0}, "loop_gate_rank is 0"),
+        ({"unpadded_vocab_size": 101}, "unpadded_vocab_size is 101; expected at most vocab_size, 100"),
+        ({"unpadded_vocab_size": 0}, "unpadded_vocab_size is 0"),
+        ({"scoring_func": "softmax"}, "scoring_func 'softmax' is not supported"),
+        ({"conv_kernel_size": 1}, "conv_kernel_size is 1"),
+        ({"qk_l2_clip_threshold": 0}, "qk_l2_clip_threshold is 0"),
+        ({"mlp_gate_softcap": 0}, "mlp_gate_softcap is 0"),
+        ({"sliding_window_size": None}, "sliding_window_size is missing"),
+    ],
+)
+def test_what_inkling_2_cannot_be_is_refused(changes, reason):
+    with pytest.raises((CheckpointError, UnsupportedModelError), match=re.escape(reason)) as caught:
+        parse("Inkling2LoopForCausalLM", **changes)
+    assert "config.json: " in str(caught.value) and "\n" not in str(caught.value)
+
+
 def test_layers_of_flint_and_kolibri():
     config = parse("FlintForCausalLM", num_hidden_layers=9)
     assert config.sliding_windows == (0, 0, 513, 513, 513, 0, 513, 513, 0)
@@ -1153,6 +1231,8 @@ def test_defaults_equal_transformers(architecture, tmp_path):
     sizes = {**ESSENTIALS, "num_attention_heads": heads, "hidden_size": heads * 64}
     sizes |= {"embedding_size": sizes["hidden_size"]} if "embedding_size" in family.defaults else {}
     sizes |= {"vocab_size": 262144} if "hidden_size_per_layer_input" in family.defaults else {}
+    # Those of layers with a window are the others'.
+    sizes |= {"swa_num_attention_heads": heads} if "sliding_window_size" in family.defaults else {}
     needed = SOME_ATTENTION if SOME_ATTENTION.keys() <= family.defaults.keys() else NEEDED.get(architecture, {})
     sizes = {**needed, **sizes}
     raw = {"architectures": [architecture], **{family.names.get(key, key): value for key, value in sizes.items()}}
@@ -1169,6 +1249,14 @@ def test_defaults_equal_transformers(architecture, tmp_path):
         if type(value) is not dict and written.get(key) not in (None, 0) and key not in given
     }
     assert {key: family.defaults[key] for key in compared} == {key: written[key] for key in compared}
+
+
+@pytest.mark.live
+def test_defaults_of_inkling_2_equal_transformers():
+    """Also of what a small model has to say."""
+    theirs = pytest.importorskip("transformers").AutoConfig.for_model("inkling2_loop_text").to_dict()
+    defaults = FAMILIES["Inkling2LoopForCausalLM"].defaults
+    assert defaults == {key: theirs[key] for key in defaults}
 
 
 @pytest.mark.live
