@@ -19,13 +19,17 @@ from kernels import (
     test_altup,
     test_attention,
     test_attention_gates,
+    test_block_mixtures,
+    test_clipped_heads,
     test_compressed,
     test_experts,
     test_inputs,
     test_latent,
     test_layer_inputs,
     test_linear,
+    test_profile_bias,
     test_recurrence,
+    test_residual_convolution,
     test_rope_append,
     test_short_convolution,
 )
@@ -47,6 +51,7 @@ from tinychat.kernels.variants import (
     Before,
     BiasedRouter,
     BothWays,
+    CappedSwiglu,
     DistanceBias,
     Gelu,
     GeluTanh,
@@ -88,7 +93,8 @@ def unquantized():
         for norm in (RmsNorm(gain), LayerNorm(gain, bias)):
             x = written(quantize_normed, T, K, hidden, norm, sizes)
             yield f"{norm.__class__.__name__}, {T} tokens", test_linear.apply(weight, x, T, N)
-        for activation in (Silu(), Gelu(), GeluTanh(), Xielu(*np.array([[0.8], [1.3]], np.float32))):
+        capped = CappedSwiglu(np.float32(4), np.float32(25))
+        for activation in (Silu(), Gelu(), GeluTanh(), capped, Xielu(*np.array([[0.8], [1.3]], np.float32))):
             x = written(quantize_activated, T, K, gate_up, activation, size)
             # How many tokens stand together hangs on the instruction set.
             yield f"{activation.__class__.__name__}, {T} tokens", decode_floats(x, T, K)
@@ -188,12 +194,26 @@ def cached(kv):
         yield f"attention both ways, {place}", test_attention.run(kv, queries, stored, start, both_ways)
         if kv == "bf16":
             yield f"attention before, {place}", test_attention.run(kv, queries, stored, start, Before(np.int64(20)))
+            scoring = test_profile_bias.Scores(rng, T, H, 5, 90).scoring()
+            yield f"attention by profiles, {place}", test_attention.run(kv, queries, stored, start, scoring=scoring)
 
 
 def convolved():
     """Return the result of a short convolution."""
     bcx, taps = test_short_convolution.draw(np.random.default_rng(SEED), 80, 3)
     return test_short_convolution.run(test_short_convolution.new_cache("bf16", 2, 80), bcx, taps, 0)
+
+
+def of_mixtures():
+    """Yield name and result of what only layers that read mixtures of blocks run."""
+    yield "slots and messages", test_block_mixtures.results(range(40), 1)
+    for by_token in (False, True):
+        inputs = test_residual_convolution.Inputs(np.random.default_rng(SEED), 80, 4, 2, 48, by_token)
+        yield f"convolution, by token: {by_token}", inputs.run([(0, 80, None, inputs.new_state(), None)])
+    yield "clipped queries", test_clipped_heads.queries_of(np.random.default_rng(SEED), 17, 4, 48, 5)
+    k, v = np.random.default_rng(SEED).standard_normal((2, 17, 2 * 48)).astype(np.float32)
+    (pages,) = test_clipped_heads.append("bf16", k, v, [9], [17], 2, 48)
+    yield from ((f"{name}, clipped", array) for name, array in pages.buffers._asdict().items())
 
 
 def of_latents():
@@ -267,7 +287,7 @@ def results(folders):
     found |= {f"f32: {name}": array for name, array in unquantized()}
     found |= {f"scores: {name}": array for name, array in scored()}
     found |= {f"experts: {name}": array for name, array in routed()} | {"short convolution": convolved()}
-    found |= dict(of_layers()) | dict(normed_heads())
+    found |= dict(of_layers()) | dict(normed_heads()) | dict(of_mixtures())
     found |= {f"latents: {name}": array for name, array in of_latents()}
     compressed = test_compressed.Inputs(np.random.default_rng(SEED), 80, 6, 2, 32)
     found |= {"compressed attention": compressed.run([(0, 80, None, compressed.new_state(), None)])}

@@ -83,11 +83,12 @@ def test_native_codes(size, threads, folders, expected):
     assert_same(rows, logits[ends], f"chunks of {size}, {threads} threads")
 
 
-# Layers that run three times, each time with keys and values of their own.
+# Layers that run three times, each time with keys and values of their own; in the second model, with messages, too.
+@pytest.mark.parametrize("name", ["dory-three", "inkling2-loop"])
 @pytest.mark.parametrize(("size", "threads"), [(1, 2), (7, 3), (256, 2)])
-def test_loops(size, threads, folders, expected):
-    ids, logits = expected("dory-three", "int4")
-    sequence = engines.open_sequence(folders("dory-three", "int4"), threads=threads)
+def test_loops(size, threads, name, folders, expected):
+    ids, logits = expected(name, "int4")
+    sequence = engines.open_sequence(folders(name, "int4"), threads=threads)
     ends, rows = run_in_chunks(sequence, ids, size)
     assert_same(rows, logits[ends], f"chunks of {size}, {threads} threads")
     sequence.rewind(33)

@@ -18,7 +18,7 @@ CONTEXT, LENGTH, SHARED = 1300, 1280, 700
 SEQUENCES, POSITIONS = st.integers(0, 2), st.integers(0, LENGTH - 1)
 
 
-# Gated DeltaNet, Mamba-2, Kimi Delta Attention beside latent attention, compressed attention.
+# Gated DeltaNet, Mamba-2, Kimi Delta Attention beside latent attention, compressed attention, mixtures of blocks.
 @pytest.fixture(
     scope="module",
     params=[
@@ -26,7 +26,7 @@ SEQUENCES, POSITIONS = st.integers(0, 2), st.integers(0, LENGTH - 1)
         "granite-hybrid",
         "kimi-linear",
         "zaya",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("falcon-h1", "nemotron-h")),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("falcon-h1", "nemotron-h", "inkling2-loop")),
     ],
 )
 def folder(request, folders):
@@ -291,8 +291,9 @@ def test_memory_of_states_is_counted(folder):
     engine = open_engine(folder)
     one, by_position = state_bytes(engine.config), engine.pool.position_bytes
     # Layers of 352 channels with three earlier inputs, and six heads of 16 x 48; or of 432, and three heads of 48 x 48;
-    # or of 256, with inputs and outputs of one position, and a value of 32 channels.
-    numbers = {352: 3 * 352 + 6 * 16 * 48, 432: 3 * 432 + 3 * 48 * 48, 256: 2 * 256 + 32}
+    # or of 256, with inputs and outputs of one position, and a value of 32 channels; or three earlier inputs of two
+    # branches of 96 channels, of keys and of values.
+    numbers = {352: 3 * 352 + 6 * 16 * 48, 432: 3 * 432 + 3 * 48 * 48, 256: 2 * 256 + 32, 96: 3 * 4 * 96}
     assert one == len(engine.config.state_layers) * 4 * numbers[engine.config.recurrence.channels]
     assert sequence_bytes(engine.config, "f32", 1024) == 1024 * by_position + 5 * one
     pool = open_engine(folder, positions=100 * BLOCK).pool

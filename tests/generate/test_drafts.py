@@ -313,7 +313,10 @@ def test_room_is_made_after_a_draft_that_fills_the_context():
     params=[
         "qwen3-window",
         "qwen3.5",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("granite-hybrid", "kimi-linear", "youtu", "zaya")),
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("granite-hybrid", "kimi-linear", "youtu", "zaya", "inkling2-loop")
+        ),
     ],
 )
 def folder(folders, request):
