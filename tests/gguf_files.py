@@ -191,6 +191,9 @@ VARIANTS = [
     like("jais2"),
     like("olmo", num_key_value_heads=4),
     like("minimax-m2"),
+    # llama.cpp takes the size of windows as given.
+    like("smallthinker", sliding_window_size=4096),
+    like("smallthinker-softmax"),
     # No key says how near logits are.
     like("phi-moe", router_jitter_noise=0.01),
     like("seed-oss"),
@@ -492,6 +495,10 @@ def add_particulars(writer, architecture, raw, config):
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
         writer.add_expert_weights_scale(config.experts.scale)
         writer.add_expert_weights_norm(config.experts.norm_topk_prob)
+    if architecture == "smallthinker":
+        writer.add_expert_feed_forward_length(config.experts.intermediate_size)
+        function = gguf.ExpertGatingFuncType["SIGMOID" if config.experts.sigmoid else "SOFTMAX"]
+        writer.add_expert_gating_func(function)
     if architecture == "laguna":
         writer.add_expert_shared_feed_forward_length(config.experts.shared_intermediate_size)
         writer.add_rope_dimension_count_swa(max(config.rotary_dims))

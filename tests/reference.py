@@ -645,7 +645,7 @@ def _layers(config, parts, x, ids=(), streams=None):
         x = x + mixed
         x = norm_behind(config, parts, "post_self_attn_layernorm", layer, x, of_stream=True)
         if layer in (config.mlp_alone or range(config.num_hidden_layers)):
-            x = x + _mlp_block(config, parts, layer, before if config.parallel else x)
+            x = x + _mlp_block(config, parts, layer, before if config.parallel else x, before)
             x = norm_behind(config, parts, "post_mlp_layernorm", layer, x, of_stream=True)
         if config.varied:
             x = _layer_end(config, parts, layer, x, embedded, ids)
@@ -1175,13 +1175,14 @@ def _mixed_block(config, parts, layer, x):
     return parts.norm("post_mlp_layernorm", layer, out + parts.norm("experts_norm", layer, total))
 
 
-def _mlp_block(config, parts, layer, before):
+def _mlp_block(config, parts, layer, before, first=None):
+    """Return what the MLP gives; `first` is the residual stream before attention."""
     x = parts.norm("post_attention_layernorm", layer, before)
     kind = "wide_" if config.varied and layer in config.varied.wide_mlps else ""
     if config.varied and config.experts:
         return _mixed_block(config, parts, layer, before)
     if config.experts and layer in config.experts.layers:
-        return norm_behind(config, parts, "post_mlp_layernorm", layer, _mixture(config, parts, layer, x))
+        return norm_behind(config, parts, "post_mlp_layernorm", layer, _mixture(config, parts, layer, x, first))
     inner = _inner(config, parts, kind, layer, x)
     return norm_behind(config, parts, "post_mlp_layernorm", layer, parts.apply(f"{kind}down_proj", layer, inner))
 
@@ -1267,15 +1268,16 @@ def _chosen(wanted, scores, used, norm_topk, groups, used_groups):
     return chosen, weights / weights.sum(axis=1, keepdims=True) if norm_topk else weights
 
 
-def _mixture(config, parts, layer, x):
+def _mixture(config, parts, layer, x, first):
     experts = config.experts
-    scores = parts.apply("router", layer, _router_mlp(config, parts, layer, x) if experts.router_size else x)
+    seen = _router_mlp(config, parts, layer, x) if experts.router_size else first if experts.early else x
+    scores = parts.apply("router", layer, seen)
     logits, shared_gate = np.split(scores, [experts.choices], axis=1)
     attributes = experts.num_experts_per_tok, experts.norm_topk_prob
     bias, groups = parts.vector("router_bias", layer) if experts.biased else 0.0, (experts.n_group, experts.topk_group)
     if experts.mixing_reach:
         chosen, weights = choose_mixed(logits, experts.num_experts_per_tok, experts.mixing_reach)
-    elif experts.biased_logits:
+    elif experts.by_logits:
         chosen, weights = choose_by_logits(logits, bias, *attributes, *groups)
     elif experts.biased or experts.sigmoid:
         chosen, weights = choose_scored(logits, bias, *attributes, *groups, experts.sigmoid)

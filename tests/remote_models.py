@@ -8,7 +8,7 @@ import math
 from types import SimpleNamespace
 
 import torch
-from torch.nn.functional import gelu, layer_norm, normalize, scaled_dot_product_attention, silu
+from torch.nn.functional import gelu, layer_norm, normalize, relu, scaled_dot_product_attention, silu
 
 
 def rms_norm(x, weight, eps):
@@ -219,6 +219,58 @@ class Bailing(Decoder):
         return chosen * rates / (chosen * rates).sum(-1, keepdim=True)
 
 
+class SmallThinker(Decoder):
+    """A decoder whose experts are chosen by each layer's input."""
+
+    embedding, layer_prefix, final_norm, output = "model.embed_tokens", "model.layers.{}.", "model.norm", "lm_head"
+
+    def __call__(self, ids, use_cache=False):
+        config, x = self.config, self.tensor(f"{self.embedding}.weight")[ids[0]]
+        for layer in range(config[self.layers]):
+            prefix = self.layer_prefix.format(layer)
+            sparse = f"{prefix}block_sparse_moe."
+            rates = self.rates(f"{sparse}primary_router", x)
+            x = x + self.attention(layer, self.normed(f"{prefix}input_layernorm", x))
+            x = x + self.experts(sparse, rates, self.normed(f"{prefix}post_attention_layernorm", x))
+        head = self.embedding if config["tie_word_embeddings"] else self.output
+        logits = self.linear(head, self.normed(self.final_norm, x))
+        assert self.used == self.state.keys()
+        return SimpleNamespace(logits=logits[None])
+
+    def normed(self, name, x):
+        return rms_norm(x, self.tensor(f"{name}.weight"), self.config["rms_norm_eps"])
+
+    def rates(self, name, x):
+        """Return the factor of each expert's result: [T, experts], 0 for those that are not chosen."""
+        logits = self.linear(name, x)
+        chosen = logits.topk(self.config["moe_num_active_primary_experts"])
+        if self.config["moe_primary_router_apply_softmax"]:
+            rates = chosen.values.softmax(-1)
+        else:
+            rates = chosen.values.sigmoid()
+            rates = rates / rates.sum(-1, keepdim=True)
+        return torch.zeros_like(logits).scatter(1, chosen.indices, rates)
+
+    def attention(self, layer, x):
+        config, prefix, T = self.config, f"{self.layer_prefix.format(layer)}self_attn.", len(x)
+        q, k, v = (self.linear(f"{prefix}{part}_proj", x).unflatten(-1, (-1, config["head_dim"])) for part in "qkv")
+        if config["rope_layout"][layer]:
+            turns = angles(T, config["head_dim"], config["rope_theta"])
+            q, k = rotate_halves(q, turns), rotate_halves(k, turns)
+        unseen = torch.zeros(T, T)
+        if config["sliding_window_layout"][layer]:
+            distances = torch.arange(T)[:, None] - torch.arange(T)
+            unseen = unseen.masked_fill(distances >= config["sliding_window_size"], -torch.inf)
+        return self.linear(f"{prefix}o_proj", self.mixed(q, k, v, unseen))
+
+    def experts(self, prefix, rates, x):
+        found = torch.zeros_like(x)
+        for expert in range(rates.shape[1]):
+            gate, up = (self.linear(f"{prefix}experts.{expert}.{name}", x) for name in ("gate", "up"))
+            found = found + rates[:, expert, None] * self.linear(f"{prefix}experts.{expert}.down", relu(gate) * up)
+        return found
+
+
 class NomicBert(Decoder):
     """An encoder, of whose layers every second has experts; they give hidden states."""
 
@@ -294,4 +346,11 @@ class JinaBert(NomicBert):
 # By architecture.
 ENCODERS = {"NomicBertModel": NomicBert, "JinaBertModel": JinaBert}
 # By model_type.
-MODELS = {"baichuan": Baichuan, "internlm2": InternLM2, "qwen": QWen, "chatglm": ChatGLM, "bailing_moe": Bailing}
+MODELS = {
+    "baichuan": Baichuan,
+    "internlm2": InternLM2,
+    "qwen": QWen,
+    "chatglm": ChatGLM,
+    "bailing_moe": Bailing,
+    "smallthinker": SmallThinker,
+}

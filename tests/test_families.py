@@ -20,7 +20,7 @@ from tinychat.generate.sequence import logits_of_all
 # residual streams; Hunyuan norms queries and keys behind the rotation; Apertus has numbers in its activations; AFMoE
 # gates of attention, and norms behind experts; Command A+ experts beside attention; LFM3 has a gate for each head, and
 # Laguna more query heads in some layers besides; Dory runs layers in loops, with vectors of length 1, and Inkling 2
-# reads mixtures of blocks in loops that tell each other.
+# reads mixtures of blocks in loops that tell each other; SmallThinker chooses experts before attention.
 KINDS = (
     "llama3",
     "gemma2",
@@ -56,6 +56,7 @@ KINDS = (
     "bitnet",
     "dory",
     "inkling2-loop",
+    "smallthinker",
 )
 # What writes codes for a linear runs for each norm and activation in kernels/test_inputs.py, experts of codes in
 # kernels/test_experts.py, and what does not know how weights are quantized in f32 for every family. These put them

@@ -51,6 +51,23 @@ def test_experts_of_laguna_are_chosen_by_sigmoids():
         laguna(expert_gating_func=1)
 
 
+@pytest.mark.parametrize(
+    ("metadata", "layout"),
+    [
+        ({}, None),
+        ({"attention.sliding_window": 0}, None),
+        ({"attention.sliding_window": 24}, [0, 1, 1, 1, 0]),
+        ({"attention.sliding_window": 24, "attention.sliding_window_pattern": 2}, [0, 1, 0, 1, 0]),
+    ],
+)
+def test_layers_of_smallthinker_without_a_window_do_not_rotate(metadata, layout):
+    known = {f"smallthinker.{name}": value for name, value in {"block_count": 5, **metadata}.items()}
+    values = GgufValues(known, "smallthinker", {}, "file")
+    values.config |= values.common()
+    found = gguf_configs.smallthinker(values)
+    assert (found["sliding_window_layout"], found["rope_layout"]) == (layout, layout)
+
+
 @pytest.mark.parametrize("gains", [None, [], [2.0, 3.0]])
 def test_queries_of_muse_glimmer_have_one_factor(gains):
     known = {"block_count": 4, "attention.sliding_window": 24, "rope.freq_base": 5e5}

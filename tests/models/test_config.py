@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tinychat.conversion.convert import expected_shapes
-from tinychat.errors import CheckpointError, UnsupportedModelError
+from tinychat.errors import CheckpointError, TinychatError, UnsupportedModelError
 from tinychat.models.architectures import norms, parse_config, read_config, supported_families
 from tinychat.models.rope import angle_set
 from tinychat.models.tensors import whole_and_part
@@ -27,7 +27,7 @@ ESSENTIALS = {
 
 
 # The code of these comes with their checkpoints.
-REMOTE = {"new", "minicpm", "baichuan", "internlm2", "qwen", "chatglm", "bailing_moe"}
+REMOTE = {"new", "minicpm", "baichuan", "internlm2", "qwen", "chatglm", "bailing_moe", "smallthinker"}
 # Drafters have a section of their own: see generate/test_drafter_drafts.py and test_eagle_drafts.py.
 WITH_SECTION = {"gemma4_assistant", "gemma4_unified_assistant", "eagle3"}
 OF_TRANSFORMERS = [
@@ -269,6 +269,7 @@ def test_biases_and_norms_of_each_family():
         "Qwen3ForCausalLM": (True, True, False, "head"),
         "Phi3ForCausalLM": (False, False, False, None),
         "SmolLM3ForCausalLM": (True, True, True, None),
+        "SmallThinkerForCausalLM": (False, False, False, None),
         "MellumForCausalLM": (True, True, False, "head"),
         "YoutuForCausalLM": (True, True, False, None),
         "Mistral4ForCausalLM": (True, True, False, None),
@@ -348,6 +349,27 @@ def test_kimi_linear():
     for keys in ({"mla_use_nope": False}, {"moe_layer_freq": 2}, {"moe_router_activation_func": "softmax"}):
         with pytest.raises(UnsupportedModelError, match=next(iter(keys))):
             parse("KimiLinearForCausalLM", linear_attn_config=section, **keys)
+
+
+def test_smallthinker_without_lists_of_layers():
+    config = parse("SmallThinkerForCausalLM", num_hidden_layers=2)
+    assert (config.sliding_windows, config.rotary_dims, config.hidden_act) == ((0, 0), (128, 128), "relu")
+    assert (config.experts.early, config.experts.sigmoid, config.experts.by_logits) == (True, True, True)
+    softmax = parse("SmallThinkerForCausalLM", moe_primary_router_apply_softmax=True).experts
+    assert (softmax.early, softmax.sigmoid, softmax.norm_topk_prob) == (True, False, True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rope_layout": [1, 0]}, r"rope_layout is \[1, 0\]; expected a list of 3 numbers, 1 for each .* that rotates"),
+        ({"sliding_window_layout": [1, 0, 2]}, r"sliding_window_layout .* 1 for each layer that has a window, else 0"),
+        ({"moe_enable_early_router": False}, "moe_enable_early_router false is not supported"),
+    ],
+)
+def test_smallthinker_refuses(changes, message):
+    with pytest.raises(TinychatError, match=message):
+        parse("SmallThinkerForCausalLM", **changes)
 
 
 def test_olmo_hybrid():

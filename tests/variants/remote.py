@@ -76,6 +76,31 @@ LING2 = LING | {
     "topk_group": 2,
     "routed_scaling_factor": 2.5,
 }
+# Of layers like those of the larger models: the first of four neither rotates nor has a window.
+SMALLTHINKER = {key: value for key, value in COMMON.items() if key not in ("intermediate_size", "hidden_act")} | {
+    "architectures": ["SmallThinkerForCausalLM"],
+    "model_type": "smallthinker",
+    "num_hidden_layers": 5,
+    "num_key_value_heads": 2,
+    "head_dim": 40,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1.5e6,
+    "rope_layout": [0, 1, 1, 1, 0],
+    "sliding_window_layout": [0, 1, 1, 1, 0],
+    "sliding_window_size": 21,
+    "moe_ffn_hidden_size": 52,
+    "moe_num_primary_experts": 11,
+    "moe_num_active_primary_experts": 3,
+    "moe_primary_router_apply_softmax": False,
+    "tie_word_embeddings": False,
+}
+SMALLTHINKER_SOFTMAX = SMALLTHINKER | {
+    "num_hidden_layers": 3,
+    "rope_layout": [1] * 3,
+    "sliding_window_layout": [0] * 3,
+    "moe_primary_router_apply_softmax": True,
+    "tie_word_embeddings": True,
+}
 
 VARIANTS = [
     Variant("baichuan2-7b", BAICHUAN | {"z_loss_weight": 0}, "bfloat16", "safetensors-sharded"),
@@ -85,4 +110,6 @@ VARIANTS = [
     Variant("chatglm3", CHATGLM, "float16"),
     Variant("ling-lite", LING, "bfloat16"),
     Variant("ling-mini-2.0", LING2, "bfloat16"),
+    Variant("smallthinker", SMALLTHINKER, "bfloat16", "safetensors-sharded"),
+    Variant("smallthinker-softmax", SMALLTHINKER_SOFTMAX, "bfloat16"),
 ]

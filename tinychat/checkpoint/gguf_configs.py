@@ -281,6 +281,17 @@ def muse_glimmer(values: GgufValues) -> Config:
     return {**windows, "layer_rope_theta": bases or None, "qk_scale_factor": gains.pop()}
 
 
+def smallthinker(values: GgufValues) -> Config:
+    """Return the keys of SmallThinker; with windows, every fourth layer has none, from the first on, nor a rotation."""
+    window = values.config.get("sliding_window") or None
+    slides = [int(kind == SLIDING) for kind in values.layer_types(4, full_first=True)]
+    return {
+        "sliding_window_layout": slides if window else None,
+        "rope_layout": slides if window else None,
+        "moe_primary_router_apply_softmax": values.get("expert_gating_func", SIGMOID) != SIGMOID,
+    }
+
+
 def laguna(values: GgufValues) -> Config:
     """Return the keys of Laguna, of whose layers every fourth, from the first on, has no window."""
     heads, dense = values.listed("attention.head_count"), int(values.number("leading_dense_block_count", 0))

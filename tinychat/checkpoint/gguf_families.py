@@ -155,6 +155,7 @@ FAMILIES: Mapping[str, GgufFamily] = {
         keys={"output_multiplier": "logit_scale", "final_logit_softcapping": "final_logit_softcapping"},
         extra=gguf_configs.muse_glimmer,
     ),
+    "smallthinker": GgufFamily("SmallThinkerForCausalLM", extra=gguf_configs.smallthinker, experts=True),
     "laguna": GgufFamily(
         "LagunaForCausalLM",
         extra=gguf_configs.laguna,

@@ -253,7 +253,7 @@ class FloatStages(StateStages, StreamStages, BlockStages):
     def choose_scored(self, T, routing, sizes, e):
         experts, logits = self._config.experts, e.logits.value
         scores = sigmoid(logits) if experts.sigmoid else _shares(logits)
-        wanted = (logits if experts.biased_logits else scores) + 0
+        wanted = (logits if experts.by_logits else scores) + 0
         if experts.biased:
             wanted += self._source.vector(routing.bias)
         if experts.n_group > 1:

@@ -57,6 +57,12 @@ class ExpertMlp(NamedTuple):
     shared: Any  # `Shared` or `NoShared`
 
 
+class EarlyExperts(NamedTuple):
+    """Experts that the router chooses by the residual stream as attention finds it, not as it leaves it."""
+
+    experts: ExpertMlp
+
+
 class PlainExperts(NamedTuple):
     """Experts without gates, which may read a latent of the residual stream."""
 

@@ -42,7 +42,7 @@ def compiled_names():
             second = by_types(value, {})
             names[name] = by_types(value, {name: second})
             second.overloads = names[name].overloads
-    for plain in (wiring.embed_ids, wiring.run_layer, wiring.predict, wiring.forward):
+    for plain in (mlps.run_chosen, wiring.embed_ids, wiring.run_layer, wiring.predict, wiring.forward):
         names[plain.__name__] = inline(with_kernels(plain, {}))
     return names
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tinychat.engine.arguments import (
+    EarlyExperts,
     ExpertLatent,
     ExpertMlp,
     MixedMlp,
@@ -120,6 +121,8 @@ def _mlps_with_experts(config: ModelConfig, tensors: Tensors, experts: Experts) 
     of_experts: Any = _expert_mlp(config, tensors, experts)
     if not config.gated:
         of_experts = PlainExperts(of_experts, _latent(tensors, experts))
+    if experts.early:
+        of_experts = EarlyExperts(of_experts)
     after = norm_behind(config, tensors, "post_mlp_layernorm", experts.layers)
     if isinstance(after, StreamNorm):
         shift = (
@@ -203,12 +206,13 @@ def _router_mlp(config: ModelConfig, tensors: Tensors, experts: Experts) -> Rout
 def _routing(tensors: Tensors, experts: Experts) -> Any:
     if experts.mixing_reach:
         return MixingRouter(np.full((len(experts.layers), 1), experts.mixing_reach, np.float32))
-    if experts.biased_logits:
-        return LogitRouter(tensors.vectors("router_bias"))
-    if experts.sigmoid:
-        no_biases = np.zeros((len(experts.layers), experts.choices), np.float32)
-        return SigmoidRouter(tensors.vectors("router_bias") if experts.biased else no_biases)
-    return BiasedRouter(tensors.vectors("router_bias")) if experts.biased else SoftmaxRouter()
+    if not experts.biased and not experts.sigmoid:
+        return SoftmaxRouter()
+    no_biases = np.zeros((len(experts.layers), experts.choices), np.float32)
+    biases = tensors.vectors("router_bias") if experts.biased else no_biases
+    if experts.by_logits:
+        return LogitRouter(biases)
+    return SigmoidRouter(biases) if experts.sigmoid else BiasedRouter(biases)
 
 
 def norm_behind(config: ModelConfig, tensors: Tensors, name: str, layers: Sequence[int]) -> Any:

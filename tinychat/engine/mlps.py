@@ -118,12 +118,17 @@ def _(team, T, mlp, sizes, s):
 
 @by_kind
 def begin_parallel(team, T, mlp, sizes, s):
-    """Begin an MLP that stands beside attention, before attention changes the residual stream."""
+    """Begin an MLP beside attention, or choose its experts, before attention changes the residual stream."""
 
 
 @begin_parallel.where(mlp=arguments.ParallelMlp)
 def _(team, T, mlp, sizes, s):
     begin_mlp(team, T, mlp.mlp, sizes, s)
+
+
+@begin_parallel.where(mlp=arguments.EarlyExperts)
+def _(team, T, mlp, sizes, s):
+    choose(team, T, mlp.experts, NoNorm(), sizes, s)
 
 
 @by_kind
@@ -161,6 +166,11 @@ def _(team, T, mlp, sizes, s):
 @run_mlp.where(mlp=arguments.ExpertMlp)
 def _(team, T, mlp, sizes, s):
     run_experts(team, T, mlp, mlp.post_attention_layernorm, s.hidden, sizes, s)
+
+
+@run_mlp.where(mlp=arguments.EarlyExperts)
+def _(team, T, mlp, sizes, s):
+    run_chosen(team, T, mlp.experts, s.hidden, sizes, s)
 
 
 @run_mlp.where(mlp=arguments.PlainExperts)
@@ -209,6 +219,11 @@ def shift_stream(team, T, shift, sizes, s):
 def run_experts(team, T, mlp, router_norm, out, sizes, s):
     """Add to rows what the experts give that the router chooses."""
     choose(team, T, mlp, router_norm, sizes, s)
+    run_chosen(team, T, mlp, out, sizes, s)
+
+
+def run_chosen(team, T, mlp, out, sizes, s):
+    """Add to rows what the experts give that were chosen."""
     run_shared(team, T, mlp, mlp.shared, s.branch, STORE, sizes, s)
     quantize_routed(team, T, s.hidden, mlp.post_attention_layernorm, sizes, mlp.up_proj, s.rows, s.experts)
     run_routed(team, T, mlp, sizes, s)

@@ -30,7 +30,7 @@ class Experts:
     shared_gate: bool = False  # that expert has a gate, the last row of the router
     bias: bool = False  # biases of router and experts
     biased: bool = False  # each expert has a bias that counts for the choice alone
-    biased_logits: bool = False  # biases are added to the router's logits, not to probabilities
+    by_logits: bool = False  # they are chosen by the router's logits, to which biases are added, not by probabilities
     sigmoid: bool = False  # each expert has a probability of its own; they do not sum up to 1
     mixing_reach: float = 0.0  # of SparseMixer: logits count that differ by that share of the larger one; 0: all do
     scale: float = 1.0  # of what the chosen experts give
@@ -40,6 +40,7 @@ class Experts:
     router_size: int = 0  # of the vector that a router's MLP reads, carried from layer to layer; 0: it is a linear
     shifted: bool = False  # a vector is added to what the experts of a layer give (Nomic BERT)
     can_skip: bool = False  # the router may choose none
+    early: bool = False  # the router reads the residual stream before attention, which is not normed (SmallThinker)
 
     @property
     def choices(self) -> int:

@@ -34,7 +34,7 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
         qk_norm="head",
         sliding_windows=windows,
         rotary_dims=tuple(config.rotary_dim if rotated else 0 for rotated in is_rotated),
-        experts=replace(experts, biased=True, biased_logits=True, sigmoid=True),
+        experts=replace(experts, biased=True, by_logits=True, sigmoid=True),
     )
 
 

@@ -32,12 +32,17 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
 
 def _rotated_layers(values: ConfigValues, layers: int) -> list[bool]:
     """Read whether each layer rotates; in spite of its name, ``no_rope_layers`` has a 1 for those that do."""
-    flags = values.get("no_rope_layers")
-    if flags is None:
+    if values.get("no_rope_layers") is None:
         interval = values.integer("no_rope_layer_interval", 1, 4096)
         return [(layer + 1) % interval != 0 for layer in range(layers)]
+    return read_flags(values, "no_rope_layers", layers, "rotates")
+
+
+def read_flags(values: ConfigValues, key: str, layers: int, what: str) -> list[bool]:
+    """Read a list with a 1 for each layer that has or does something, which errors tell, and a 0 for others."""
+    flags = values.get(key)
     if not isinstance(flags, list) or len(flags) < layers or not all(flag in (0, 1) for flag in flags):
-        raise values.error("no_rope_layers", f"a list of {layers} numbers, 1 for each layer that rotates, else 0")
+        raise values.error(key, f"a list of {layers} numbers, 1 for each layer that {what}, else 0")
     return [flag == 1 for flag in flags[:layers]]
 
 
