@@ -23,7 +23,16 @@ SHORT, LONG = 40, 200  # prompt lengths that are compared
 SHORT_ROWS, LONG_ROWS = [39], [120, 199]  # the positions whose logits the goldens keep
 NEW_TOKENS = 16
 CONTEXT_SIZE = 256
-DELTA_NETS, TAPS = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid", "kimi_linear", "lara_mini"), 4
+DELTA_NETS = (
+    "qwen3_next",
+    "qwen3_5_text",
+    "qwen3_5_moe_text",
+    "olmo_hybrid",
+    "kimi_linear",
+    "lara_mini",
+    "bailing_hybrid",
+)
+TAPS = 4
 BIASED = (
     "afmoe",
     "exaone_moe",
@@ -97,7 +106,7 @@ def kind_of(variant):
         config.varied.sources != (*range(len(config.varied.sources)),),
     )
     selective = bool(config.selective)
-    by_channel = config.delta_net and config.delta_net.by_channel
+    by_channel = config.delta_net and config.delta_net.by_channel and (True, bool(config.delta_net.rank))
     mamba = config.mamba and (config.mamba.normed, config.mamba.beside_attention)
     hybrid = (
         varied,
@@ -357,13 +366,15 @@ def stored(variant, weights):
             name.removesuffix(".weight") if name.endswith(ends) else name: values
             for name, values in (weights | taps).items()
         }
-        if variant.config["model_type"] in ("olmo_hybrid", "kimi_linear"):
+        if variant.config["model_type"] in ("olmo_hybrid", "kimi_linear", "bailing_hybrid"):
             found = with_taps_apart(found, parse_config(variant.config, variant.name).delta_net)
         if variant.config["model_type"] == "lara_mini":
             return _with_stacked_experts(with_whole_tensors(found))
         if variant.config["model_type"] == "kimi_linear":
             axes = {name: v[None, None, :, None] for name, v in found.items() if name.endswith("A_log")}
             return with_heads_in_one(_with_plain_biases(found | axes))
+        if variant.config["model_type"] == "bailing_hybrid":
+            return _with_ling_names(with_heads_in_one(found))
         return _with_stacked_experts(found) if variant.config["model_type"] == "qwen3_5_moe_text" else found
     if variant.config["model_type"] in GEMMAS:
         weights = _with_stacked_experts(weights)
@@ -476,6 +487,17 @@ def _with_plain_biases(weights):
     weights = {name: v[None] if ".moe_statics." in name else v for name, v in weights.items()}
     ends = tuple(f"{end}.weight" for end in ("expert_bias", "correction_bias"))
     return {name.removesuffix(".weight") if name.endswith(ends) else name: v for name, v in weights.items()}
+
+
+def _with_ling_names(weights):
+    """Return weights with the names of Ling 3.0's published files."""
+    found = {}
+    for name, values in weights.items():
+        has_latents = name.replace("o_proj", "kv_b_proj") in weights
+        theirs = name.replace("self_attn.o_proj", "attention.dense") if has_latents else name
+        theirs = theirs.replace("self_attn", "attention").replace("embed_tokens", "word_embeddings")
+        found[theirs.replace("e_score_correction_bias.weight", "expert_bias")] = values
+    return found
 
 
 def with_taps_apart(weights, net):

@@ -235,7 +235,7 @@ def of_layers():
     gates, attended = np.split(np.random.default_rng(SEED).standard_normal((7, 150)).astype(np.float32), [50], axis=1)
     for with_softplus in (False, True):
         sizes = test_attention_gates.dims(24)
-        on_threads(gate_heads, 1, 7, gates.copy(), np.bool_(with_softplus), sizes, found := attended.copy())
+        on_threads(gate_heads, 1, 7, gates.copy(), np.bool_(with_softplus), sizes, 24, found := attended.copy())
         yield f"gates of heads{', softplus' if with_softplus else ''}", found
 
 
@@ -292,7 +292,7 @@ def results(folders):
     compressed = test_compressed.Inputs(np.random.default_rng(SEED), 80, 6, 2, 32)
     found |= {"compressed attention": compressed.run([(0, 80, None, compressed.new_state(), None)])}
     states = test_recurrence
-    kinds = states.Inputs, states.ChannelInputs, states.MambaInputs, states.SelectiveInputs
+    kinds = states.Inputs, states.ChannelInputs, states.BoundedInputs, states.MambaInputs, states.SelectiveInputs
     found |= {f"states: {kind.__name__}": scanned(kind) for kind in kinds}
     return found | {f"{kv}: {name}": array for kv in OTHER_KVS for name, array in cached(kv)}
 

@@ -785,6 +785,13 @@ def _delta_block(config, parts, layer, x):
     return parts.apply("delta_out_proj", layer, normed.reshape(len(x), -1))
 
 
+def channel_decays(steps, log_decay, bound=0.0):
+    """Return ``exp(-exp(A) softplus(s))`` of ``steps [T, H, d]``; with a bound, ``exp(bound * sigmoid(exp(A) s))``."""
+    speed = np.exp(log_decay)[:, None]
+    # No large exponent overflows in a tangent.
+    return np.exp(bound * (1 + np.tanh(speed * steps / 2)) / 2 if bound else -speed * np.logaddexp(0, steps))
+
+
 def _channel_delta_block(config, parts, layer, x):
     """Kimi Delta Attention: each channel of a key has a decay."""
     net, x = config.delta_net, parts.norm("input_layernorm", layer, x)
@@ -792,11 +799,14 @@ def _channel_delta_block(config, parts, layer, x):
     heads = (len(x), net.value_heads, -1)
     qkv = causal_convolution(parts.apply("delta_in_proj", layer, x), part["taps"].reshape(net.channels, net.taps))
     q, k, v = (each.reshape(heads) for each in np.split(silu(qkv), 3, axis=1))
-    low, rates = np.split(parts.apply("delta_gates_proj", layer, x), [net.key_dim], axis=1)
-    steps = np.logaddexp(0, parts.apply("delta_decay_proj", layer, low) + part["dt_bias"]).reshape(heads)
-    decays = np.exp(-np.exp(part["A_log"])[:, None] * steps)
+    low, rates = np.split(parts.apply("delta_gates_proj", layer, x), [net.rank], axis=1)
+    if net.rank:
+        steps = parts.apply("delta_decay_proj", layer, low)
+        gates = parts.apply("delta_gate_proj", layer, parts.apply("delta_low_proj", layer, x))
+    else:
+        steps, gates = (parts.apply(f"delta_wide_{name}_proj", layer, x) for name in ("decay", "gate"))
+    decays = channel_decays((steps + part["dt_bias"]).reshape(heads), part["A_log"], net.decay_bound)
     out, _ = delta_rule(q, k, v, decays, 1 / (1 + np.exp(-rates)))
-    gates = parts.apply("delta_gate_proj", layer, parts.apply("delta_low_proj", layer, x))
     normed = rms_norm(out, part["norm"], net.norm_eps) / (1 + np.exp(-gates.reshape(heads)))
     return parts.apply("delta_out_proj", layer, normed.reshape(len(x), -1))
 
@@ -1149,6 +1159,9 @@ def _latent_block(config, parts, layer, x):
     of_keys, of_values = matrices[0].swapaxes(1, 2), matrices[1]
     q = q * growth_of_queries(config, len(x))[:, None, None]
     out = latent_attention(q, normed("kv_a_norm", c), key[:, 0], of_keys, of_values, config.attention_scale)
+    if config.gated_heads:
+        gates = parts.apply("head_gates_proj", layer, parts.norm("input_layernorm", layer, x))
+        out = out / (1 + np.exp(-gates[:, :, None]))
     return parts.apply("o_proj", layer, out.reshape(len(x), -1))
 
 

@@ -20,7 +20,8 @@ from tinychat.generate.sequence import logits_of_all
 # residual streams; Hunyuan norms queries and keys behind the rotation; Apertus has numbers in its activations; AFMoE
 # gates of attention, and norms behind experts; Command A+ experts beside attention; LFM3 has a gate for each head, and
 # Laguna more query heads in some layers besides; Dory runs layers in loops, with vectors of length 1, and Inkling 2
-# reads mixtures of blocks in loops that tell each other; SmallThinker chooses experts before attention.
+# reads mixtures of blocks in loops that tell each other; SmallThinker chooses experts before attention; Ling 3.0 has
+# bounded decays, and a gate for each head of latent attention.
 KINDS = (
     "llama3",
     "gemma2",
@@ -57,6 +58,7 @@ KINDS = (
     "dory",
     "inkling2-loop",
     "smallthinker",
+    "ling-3.0-flash",
 )
 # What writes codes for a linear runs for each norm and activation in kernels/test_inputs.py, experts of codes in
 # kernels/test_experts.py, and what does not know how weights are quantized in f32 for every family. These put them

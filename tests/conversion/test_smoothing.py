@@ -55,7 +55,7 @@ def test_the_function_stays(uneven):
 
 # Norms of 1 + weight, before and after; none before; one for both, with biases; weights that are transposed; linears of
 # two sizes; a norm whose result is added to the residual stream too; linears of few numbers behind the same norm; norms
-# inside of attention and MLP.
+# inside of attention and MLP; large linears of decays and gates behind it.
 OTHERS = [
     "gemma2",
     "olmo2",
@@ -68,6 +68,7 @@ OTHERS = [
     "qwen3.5",
     "granite-hybrid",
     "bitnet",
+    "ling-3.0-flash",
 ]
 
 

@@ -45,7 +45,7 @@ def test_gates_of_heads(threads, T, head_dim, with_softplus, rng):
     gates[0, :2] = -200, 200
     attended = rng.standard_normal((T, columns + 16)).astype(np.float32)
     found = attended.copy()
-    on_threads(gate_heads, threads, T, gates, np.bool_(with_softplus), dims(head_dim), found)
+    on_threads(gate_heads, threads, T, gates, np.bool_(with_softplus), dims(head_dim), head_dim, found)
     of_heads = np.repeat(gates[:, :HEADS], head_dim, axis=1)
     factors = np.logaddexp(0, of_heads.astype(np.float64)) if with_softplus else sigmoid(of_heads)
     expected = attended[:, :columns] * factors

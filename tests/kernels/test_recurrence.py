@@ -176,15 +176,16 @@ class SelectiveInputs(Inputs):
 class ChannelInputs(Inputs):
     """The same of Kimi Delta Attention, whose heads have keys of their own; some channels forget at once."""
 
-    groups = HEADS
+    groups, rank, bound = HEADS, 16, 0.0
 
     def __init__(self, rng, T, size):
         super().__init__(rng, T, size)
         keys = HEADS * 16
         self.steps = rng.standard_normal((T, keys)).astype(np.float32)
         self.bias = np.linspace(-6, 6, keys).astype(np.float32)
-        self.gates = rng.standard_normal((T, 16 + HEADS + 3)).astype(np.float32)
-        self.steps[0], self.gates[0, 16 : 16 + HEADS] = -90, 90
+        self.gates = rng.standard_normal((T, self.rank + HEADS + 3)).astype(np.float32)
+        self.steps[0], self.gates[0, self.rank : self.rank + HEADS] = -90, 90
+        self.sizes = self.sizes._replace(decay_rank=self.rank, decay_bound=np.float32(self.bound))
 
     def scan(self, threads, T, batch, x, gates, factors, out):
         decays = np.full((T, 2 * HEADS * 16 + 1), UNTOUCHED, np.float32)
@@ -200,15 +201,21 @@ class ChannelInputs(Inputs):
         qkv = reference.silu(reference.causal_convolution(qkv, self.taps))
         heads = (len(self.x), HEADS, -1)
         q, k, v = (each.reshape(heads) for each in np.split(qkv, [HEADS * 16, 2 * HEADS * 16], axis=1))
-        steps = np.logaddexp(0, self.steps.astype(np.float64) + self.bias).reshape(heads)
-        decays = np.exp(-np.exp(self.log_decay.astype(np.float64))[:, None] * steps)
-        rates = RATE_SCALE / (1 + np.exp(-self.gates[:, 16 : 16 + HEADS].astype(np.float64)))
+        steps = (self.steps.astype(np.float64) + self.bias).reshape(heads)
+        decays = reference.channel_decays(steps, self.log_decay.astype(np.float64), self.bound)
+        rates = RATE_SCALE / (1 + np.exp(-self.gates[:, self.rank : self.rank + HEADS].astype(np.float64)))
         out, state = reference.delta_rule(q, k, v, decays, rates)
         normed = reference.rms_norm(out, self.gain, 1e-5) / (1 + np.exp(-z.reshape(heads)))
         return normed.reshape(len(self.x), -1), state
 
 
-KINDS = pytest.mark.parametrize("kind", [Inputs, ChannelInputs, MambaInputs, SelectiveInputs])
+class BoundedInputs(ChannelInputs):
+    """The same of Ling 3.0: nothing stands before the rates, and decays have a bound."""
+
+    rank, bound = 0, -5.0
+
+
+KINDS = pytest.mark.parametrize("kind", [Inputs, ChannelInputs, BoundedInputs, MambaInputs, SelectiveInputs])
 
 
 # Columns in whole tiles of four vectors, and not.

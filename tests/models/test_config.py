@@ -99,6 +99,8 @@ NEEDED = {
     },
     "Dots1ForCausalLM": {"n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1},
     "KimiLinearForCausalLM": {"layer_types": ["linear_attention", "full_attention", "linear_attention"]},
+    "BailingMoeV3ForCausalLM": {"layer_types": ["linear_attention", "full_attention", "linear_attention"]},
+    "BailingHybridForCausalLM": {"layer_types": ["linear_attention", "full_attention", "linear_attention"]},
     "GraniteMoeHybridForCausalLM": {
         "mamba_n_heads": 8,
         "num_local_experts": 0,
@@ -331,6 +333,8 @@ def test_biases_and_norms_of_each_family():
         "OlmoHybridForCausalLM": (True, True, False, "width"),
         "KimiLinearForCausalLM": (True, True, False, None),
         "Inkling2LoopForCausalLM": (False, False, False, None),
+        "BailingMoeV3ForCausalLM": (True, True, False, None),
+        "BailingHybridForCausalLM": (True, True, False, None),
     }
 
 
@@ -349,6 +353,22 @@ def test_kimi_linear():
     for keys in ({"mla_use_nope": False}, {"moe_layer_freq": 2}, {"moe_router_activation_func": "softmax"}):
         with pytest.raises(UnsupportedModelError, match=next(iter(keys))):
             parse("KimiLinearForCausalLM", linear_attn_config=section, **keys)
+
+
+def test_ling_3():
+    keys = {"layer_types": None, "mlp_layer_types": None, "head_dim": 48, "partial_rotary_factor": 0.5}
+    config = parse("BailingMoeV3ForCausalLM", num_hidden_layers=4, layer_group_size=2, **keys)
+    net = config.delta_net
+    assert (net.layers, net.key_heads, net.key_dim, net.rank, net.decay_bound) == ((0, 2), 4, 48, 0, -5.0)
+    assert (config.rotary_dim, config.gated_heads, config.experts.layers) == (64, True, (2, 3))
+    # As transformers writes them.
+    written = {"head_dim": 12, "qk_rope_head_dim": 12, "linear_head_dim": 32, "num_experts_per_token": 3}
+    config = parse("BailingHybridForCausalLM", mlp_layer_types=["sparse", "dense", "sparse"], **written)
+    assert (config.delta_net.key_dim, config.rotary_dim) == (32, 12)
+    assert (config.experts.layers, config.experts.num_experts_per_tok) == ((0, 2), 3)
+    for refused in ({"kda_safe_gate": False}, {"no_kda_lora": False}, {"gated_attention_proj_granularity_type": "x"}):
+        with pytest.raises(UnsupportedModelError):
+            parse("BailingMoeV3ForCausalLM", **refused)
 
 
 def test_smallthinker_without_lists_of_layers():

@@ -114,6 +114,38 @@ KIMI_LINEAR = COMMON | {
     "pad_token_id": 0,
 }
 del KIMI_LINEAR["max_position_embeddings"]
+# Published files say which part of the heads is rotated as if these had no latents.
+LING3 = COMMON | {
+    "architectures": ["BailingMoeV3ForCausalLM"],
+    "model_type": "bailing_hybrid",
+    "num_hidden_layers": 5,
+    "num_key_value_heads": 4,
+    "head_dim": 48,
+    "partial_rotary_factor": 0.5,
+    "rope_theta": 6e5,
+    "rms_norm_eps": 1e-6,
+    "q_lora_rank": None,
+    "kv_lora_rank": 48,
+    "qk_nope_head_dim": 20,
+    "qk_rope_head_dim": 12,
+    "v_head_dim": 16,
+    "layer_group_size": 2,
+    "short_conv_kernel_size": 4,
+    "kda_safe_gate": True,
+    "kda_lower_bound": -5.0,
+    "no_kda_lora": True,
+    "gated_attention_proj_granularity_type": "head_wise",
+    "first_k_dense_replace": 1,
+    "moe_intermediate_size": 52,
+    "num_experts": 12,
+    "num_experts_per_tok": 3,
+    "num_shared_experts": 1,
+    "n_group": 4,
+    "topk_group": 2,
+    "routed_scaling_factor": 1.7,
+    "norm_topk_prob": True,
+    "pad_token_id": 0,
+}
 
 VARIANTS = [
     Variant("youtu", YOUTU | {"attention_bias": True}, "bfloat16", "safetensors-sharded"),
@@ -135,4 +167,6 @@ VARIANTS = [
     Variant("sarvam-105b", SARVAM_MLA, "bfloat16"),
     Variant("minicpm3", MINICPM3, "bfloat16"),
     Variant("kimi-linear", KIMI_LINEAR, "bfloat16", "safetensors-sharded"),
+    Variant("ling-3.0-flash", LING3, "bfloat16", "safetensors-sharded"),
+    Variant("ling-3.0-tiny", LING3 | {"q_lora_rank": 36, "num_hidden_layers": 4}, "bfloat16"),
 ]

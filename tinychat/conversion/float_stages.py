@@ -232,10 +232,10 @@ class FloatStages(StateStages, StreamStages, BlockStages):
     def gate_attended(self, T, gates, sizes, attended):
         attended.value *= sigmoid(gates.take())
 
-    def gate_heads(self, T, gates, with_softplus, sizes, attended):
+    def gate_heads(self, T, gates, with_softplus, sizes, size, attended):
         found = gates.take()
         factors = np.logaddexp(0, found) if with_softplus else sigmoid(found)
-        attended.value *= np.repeat(factors, sizes.head_dim, axis=1)
+        attended.value *= np.repeat(factors, size, axis=1)
 
     def take_inputs(self, T, table, ids, projected, gain, layer, sizes, gate_up):
         size = sizes.layer_input_size

@@ -81,9 +81,10 @@ class StateStages:
         out.value = normed * gates * sigmoid(gates)
 
     def channel_factors(self, T, gates, log_decay, bias, x, sizes, decays, factors):
-        steps = np.logaddexp(np.float32(0), decays.take() + self._source.vector(bias))
+        steps, bound = decays.take() + self._source.vector(bias), sizes.decay_bound
         speed = np.repeat(np.exp(self._source.vector(log_decay)), sizes.key_dim)
-        factors.value = np.exp(-speed * steps), sizes.rate_scale * sigmoid(gates.take())
+        powers = bound * sigmoid(speed * steps) if bound else -speed * np.logaddexp(np.float32(0), steps)
+        factors.value = np.exp(powers), sizes.rate_scale * sigmoid(gates.take())
 
     def channel_rule(self, batch, x, decays, factors, layer, sizes, out):
         self.delta_rule(batch, x, factors, layer, sizes, out)

@@ -21,7 +21,7 @@ from tinychat.conversion.float_pass import FloatPass
 from tinychat.conversion.pack import weight_names
 from tinychat.conversion.source import Floats, Source
 from tinychat.models.decoder import HEAD_GATES, OTHER_HEAD_GATES
-from tinychat.models.delta_net import GATES
+from tinychat.models.delta_net import GATES, WIDE_DECAYS, WIDE_GATES
 from tinychat.models.mamba import STEPS
 
 ALPHA = 0.5
@@ -39,6 +39,8 @@ BEFORE = {
     "delta_in_proj": "input_layernorm",
     "delta_low_proj": "input_layernorm",
     GATES: "input_layernorm",
+    WIDE_DECAYS: "input_layernorm",
+    WIDE_GATES: "input_layernorm",
     HEAD_GATES: "input_layernorm",
     OTHER_HEAD_GATES: "input_layernorm",
     "mamba_in_proj": "input_layernorm",

@@ -126,12 +126,18 @@ class GatedAttention(NamedTuple):
     attention: Attention
 
 
+class HeadGates(NamedTuple):
+    """The linear of a gate for each head of attention."""
+
+    gates_proj: Any  # float32
+    with_softplus: np.ndarray  # bool: gates are softplus, not sigmoids
+
+
 class HeadGatedAttention(NamedTuple):
     """Attention whose output is multiplied by a gate for each head, without norms over all heads."""
 
     attention: Attention
-    gates_proj: Any  # float32
-    with_softplus: np.ndarray  # bool: gates are softplus, not sigmoids
+    gates: HeadGates
 
 
 class OtherHeads(NamedTuple):
@@ -177,6 +183,7 @@ class LatentAttention(NamedTuple):
     q_proj: Any  # from the latents of queries, or `NoLatents`
     k_proj: Any  # of each head, and so is the next
     v_proj: Any
+    gates: Any  # `HeadGates` or `NoGates`
 
 
 class CompressedAttention(NamedTuple):
@@ -219,9 +226,9 @@ class ChannelDeltaLayer(NamedTuple):
     """Kimi Delta Attention in attention's place (`kernels.channel_delta`)."""
 
     input_layernorm: Any
-    gates_proj: Any  # float32: of the vector that decays are of, and of rates
-    decay_proj: Any  # float32
-    low_proj: Any  # of the vector that gates of the output are of
+    gates_proj: Any  # float32: of the vector that decays are of, if there is one, and of rates
+    decay_proj: Any  # float32 if it is of that vector
+    low_proj: Any  # of the vector that gates of the output are of; `NoLatent`: these, and decays, are of the input
     gate_proj: Any
     in_proj: Any
     taps: Any  # float32 [K * channels]
@@ -344,7 +351,9 @@ class ModelDims(NamedTuple):
     key_dim: int = 0
     value_dim: int = 0
     taps: int = 0
-    rate_scale: np.float32 = np.float32(1)  # of Gated DeltaNet
+    rate_scale: np.float32 = np.float32(1)  # of Gated DeltaNet, and so are the next
+    decay_rank: int = 0
+    decay_bound: np.float32 = np.float32(0)
     state_norm_eps: np.float32 = np.float32(0)  # of its norm
     layer_input_size: int = 0
     layer_input_ids: int = 0  # how many ids have inputs of their own

@@ -27,6 +27,8 @@ def dims_of(config: ModelConfig) -> ModelDims:
         *experts,
         *states,
         np.float32(delta.rate_scale if delta else 1.0),
+        delta.rank if delta else 0,
+        np.float32(delta.decay_bound if delta else 0.0),
         np.float32(delta.norm_eps if delta else 0.0),
         config.varied.input_size if config.varied else 0,
         config.varied.input_ids if config.varied else 0,

@@ -42,7 +42,7 @@ from tinychat.engine.stages import (
 from tinychat.engine.stream_stages import add_laurel, predict_streams, route_streams
 from tinychat.engine.wiring import by_kind, unless
 from tinychat.kernels.buffers import NoLatents
-from tinychat.kernels.variants import HeadsNorm, NoMixer, NoNorm
+from tinychat.kernels.variants import HeadsNorm, NoGates, NoLatent, NoMixer, NoNorm
 from tinychat.kernels.weights import ADD, STORE, PerLayer
 
 
@@ -112,13 +112,12 @@ def _(team, T, w, sizes, kv, s, attention, batch):
 @run_mixer.where(w=arguments.HeadGatedAttention)
 def _(team, T, w, sizes, kv, s, attention, batch):
     a = w.attention
-    quantize_normed(team, T, s.hidden, a.input_layernorm, sizes, w.gates_proj, s.states.inputs)
-    linear(team, T, w.gates_proj, s.states.inputs, s.states.gates, STORE)
+    find_head_gates(team, T, w.gates, a.input_layernorm, sizes, s)
     quantize_normed(team, T, s.hidden, a.input_layernorm, sizes, a.qkv_proj, s)
     linear(team, T, a.qkv_proj, s, s.qkv, STORE)
     rope_append(team, T, batch, s.qkv, a.q_norm, a.k_norm, a.angles, a.rotary_dim, sizes, kv)
     attend(team, batch, s.qkv, sizes, a.window, a.scoring, kv, attention, s.attended)
-    gate_heads(team, T, s.states.gates, w.with_softplus, sizes, s.attended)
+    gate_heads(team, T, s.states.gates, w.gates.with_softplus, sizes, sizes.head_dim, s.attended)
     quantize_plain(team, T, s.attended, a.o_proj, s)
     add_branch(team, T, a.o_proj, a.post_self_attn_layernorm, sizes, s)
 
@@ -143,9 +142,17 @@ def _(team, T, w, sizes, kv, s, attention, batch):
     run_mixer(team, T, w.attention, w.sizes, kv, s, attention, batch)
 
 
+@unless(gates=NoGates)
+def find_head_gates(team, T, gates, norm, sizes, s):
+    """Find the gate of each head."""
+    quantize_normed(team, T, s.hidden, norm, sizes, gates.gates_proj, s.states.inputs)
+    linear(team, T, gates.gates_proj, s.states.inputs, s.states.gates, STORE)
+
+
 @run_mixer.where(w=arguments.LatentAttention)
 def _(team, T, w, sizes, kv, s, attention, batch):
     a = w.attention
+    find_head_gates(team, T, w.gates, a.input_layernorm, sizes, s)
     quantize_normed(team, T, s.hidden, a.input_layernorm, sizes, a.qkv_proj, s)
     linear(team, T, a.qkv_proj, s, s.latents.down, STORE)
     norm_latents(team, T, s.latents.down, w.q_norm, w.kv_norm, sizes, s.latents.low, s.qkv)
@@ -155,8 +162,15 @@ def _(team, T, w, sizes, kv, s, attention, batch):
     attend(team, batch, s.qkv, sizes, a.window, a.scoring, kv, attention, s.attended)
     quantize_heads(team, T, s.attended, sizes.num_attention_heads, sizes.kv_lora_rank, w.v_proj, s)
     linear_heads(team, T, w.v_proj, s, s.latents.values, sizes.num_attention_heads, sizes.v_head_dim)
+    gate_latents(team, T, w.gates, sizes, s)
     quantize_plain(team, T, s.latents.values, a.o_proj, s)
     linear(team, T, a.o_proj, s, s.hidden, ADD)
+
+
+@unless(gates=NoGates)
+def gate_latents(team, T, gates, sizes, s):
+    """Multiply what latent attention gives each head by its gate."""
+    gate_heads(team, T, s.states.gates, gates.with_softplus, sizes, sizes.v_head_dim, s.latents.values)
 
 
 @by_kind
@@ -190,12 +204,7 @@ def _(team, T, w, sizes, kv, s, attention, batch):
 def _(team, T, w, sizes, kv, s, attention, batch):
     quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.gates_proj, s.states.inputs)
     linear(team, T, w.gates_proj, s.states.inputs, s.states.gates, STORE)
-    quantize_plain(team, T, s.states.gates, w.decay_proj, s.states.inputs)
-    linear(team, T, w.decay_proj, s.states.inputs, s.states.decays, STORE)
-    quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.low_proj, s)
-    linear(team, T, w.low_proj, s, s.states.low, STORE)
-    quantize_plain(team, T, s.states.low, w.gate_proj, s)
-    linear(team, T, w.gate_proj, s, s.states.heads, STORE)
+    find_channel_gates(team, T, w, w.low_proj, sizes, s)
     quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.in_proj, s)
     linear(team, T, w.in_proj, s, s.qkv, STORE)
     convolve(team, batch, s.qkv, w.taps, w.taps_bias, w.layer, sizes)
@@ -204,6 +213,25 @@ def _(team, T, w, sizes, kv, s, attention, batch):
     norm_sigmoid(team, T, s.states.heads, w.norm, sizes, s.states.out)
     quantize_plain(team, T, s.states.out, w.out_proj, s)
     linear(team, T, w.out_proj, s, s.hidden, ADD)
+
+
+@by_kind
+def find_channel_gates(team, T, w, low_proj, sizes, s):
+    """Find what decays of channels and gates of the output are made of, from vectors of the layer's input."""
+    quantize_plain(team, T, s.states.gates, w.decay_proj, s.states.inputs)
+    linear(team, T, w.decay_proj, s.states.inputs, s.states.decays, STORE)
+    quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, low_proj, s)
+    linear(team, T, low_proj, s, s.states.low, STORE)
+    quantize_plain(team, T, s.states.low, w.gate_proj, s)
+    linear(team, T, w.gate_proj, s, s.states.heads, STORE)
+
+
+@find_channel_gates.where(low_proj=NoLatent)
+def _(team, T, w, low_proj, sizes, s):
+    quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.decay_proj, s)
+    linear(team, T, w.decay_proj, s, s.states.decays, STORE)
+    quantize_normed(team, T, s.hidden, w.input_layernorm, sizes, w.gate_proj, s)
+    linear(team, T, w.gate_proj, s, s.states.heads, STORE)
 
 
 @run_mixer.where(w=arguments.MambaLayer)

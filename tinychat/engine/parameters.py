@@ -13,6 +13,7 @@ from tinychat.engine.arguments import (
     DeltaLayer,
     GatedAttention,
     HeadGatedAttention,
+    HeadGates,
     LatentAttention,
     Layer,
     LayerEnd,
@@ -55,7 +56,9 @@ from tinychat.kernels.variants import (
     DistanceBias,
     HeadsNorm,
     NoEnd,
+    NoGates,
     NoInputs,
+    NoLatent,
     NoMixer,
     NoNorm,
     QueryScales,
@@ -71,7 +74,7 @@ from tinychat.models.block_mixtures import BlockMixtures
 from tinychat.models.compressed import HEADS, CompressedHeads
 from tinychat.models.config import ModelConfig
 from tinychat.models.decoder import HEAD_GATES, OTHER
-from tinychat.models.delta_net import DECAYS, GATES, DeltaNet
+from tinychat.models.delta_net import DECAYS, GATES, WIDE_DECAYS, WIDE_GATES, DeltaNet
 from tinychat.models.distance_biases import DISTANCE_BIASES
 from tinychat.models.draft_head import INPUT_NORMS, INPUTS
 from tinychat.models.drafter import ORDERING, STATE
@@ -264,10 +267,12 @@ def _attention(config: ModelConfig, tensors: Tensors, layers: Sequence[int], kin
         o_proj=tensors.weight(f"{kind}o_proj"),
         post_self_attn_layernorm=norm_behind(config, tensors, "post_self_attn_layernorm", layers),
     )
+    gates: HeadGates | NoGates = NoGates()
     if config.gated_heads:
-        with_softplus = np.full(len(layers), config.softplus_gates)
-        return HeadGatedAttention(found, tensors.weight(f"{kind}{HEAD_GATES}"), with_softplus)
+        gates = HeadGates(tensors.weight(f"{kind}{HEAD_GATES}"), np.full(len(layers), config.softplus_gates))
     if config.latents is None:
+        if isinstance(gates, HeadGates):
+            return HeadGatedAttention(found, gates)
         return GatedAttention(found) if config.gated_attention else found
     has_rank = config.latents.q_lora_rank > 0
     return LatentAttention(
@@ -277,6 +282,7 @@ def _attention(config: ModelConfig, tensors: Tensors, layers: Sequence[int], kin
         tensors.weight("q_b_proj") if has_rank else NoLatents(),
         tensors.weight("k_b_proj"),
         tensors.weight("v_b_proj"),
+        gates,
     )
 
 
@@ -366,6 +372,9 @@ def _delta_net(net: DeltaNet, tensors: Tensors) -> DeltaLayer | ChannelDeltaLaye
     )
     if not net.by_channel:
         return DeltaLayer(norm, gates, *others)
+    if not net.rank:
+        decays, of_output = map(tensors.weight, (WIDE_DECAYS, WIDE_GATES))
+        return ChannelDeltaLayer(norm, gates, decays, NoLatent(), of_output, *others)
     decays, low, of_output = map(tensors.weight, (DECAYS, "delta_low_proj", "delta_gate_proj"))
     return ChannelDeltaLayer(norm, gates, decays, low, of_output, *others)
 

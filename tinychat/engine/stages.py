@@ -276,9 +276,9 @@ def gate_attended(counter, T, gates, sizes, attended):
 
 
 @stage("attention_gates")
-def gate_heads(counter, T, gates, with_softplus, sizes, attended):
+def gate_heads(counter, T, gates, with_softplus, sizes, size, attended):
     """Multiply what attention gives by a gate for each head."""
-    columns = sizes.num_attention_heads * sizes.head_dim
+    columns = sizes.num_attention_heads * size
     counter.note("gates of attention", T * columns * 2 * FLOAT, T * columns)
 
 

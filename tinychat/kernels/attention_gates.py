@@ -37,12 +37,12 @@ def gate_attended(team, T, gates, sizes, attended):
 
 
 @stage
-def gate_heads(team, T, gates, with_softplus, sizes, attended):
+def gate_heads(team, T, gates, with_softplus, sizes, size, attended):
     """Multiply what attention gives each head by the sigmoid, or softplus, of the head's gate.
 
-    gates : float32 [>= T, >= H]; with_softplus : bool; attended : float32 [>= T, >= H d].
+    gates : float32 [>= T, >= H]; with_softplus : bool; size : of a head, d; attended : float32 [>= T, >= H d].
     """
-    heads, d = sizes.num_attention_heads, sizes.head_dim
+    heads, d = sizes.num_attention_heads, size
     first, last = share_of(team, T * heads)
     for item in range(first, last):
         t, h = item // heads, item % heads

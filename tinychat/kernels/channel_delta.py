@@ -8,7 +8,8 @@ channel,
     S = diag(g) S + k' (sigmoid(b[h]) (v - (diag(g) S)^T k'))^T     q' = q / sqrt(|q|**2 + 1e-6) / sqrt(dk)
     out = norm(S^T q') sigmoid(z)
 
-(Kimi Team, 2025, https://arxiv.org/abs/2510.26692). Each head has keys and queries of its own. States are as in
+(Kimi Team, 2025, https://arxiv.org/abs/2510.26692). With a bound l of decays' logarithms, ``g = exp(l sigmoid(exp(A[h])
+(a[h] + t[h])))``. Each head has keys and queries of its own. States are as in
 `kernels.delta_net`, and so are the bits.
 """
 
@@ -40,11 +41,11 @@ from tinychat.kernels.tile import add_outer, corrected, load_rows, scaled, store
 def channel_factors(team, T, gates, log_decay, bias, x, sizes, decays, factors):
     """Turn each row's vectors into decays, in place; write decayed keys, rates, and factors of keys and queries.
 
-    gates : float32 [>= T, >= d + H], b behind d other numbers; log_decay : float32 [H], A; bias : float32 [H d], t;
+    gates : float32 [>= T, >= R + H], b behind R other numbers; log_decay : float32 [H], A; bias : float32 [H d], t;
     x : float32 [>= T, >= channels], queries then keys; decays : float32 [>= T, >= 2 H d], a, behind which the products
     of decays and keys are written; factors : float32 [>= T, >= 3 H], rates, factors of keys, of queries.
     """
-    heads, d = sizes.key_heads, sizes.key_dim
+    heads, d, bound = sizes.key_heads, sizes.key_dim, sizes.decay_bound
     first, last = share_of(team, T * heads)
     for item in range(first, last):
         t, h = item // heads, item % heads
@@ -52,11 +53,14 @@ def channel_factors(team, T, gates, log_decay, bias, x, sizes, decays, factors):
         key = query + heads * d
         speed = exp2(splat_f32(log_decay[h]) * LOG2_E)
         for i in range(0, d, LANES):
-            time = softplus(load_f32(decays, start + i) + load_f32(bias, h * d + i))
-            decay = exp2(speed * time * -LOG2_E)
+            step = load_f32(decays, start + i) + load_f32(bias, h * d + i)
+            if bound < 0:
+                decay = exp2(sigmoid(speed * step) * bound * LOG2_E)
+            else:
+                decay = exp2(speed * softplus(step) * -LOG2_E)
             store_f32(decays, start + i, decay)
             store_f32(decays, start + heads * d + i, decay * load_f32(x, key + i))
-        rate = sizes.rate_scale * sigmoid(splat_f32(load_one(gates, t * gates.shape[1] + d + h)))
+        rate = sizes.rate_scale * sigmoid(splat_f32(load_one(gates, t * gates.shape[1] + sizes.decay_rank + h)))
         store_one(factors, out, max_lanes(rate))
         store_one(factors, out + heads, inverse_length(x, key, d))
         store_one(factors, out + 2 * heads, inverse_length(x, query, d) / np.sqrt(np.float32(d)))

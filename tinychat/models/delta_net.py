@@ -13,6 +13,8 @@ from tinychat.models.state_layers import LONGEST, MOST_HEADS, StateLayers, read_
 
 # Of decays and rates: few weights that decide much, like a router's.
 GATES, DECAYS = "delta_gates_proj", "delta_decay_proj"
+# Of decays of channels, and of gates of the output, that are linears of the layer's input.
+WIDE_DECAYS, WIDE_GATES = "delta_wide_decay_proj", "delta_wide_gate_proj"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +23,9 @@ class DeltaNet(StateLayers):
 
     norm_eps: float  # added to the mean square of a head's result
     rate_scale: float = 1.0  # of the rates, which are sigmoids: with 2, a state may also change its sign
-    by_channel: bool = (
-        False  # each channel of a key has a decay, from a vector of `key_dim` numbers (Kimi Delta Attention)
-    )
+    by_channel: bool = False  # each channel of a key has a decay (Kimi Delta Attention)
+    rank: int = 0  # of the vectors that these decays and gates of the output are linears of; 0: of the layer's input
+    decay_bound: float = 0.0  # logarithms of decays are a sigmoid times this; 0: they have no bound (Ling 3.0)
 
 
 def read_delta_net(values: ConfigValues, layers: Sequence[int], norm_eps: float, rate_scale: float = 1.0) -> DeltaNet:

@@ -15,7 +15,7 @@ from tinychat.models.block_mixtures import GATES as MESSAGE_GATES
 from tinychat.models.compressed import HEADS
 from tinychat.models.config import ModelConfig
 from tinychat.models.decoder import HEAD_GATES, OTHER_HEAD_GATES
-from tinychat.models.delta_net import DECAYS, GATES
+from tinychat.models.delta_net import DECAYS, GATES, WIDE_DECAYS
 from tinychat.models.experts import ROUTER, ROUTER_IN, ROUTER_INNER
 from tinychat.models.mamba import STEPS
 from tinychat.models.passthrough import NATIVE, Form, PassthroughLinear
@@ -28,7 +28,7 @@ GROUP_SIZES = (32, 64, 128)
 WIDEST_GROUP = 256  # of columns, in codes that pass through
 # Small ones that decide much stay float32; of larger ones that do, and of convolutions, int8 is the least.
 UNQUANTIZED = (ROUTER, *ROUTER_INNER, HEAD_GATES, OTHER_HEAD_GATES, GATES, DECAYS, STEPS, LOW, *TAPS)
-AT_LEAST_INT8 = (ROUTER_IN, HEADS, *GATE_INPUTS, *MESSAGE_GATES)
+AT_LEAST_INT8 = (ROUTER_IN, HEADS, WIDE_DECAYS, *GATE_INPUTS, *MESSAGE_GATES)
 # The first rows of the embedding, where they are stored apart from the others.
 FREQUENT = "frequent_tokens"
 LANES = 16

@@ -126,7 +126,7 @@ def read_mistral4(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     return ministral3.with_growing_queries(values, found)
 
 
-def prepared_mistral4(raw: Mapping[str, object]) -> Mapping[str, object]:
+def without_partial_rotary(raw: Mapping[str, object]) -> Mapping[str, object]:
     """Return the values of a file whose heads are what is rotated of them: that part is named apart, too."""
     found, rope = {**raw, "partial_rotary_factor": None}, raw.get("rope_parameters")
     if isinstance(rope, Mapping):
@@ -267,7 +267,7 @@ MISTRAL4 = Family(
     linears,
     norms,
     names=NAMES,
-    prepared=prepared_mistral4,
+    prepared=without_partial_rotary,
 )
 YOUTU = Family(
     "YoutuForCausalLM",

@@ -12,7 +12,7 @@ from tinychat.errors import UnsupportedModelError
 from tinychat.models.config import ModelConfig
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import ATTENTION, TensorNames
-from tinychat.models.delta_net import DECAYS, GATES, DeltaNet
+from tinychat.models.delta_net import DECAYS, GATES, WIDE_DECAYS, WIDE_GATES, DeltaNet
 from tinychat.models.experts import read_sigmoid_experts, read_sparse_layers, with_shared
 from tinychat.models.families import deepseek, qwen3_next
 from tinychat.models.families.experts import MIXTRAL_EXPERTS, SPARSE
@@ -71,7 +71,7 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
     layers = qwen3_next.read_state_layers(values, config, lambda: 4)
     heads, size = values.integer("linear_num_heads", 1, MOST_HEADS), read_dim(values, "linear_head_dim")
     taps = values.integer("linear_conv_kernel_dim", 2, LONGEST)
-    net = DeltaNet(tuple(layers), heads, heads, size, size, taps, config.rms_norm_eps, by_channel=True)
+    net = DeltaNet(tuple(layers), heads, heads, size, size, taps, config.rms_norm_eps, by_channel=True, rank=size)
     sparse = read_sparse_layers(values, ["dense"] + ["sparse"] * (count - 1))
     return replace(
         deepseek.with_latents(values, config, neighbours=False),
@@ -84,18 +84,27 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
 def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
     """List the linear layers, those of Kimi Delta Attention last."""
     net, D = qwen3_next.net_of(config), config.hidden_size
-    inner, rank, count, at = net.key_size, net.key_dim, len(net.layers), net.layers
-    inputs = tuple(f"{ATTENTION}{part}_proj" for part in "qkv")
-    gates = f"{ATTENTION}f_a_proj", f"{ATTENTION}b_proj"
-    return [
-        *deepseek.linears(config, names),
-        Linear("delta_in_proj", inputs, (inner,) * 3, D, count, at=at),
-        Linear(GATES, gates, (rank, net.key_heads), D, count, at=at),
-        Linear(DECAYS, (f"{ATTENTION}f_b_proj",), (inner,), rank, count, at=at),
-        Linear("delta_low_proj", (f"{ATTENTION}g_a_proj",), (rank,), D, count, at=at),
-        Linear("delta_gate_proj", (f"{ATTENTION}g_b_proj",), (inner,), rank, count, at=at),
-        Linear("delta_out_proj", (f"{ATTENTION}o_proj",), (D,), inner, count, at=at),
-    ]
+    inner, rank, heads = net.key_size, net.rank, net.key_heads
+
+    def linear(name: str, sources: str, rows: tuple[int, ...], columns: int = D) -> Linear:
+        parts = tuple(f"{ATTENTION}{source}_proj" for source in sources.split())
+        return Linear(name, parts, rows, columns, len(net.layers), at=net.layers)
+
+    if rank:
+        gates = [
+            linear(GATES, "f_a b", (rank, heads)),
+            linear(DECAYS, "f_b", (inner,), rank),
+            linear("delta_low_proj", "g_a", (rank,)),
+            linear("delta_gate_proj", "g_b", (inner,), rank),
+        ]
+    else:
+        gates = [
+            linear(GATES, "b", (heads,)),
+            linear(WIDE_DECAYS, "f", (inner,)),
+            linear(WIDE_GATES, "g", (inner,)),
+        ]
+    inputs = linear("delta_in_proj", "q k v", (inner,) * 3)
+    return [*deepseek.linears(config, names), inputs, *gates, linear("delta_out_proj", "o", (D,), inner)]
 
 
 def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
