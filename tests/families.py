@@ -94,6 +94,7 @@ def kind_of(variant):
         experts.biased,
         experts.by_logits,
         experts.early,
+        bool(experts.limits),
         bool(experts.mixing_reach),
         experts.sigmoid,
         bool(experts.latent_size),

@@ -1201,6 +1201,10 @@ def _mlp_block(config, parts, layer, before, first=None):
 
 
 def _inner(config, parts, kind, layer, x, expert=0):
+    experts = config.experts
+    if limits := experts and {"expert_": experts.limits, "shared_": experts.shared_limits}.get(kind):
+        limit = limits[experts.layers.index(layer)]
+        return limited_swiglu(*np.split(parts.apply(f"{kind}gate_up_proj", layer, x, expert), 2, axis=1), limit)
     if config.gated:
         gate_up = parts.apply(f"{kind}gate_up_proj", layer, x, expert)
         if config.altup and config.altup.cutoffs[layer] is not None:
@@ -1224,6 +1228,11 @@ def clamped_swiglu(gate, up, alpha, limit):
     """Return ``g / (1 + exp(-alpha g)) * (u + 1)`` of clamped gates and what they let through."""
     gate, up = np.minimum(np.asarray(gate, np.float64), limit), np.clip(np.asarray(up, np.float64), -limit, limit)
     return gate / (1 + np.exp(-alpha * gate)) * (up + 1)
+
+
+def limited_swiglu(gate, up, limit):
+    """Return ``min(silu(g), limit) * u`` of gates and what they let through, clamped to the limit on both sides."""
+    return np.minimum(silu(gate), limit) * np.clip(np.asarray(up, np.float64), -limit, limit)
 
 
 def _gated(config, gate_up):

@@ -3,6 +3,7 @@
 import copy
 import json
 import logging
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -82,7 +83,35 @@ def _read(variant):
             place, dtype=torch.float32, output_loading_info=True
         )
     assert not any(report.values()), report
+    if "expert_swiglu_limit_list" in variant.config:
+        _limit(model, variant.config)
     return model.eval()
+
+
+def _limit(model, config):
+    """Apply the limits that files of Ling 3.0 have for SiLU and what it lets through; transformers does not."""
+
+    def limited(gate_up, limit):
+        gate, up = gate_up.chunk(2, dim=-1)
+        return torch.nn.functional.silu(gate).clamp(max=limit) * up.clamp(-limit, limit)
+
+    def shared(mlp, limit, x):
+        return mlp.down_proj(limited(torch.cat([mlp.gate_proj(x), mlp.up_proj(x)], dim=-1), limit))
+
+    def routed(experts, limit, x, chosen, weights):
+        found = torch.zeros_like(x)
+        for t, rank in np.ndindex(*chosen.shape):
+            expert = chosen[t, rank]
+            inner = limited(experts.gate_up_proj[expert] @ x[t], limit)
+            found[t] += weights[t, rank] * (experts.down_proj[expert] @ inner)
+        return found
+
+    limits = config["expert_swiglu_limit_list"], config["share_expert_swiglu_limit_list"]
+    for layer, of_experts, of_shared in zip(model.model.layers, *limits):
+        if of_experts:
+            layer.mlp.experts.forward = partial(routed, layer.mlp.experts, of_experts)
+        if of_shared:
+            layer.mlp.shared_experts.forward = partial(shared, layer.mlp.shared_experts, of_shared)
 
 
 @torch.no_grad()

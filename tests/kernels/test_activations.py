@@ -10,7 +10,7 @@ from kernels.test_inputs import write
 from tinychat.engine.mlp_parameters import ACTIVATIONS
 from tinychat.kernels.inputs import quantize_activated
 from tinychat.kernels.scores import cap_rows
-from tinychat.kernels.variants import CappedSwiglu, ClampedSwiglu, SoftCap, Ungated
+from tinychat.kernels.variants import CappedSwiglu, ClampedSwiglu, LimitedSilu, SoftCap, Ungated
 
 EXTREME = [-1e30, -1e4, -88.0, -1e-30, 0.0, 1e-30, 88.0, 1e4]
 # How far Abramowitz and Stegun's formula is off, and float64 where ``1 + tanh`` is nearly 0; each times half of the
@@ -75,6 +75,15 @@ def test_capped_gates(T, rng):
     found = decode_floats(x, T, 64)
     assert_within(found[:, :43], expected, error)
     assert not found[:, 43:].any()
+
+
+def test_limited_gates(rng):
+    gate, up = rng.standard_normal((2, 3, 40)).astype(np.float32) * 5
+    gate[0, :8], up[1, :8] = EXTREME, EXTREME
+    rows = np.concatenate([gate, up, np.zeros((3, 16), np.float32)], axis=1)
+    x = write(quantize_activated, "f32", 3, 48, 32, rows, LimitedSilu(np.float32(4)), 40)
+    expected = reference.limited_swiglu(gate, up, 4.0)
+    assert_within(decode_floats(x, 3, 48)[:, :40], expected, 20 * EPS * np.abs(expected) + 2.0**-90 * np.abs(gate))
 
 
 @pytest.mark.parametrize("rows", [1, 3])

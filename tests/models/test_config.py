@@ -366,6 +366,13 @@ def test_ling_3():
     config = parse("BailingHybridForCausalLM", mlp_layer_types=["sparse", "dense", "sparse"], **written)
     assert (config.delta_net.key_dim, config.rotary_dim) == (32, 12)
     assert (config.experts.layers, config.experts.num_experts_per_tok) == ((0, 2), 3)
+    assert config.experts.limits == ()
+    limits = {"expert_swiglu_limit_list": [0, None, 4], "share_expert_swiglu_limit_list": [5, 0, 0]}
+    experts = parse("BailingMoeV3ForCausalLM", first_k_dense_replace=1, **limits).experts
+    assert (experts.limits, experts.shared_limits) == ((math.inf, 4.0), ())
+    for wrong in ([0, 4], [0, 0, -1], [0, 0, "4"], 4):
+        with pytest.raises(CheckpointError, match="expert_swiglu_limit_list"):
+            parse("BailingMoeV3ForCausalLM", first_k_dense_replace=1, expert_swiglu_limit_list=wrong)
     for refused in ({"kda_safe_gate": False}, {"no_kda_lora": False}, {"gated_attention_proj_granularity_type": "x"}):
         with pytest.raises(UnsupportedModelError):
             parse("BailingMoeV3ForCausalLM", **refused)

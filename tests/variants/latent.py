@@ -146,6 +146,8 @@ LING3 = COMMON | {
     "norm_topk_prob": True,
     "pad_token_id": 0,
 }
+# Of the last layers; 0 is none.
+LIMITS = {"expert_swiglu_limit_list": [0, 0, 0.3, 0, 0.2], "share_expert_swiglu_limit_list": [0, 0, 0, 0.4, 0.3]}
 
 VARIANTS = [
     Variant("youtu", YOUTU | {"attention_bias": True}, "bfloat16", "safetensors-sharded"),
@@ -167,6 +169,6 @@ VARIANTS = [
     Variant("sarvam-105b", SARVAM_MLA, "bfloat16"),
     Variant("minicpm3", MINICPM3, "bfloat16"),
     Variant("kimi-linear", KIMI_LINEAR, "bfloat16", "safetensors-sharded"),
-    Variant("ling-3.0-flash", LING3, "bfloat16", "safetensors-sharded"),
+    Variant("ling-3.0-flash", LING3 | LIMITS, "bfloat16", "safetensors-sharded"),
     Variant("ling-3.0-tiny", LING3 | {"q_lora_rank": 36, "num_hidden_layers": 4}, "bfloat16"),
 ]

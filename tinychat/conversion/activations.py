@@ -13,17 +13,17 @@ from tinychat.models.config import ModelConfig
 ACTIVATED_ROWS = 64
 
 
-def activated(config: ModelConfig, inner: Floats, numbers: Sequence[Floats] = ()) -> Floats:
+def activated(config: ModelConfig, inner: Floats, numbers: Sequence[Floats] = (), limit: float = np.inf) -> Floats:
     """Apply the activation of a first linear's outputs, some tokens at a time: see `_activated`."""
     blocks = [inner[start : start + ACTIVATED_ROWS] for start in range(0, len(inner), ACTIVATED_ROWS)]
-    return np.concatenate(on_each(functools.partial(_activated, config, numbers), blocks))
+    return np.concatenate(on_each(functools.partial(_activated, config, numbers, limit), blocks))
 
 
 @np.errstate(over="ignore")  # of a power whose inverse is then zero
-def _activated(config: ModelConfig, numbers: Sequence[Floats], inner: Floats) -> Floats:
+def _activated(config: ModelConfig, numbers: Sequence[Floats], limit: float, inner: Floats) -> Floats:
     """Return ``activation(gate) * up`` [T, F] of [T, 2 F], or of an MLP without gates ``activation(up)`` of [T, F].
 
-    numbers : those of an activation that has some.
+    numbers : those of an activation that has some; limit : of SiLU and what it lets through.
     """
     activation = ACTIVATIONS[config.hidden_act]
     if not config.gated:
@@ -37,6 +37,8 @@ def _activated(config: ModelConfig, numbers: Sequence[Floats], inner: Floats) ->
             np.float32(cap) * np.tanh(each / np.float32(cap)) for cap, each in zip(config.swiglu_caps, (gate, up))
         )
         return np.asarray(capped / (1 + np.exp(-gate)) * up, np.float32)
+    if limit < np.inf:
+        return np.asarray(np.minimum(activation(gate), limit) * np.clip(up, -limit, limit), np.float32)
     return np.asarray(activation(gate) * up, np.float32)
 
 

@@ -27,6 +27,7 @@ from tinychat.kernels.variants import (
     AttentionSink,
     BothWays,
     DistanceBias,
+    LimitedSilu,
     NormedActivation,
     ProfileBias,
     RotatedGains,
@@ -103,7 +104,8 @@ class FloatStages(StateStages, StreamStages, BlockStages):
             # That of a router's MLP.
             name = next(name for name, kind in ACTIVATIONS.items() if isinstance(activation.activation, type(kind)))
             config = replace(config, gated=False, hidden_act=name)
-        s.x.value = activated(config, gate_up.take(), [self._source.vector(each) for each in numbers])
+        numbers = [self._source.vector(each) for each in numbers]
+        s.x.value = activated(config, gate_up.take(), numbers, _limit_of(activation))
 
     def linear(self, T, weight, s, out, add):
         residual = out.value if add else None
@@ -297,7 +299,8 @@ class FloatStages(StateStages, StreamStages, BlockStages):
         e.x.value = (inputs_of(expert) for expert in range(self._config.experts.num_experts))
 
     def quantize_routed_activated(self, T, activation, size, weight, rows, e):
-        e.x.value = (activated(self._config, gate_up) for gate_up in e.gate_up.take())
+        limit = _limit_of(activation)
+        e.x.value = (activated(self._config, gate_up, limit=limit) for gate_up in e.gate_up.take())
 
     def linear_routed(self, weight, out, buffers, e):
         by_expert = enumerate(e.x.take(), weight.shard)
@@ -328,6 +331,11 @@ class FloatStages(StateStages, StreamStages, BlockStages):
 
     def cap_rows(self, rows, logits, cap):
         logits.value = _soft_capped(logits.value, self._config.logits_softcap)
+
+
+def _limit_of(activation: Any) -> float:
+    """Return the limit of an activation, which most have not."""
+    return float(activation.limit) if isinstance(activation, LimitedSilu) else np.inf
 
 
 def _heads_first(text: Floats, heads: int) -> Floats:

@@ -29,6 +29,7 @@ from tinychat.kernels.variants import (
     Gelu,
     GeluTanh,
     Interpolation,
+    LimitedSilu,
     LogitRouter,
     MixingRouter,
     NoLatent,
@@ -166,19 +167,24 @@ def _dense_mlp(config: ModelConfig, tensors: Tensors, layers: Sequence[int], kin
 
 
 def _expert_mlp(config: ModelConfig, tensors: Tensors, experts: Experts) -> ExpertMlp:
-    gates = "gate_" if config.gated else ""
+    gates, activation = "gate_" if config.gated else "", activation_of(config, tensors, experts.layers)
     shared: Shared | NoShared = NoShared()
     if experts.shared_intermediate_size > 0:
-        shared = Shared(tensors.weight(f"shared_{gates}up_proj"), tensors.weight("shared_down_proj"))
+        within = _within(experts.shared_limits, activation)
+        shared = Shared(tensors.weight(f"shared_{gates}up_proj"), within, tensors.weight("shared_down_proj"))
     return ExpertMlp(
         tensors.norm("post_attention_layernorm", experts.layers),
         _router_mlp(config, tensors, experts) if experts.router_size else tensors.weight(ROUTER),
         _routing(tensors, experts),
         tensors.weight(f"expert_{gates}up_proj"),
-        activation_of(config, tensors, experts.layers),
+        _within(experts.limits, activation),
         tensors.weight("expert_down_proj"),
         shared,
     )
+
+
+def _within(limits: Sequence[float], activation: Any) -> Any:
+    return LimitedSilu(np.array(limits, np.float32)) if limits else activation
 
 
 def _latent(tensors: Tensors, experts: Experts) -> ExpertLatent | NoLatent:

@@ -315,7 +315,7 @@ def run_shared(team, T, mlp, shared, out, add, sizes, s):
     """Write, or add, what the expert gives that all tokens pass."""
     quantize_normed(team, T, s.hidden, mlp.post_attention_layernorm, sizes, shared.up_proj, s)
     linear(team, T, shared.up_proj, s, s.gate_up, STORE)
-    quantize_activated(team, T, s.gate_up, mlp.activation, sizes.shared_intermediate_size, shared.down_proj, s)
+    quantize_activated(team, T, s.gate_up, shared.activation, sizes.shared_intermediate_size, shared.down_proj, s)
     linear(team, T, shared.down_proj, s, out, add)
 
 

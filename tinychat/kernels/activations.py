@@ -9,8 +9,9 @@ Xielu     ``p v**2 + v / 2`` above 0, ``n (exp(v) - 1 - v) + v / 2`` below; p an
           (Huang and Schlag, 2024, https://arxiv.org/abs/2411.13010)
 
 ClampedSwiglu needs a gate g and an up projection u: ``g / (1 + exp(-alpha g)) * (u + 1)``, clamped to ``g <= limit``
-and ``-limit <= u <= limit`` (OpenAI, 2025, gpt-oss). CappedSwiglu has soft caps a and b:
-``a tanh(g / a) / (1 + exp(-g)) * b tanh(u / b)`` (Thinking Machines, 2026, Inkling 2).
+and ``-limit <= u <= limit`` (OpenAI, 2025, gpt-oss). LimitedSilu clamps u so, and SiLU of g to ``<= limit`` (Ling Team,
+2026, Ling 3.0). CappedSwiglu has soft caps a and b: ``a tanh(g / a) / (1 + exp(-g)) * b tanh(u / b)`` (Thinking
+Machines, 2026, Inkling 2).
 """
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy as np
 from tinychat.kernels.jit import always_inline_by_type, is_kind
 from tinychat.kernels.scores import soft_cap
 from tinychat.kernels.simd import LOG2_E, exp2, fma, maximum, minimum
-from tinychat.kernels.variants import CappedSwiglu, ClampedSwiglu, Gelu, GeluTanh, Relu, Relu2, Xielu
+from tinychat.kernels.variants import CappedSwiglu, ClampedSwiglu, Gelu, GeluTanh, LimitedSilu, Relu, Relu2, Xielu
 
 
 @always_inline_by_type
@@ -31,13 +32,16 @@ def gated(activation, gate, up):
         power = exp2(gate * (activation.alpha * np.float32(-LOG2_E)))
         return gate / (power + 1.0) * (up + 1.0)
 
+    def limited(activation, gate, up):
+        limit = activation.limit
+        return minimum(activated(activation, gate), limit) * maximum(minimum(up, limit), np.float32(0) - limit)
+
     def capped(activation, gate, up):
         return soft_cap(gate, activation.gate) / (exp2(gate * -LOG2_E) + 1.0) * soft_cap(up, activation.up)
 
-    if is_kind(activation, ClampedSwiglu):
-        return clamped
-    if is_kind(activation, CappedSwiglu):
-        return capped
+    for kind, function in ((ClampedSwiglu, clamped), (LimitedSilu, limited), (CappedSwiglu, capped)):
+        if is_kind(activation, kind):
+            return function
     return lambda activation, gate, up: activated(activation, gate) * up
 
 

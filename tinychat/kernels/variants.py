@@ -150,6 +150,12 @@ class CappedSwiglu(NamedTuple):
     up: Any  # float32
 
 
+class LimitedSilu(NamedTuple):
+    """SiLU and what it lets through, within a limit (`kernels.activations`); stacked over layers."""
+
+    limit: Any  # float32
+
+
 class Xielu(NamedTuple):
     """The activation of Apertus (`kernels.activations`)."""
 
@@ -213,6 +219,7 @@ class Shared(NamedTuple):
     """An expert of all tokens; the router's last row may be its gate."""
 
     up_proj: Any
+    activation: Any
     down_proj: Any
 
 

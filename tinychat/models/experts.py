@@ -40,6 +40,8 @@ class Experts:
     router_size: int = 0  # of the vector that a router's MLP reads, carried from layer to layer; 0: it is a linear
     shifted: bool = False  # a vector is added to what the experts of a layer give (Nomic BERT)
     can_skip: bool = False  # the router may choose none
+    limits: tuple[float, ...] = ()  # by layer of them, bounds of SiLU of gates and what these let through (Ling 3.0)
+    shared_limits: tuple[float, ...] = ()  # the same of the expert that all tokens pass
     early: bool = False  # the router reads the residual stream before attention, which is not normed (SmallThinker)
 
     @property

@@ -1,11 +1,13 @@
 """Ling 3.0: Kimi Delta Attention in most layers, latent attention with a gate for each head in the others, experts.
 
 Decays and gates of states are linears of a layer's input, and the logarithms of decays have a bound; latent attention
-rotates, in neighbouring pairs (Ling Team, 2026; github.com/huggingface/transformers, models/bailing_hybrid).
+rotates, in neighbouring pairs. In the last layers of the larger model, SiLU and what it lets through have limits, which
+transformers leaves out (Ling Team, 2026; github.com/huggingface/transformers, models/bailing_hybrid).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import inf
 
 from tinychat.errors import UnsupportedModelError
 from tinychat.models.config import ModelConfig
@@ -60,8 +62,27 @@ def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
         deepseek.with_latents(values, config),
         gated_heads=True,
         delta_net=net,
-        experts=with_shared(values, read_sigmoid_experts(values, sparse)),
+        experts=replace(
+            with_shared(values, read_sigmoid_experts(values, sparse)),
+            limits=_read_limits(values, "expert_swiglu_limit_list", sparse),
+            shared_limits=_read_limits(values, "share_expert_swiglu_limit_list", sparse),
+        ),
     )
+
+
+def _read_limits(values: ConfigValues, key: str, layers: Sequence[int]) -> tuple[float, ...]:
+    """Read the limits of some layers, of a list for all, in which 0 is none."""
+    found = values.get(key)
+    if found is None:
+        return ()
+    if not isinstance(found, list) or len(found) <= max(layers) or not all(map(_is_limit, found)):
+        raise values.error(key, "a list of a number for each layer, 0 for no limit")
+    limits = tuple(float(found[layer] or inf) for layer in layers)
+    return limits if min(limits) < inf else ()
+
+
+def _is_limit(each: object) -> bool:
+    return each is None or (type(each) in (int, float) and 0 <= each < inf)  # type: ignore[operator]
 
 
 # By the name that published files have, and that of transformers.
