@@ -171,6 +171,55 @@ EMBEDDING_GEMMA = GEMMA3 | {
     "rope_local_base_freq": 1e4,
     "query_pre_attn_scalar": 40,
 }
+EMBEDDING_GEMMA2 = {key: value for key, value in COMMON.items() if key != "hidden_act"} | {
+    "architectures": ["EmbeddingGemma2TextModel"],
+    "model_type": "embedding_gemma2_text",
+    "hidden_activation": "gelu_pytorch_tanh",
+    "num_hidden_layers": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 40,
+    "global_head_dim": 56,
+    "num_global_key_value_heads": 1,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+    "sliding_window": 21,
+    "hidden_size_per_layer_input": 24,
+    "embedding_dim": 136,
+    "pad_token_id": 0,
+}
+_TYPES = [*["sliding_attention"] * 5, "full_attention"] * 4
+# As it is published, without what sees images and hears.
+EMBEDDING_GEMMA2_PUBLISHED = {
+    "architectures": ["EmbeddingGemma2Model"],
+    "model_type": "embedding_gemma2",
+    "audio_config": {"model_type": "gemma4_audio"},
+    "vision_config": {"model_type": "gemma4_vision"},
+    "text_config": {
+        "attention_bias": False,
+        "bos_token_id": 2,
+        "embedding_dim": 768,
+        "eos_token_id": 1,
+        "head_dim": 256,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "hidden_size": 512,
+        "hidden_size_per_layer_input": 512,
+        "intermediate_size": 2048,
+        "layer_types": _TYPES,
+        "max_position_embeddings": 262144,
+        "model_type": "embedding_gemma2_text",
+        "num_attention_heads": 4,
+        "num_hidden_layers": 24,
+        "num_key_value_heads": 2,
+        "pad_token_id": 0,
+        "per_layer_config": {i: {"head_dim": 512, "num_key_value_heads": 1} for i in ("05", "11", "17", "23")},
+        "rms_norm_eps": 1e-06,
+        "rope_parameters": {
+            "full_attention": {"rope_theta": 1000000.0, "rope_type": "default"},
+            "sliding_attention": {"rope_theta": 10000.0, "rope_type": "default"},
+        },
+        "sliding_window": 512,
+        "vocab_size": 262144,
+    },
+}
 ENCODERS = [
     Variant("bert", BERT),
     Variant("roberta", ROBERTA, "float16"),
@@ -188,8 +237,11 @@ ENCODERS = [
     Variant("qwen3-both-ways", QWEN3),
     Variant("modernbert", MODERNBERT, "bfloat16"),
     Variant("embedding-gemma", EMBEDDING_GEMMA),
+    Variant("embedding-gemma2", EMBEDDING_GEMMA2, "bfloat16"),
 ]
 OF_OTHERS = ("mpnet", "electra", "gte", "gte-new")  # whom llama.cpp does not know
+# Newer than the llama.cpp that is compared with.
+NEWER = ("embedding-gemma2",)
 OF_LLAMA_CPP = [variant for variant in ENCODERS if variant.name not in OF_OTHERS]
 REMOTE = ("nomic-bert-moe", "jina-v2")  # of which the code comes with checkpoints
 BY_NAME = {variant.name: variant for variant in ENCODERS}

@@ -104,6 +104,7 @@ def kind_of(variant):
     flags += config.qk_norm == "rotated", config.qk_norm == "heads"
     varied = config.varied and (
         bool(config.varied.input_size),
+        bool(config.varied.input_ids),
         config.varied.sources != (*range(len(config.varied.sources)),),
     )
     selective = bool(config.selective)
@@ -387,6 +388,8 @@ def stored(variant, weights):
             name.removesuffix(".weight") if name.endswith(("scalar.weight", "scale.weight")) else name: v
             for name, v in weights.items()
         }
+    if variant.config["model_type"] == "embedding_gemma2_text":
+        return {_name_in_blocks(name.removeprefix("model.")): v for name, v in weights.items()}
     if variant.config["model_type"] in ("flint", "kolibri1"):
         ends = (".softmax_offset.weight", ".expert_bias.weight")
         return {name.removesuffix(".weight") if name.endswith(ends) else name: v for name, v in weights.items()}
@@ -481,6 +484,15 @@ def _with_names_of_inkling(config, weights):
                 continue
         found[theirs] = values
     return found | {name: np.stack(parts) for name, parts in stacks.items()}
+
+
+def _name_in_blocks(name):
+    """Return the name that EmbeddingGemma 2 has for a tensor of Gemma 4's."""
+    if name.endswith("scalar.weight"):
+        return name.removesuffix(".weight")
+    for part in ("per_layer_input_gate", "per_layer_projection.", "post_per_layer_input_norm"):
+        name = name.replace(part, f"ple_block.{part}")
+    return f"ple.{name}" if name.startswith("per_layer") else name
 
 
 def _with_plain_biases(weights):

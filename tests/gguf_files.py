@@ -18,6 +18,7 @@ ARCHITECTURES = {
     "gemma3_text": "gemma3",
     "gemma4_text": "gemma4",
     "gemma4_assistant": "gemma4-assistant",
+    "embedding_gemma2_text": "gemma-embedding2",
     "gemma3n_text": "gemma3n",
     "olmo3": "olmo2",
     "ministral3": "mistral3",
@@ -55,6 +56,7 @@ ARCHITECTURES = {
 }
 # The package has no names for some architectures yet: another one's, whose tensors are called the same.
 NAMED_LIKE = {"laguna": "step35", "gemma4-assistant": "gemma4", "muse-glimmer": "afmoe", "cohere2moe": "dots1"}
+NAMED_LIKE["gemma-embedding2"] = "gemma4"
 MAMBAS = ("granitehybrid", "falcon-h1", "nemotron_h", "nemotron_h_moe")
 LATENTS = ("deepseek2", "mistral4", "kimi-linear")
 DELTA_NETS = ("qwen35", "qwen35moe", "qwen3next")
@@ -370,7 +372,7 @@ def add_sizes(writer, architecture, raw, config):
     elif architecture == "kimi-linear":
         layers = range(config.num_hidden_layers)
         writer.add_head_count_kv([int(layer in config.attention_layers) for layer in layers])
-    elif config.varied and config.varied.keys_as_values:
+    elif config.varied and config.varied.wide_key_value_heads != config.num_key_value_heads:
         heads = config.num_key_value_heads, config.varied.wide_key_value_heads
         writer.add_head_count_kv([heads[layer in config.varied.wide] for layer in range(config.num_hidden_layers)])
     elif config.selective or (config.mamba and not config.mamba.beside_attention):
@@ -397,6 +399,8 @@ def add_sizes(writer, architecture, raw, config):
         writer.add_rope_dimension_count(config.rotary_dim)
     if any(config.sliding_windows) and not config.conv_layers:
         window = raw.get("sliding_window") or raw.get("local_attention")
+        # EmbeddingGemma 2 says how far it reaches to one side.
+        window *= 2 if config.embedding_dim else 1
         writer.add_sliding_window(window if config.bidirectional else max(config.sliding_windows))
     if config.bidirectional:
         writer.add_causal_attention(False)
@@ -420,6 +424,10 @@ def add_varied(writer, config):
     writer.add_embedding_length_per_layer_input(varied.input_size)
     if config.logits_softcap:
         writer.add_final_logit_softcapping(config.logits_softcap)
+    if config.embedding_dim:
+        writer.add_embedding_length_out(config.embedding_dim)
+    if config.rope_scaling is None:
+        return
     # Pairs of channels that stay are divided by a number without end.
     pairs = varied.wide_head_dim // 2
     turned = int(config.rope_scaling.rotated * pairs)
@@ -651,6 +659,7 @@ def converted(architecture, config, weights):
             name, values = of_delta_net(name, values, config.delta_net, architecture != "qwen3next")
         if architecture == "kimi-linear":
             name, values = of_channel_delta(name, values, config.delta_net)
+        name = name.replace("model.embedding_projection", "output")
         if config.drafter and "_projection" in name:
             name = f"nextn.{name}"
         for ours, theirs in (("router.scale", "ffn_gate_inp"), ("router.per_expert_scale", "ffn_down_exps")):

@@ -225,7 +225,7 @@ def of_latents():
 
 def of_layers():
     """Yield name and result of what only layers with inputs of their own run."""
-    for method, size, T in (("int4", 40, 9), ("f32", 24, 1)):
+    for method, size, T in (("int4", 40, 9), ("f32", 24, 1), (None, 40, 3)):
         inputs, *_ = test_layer_inputs.run_inputs(method, size, T, 1, np.random.default_rng(SEED))
         yield f"{T} inputs of layers, {method}", inputs
     yield "four streams", test_altup.results(range(7), 1)

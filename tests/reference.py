@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from tinychat.models.architectures import linears, norms, tables
-from tinychat.models.tensors import whole_and_part
+from tinychat.models.tensors import POSITIONS, whole_and_part
 
 ROWS = 16  # output rows that share one block of the packed layouts
 
@@ -525,7 +525,7 @@ def decoder_states(config, weights, ids, second=None, kept=None, streams=None):
     parts = Weights(config, weights)
     embedding = parts.stacked(parts.linears["embed_tokens"], 0, "weight")
     x = config.embedding_multiplier * embedding[np.asarray(ids)]
-    for table in tables(config):
+    for table in (each for each in tables(config) if each.name == POSITIONS):
         vectors = parts.tensor(table.source, "weight")
         x = x + vectors[table.first : table.first + len(ids)]
     if second is not None:
@@ -1027,7 +1027,8 @@ def _varied_attention_block(config, parts, layer, x):
     else:
         q, (k, v) = parts.apply(f"{kind}query_proj", layer, normed), parts.kept[source]
     q = rope(parts.norm(f"{kind}q_norm", layer, q.reshape(len(x), H, d)), *angles)
-    mixed = attention(q, k, v, config.sliding_windows[layer], config.attention_scale)
+    window, scale = config.sliding_windows[layer], config.attention_scale
+    mixed = attention(q, k, v, window, scale, both_ways=config.bidirectional)
     out = parts.apply(f"{kind}o_proj", layer, mixed.reshape(len(x), -1))
     return parts.norm("post_self_attn_layernorm", layer, out)
 
@@ -1035,10 +1036,11 @@ def _varied_attention_block(config, parts, layer, x):
 def _layer_input(config, parts, layer, x, embedded, ids):
     """Return the addition of a layer's input to the residual stream, through gates of `x`."""
     P, L = config.varied.input_size, config.num_hidden_layers
-    table = parts.stacked(parts.linears["layer_inputs"], 0, "weight").reshape(-1, L, P)
     projected = parts.apply("inputs_proj", 0, embedded).reshape(len(x), L, P)[:, layer]
-    known = np.where(np.asarray(ids) < len(table), ids, 0)
-    own = parts.norm("inputs_norm", 0, projected) + table[known, layer]
+    own = parts.norm("inputs_norm", 0, projected)
+    if config.varied.input_ids:
+        table = parts.stacked(parts.linears["layer_inputs"], 0, "weight").reshape(-1, L, P)
+        own = own + table[np.where(np.asarray(ids) < len(table), ids, 0), layer]
     inner = ACTIVATIONS[config.hidden_act](parts.apply("input_gate", layer, x)) * own
     return parts.norm("input_norm", layer, parts.apply("input_proj", layer, inner))
 

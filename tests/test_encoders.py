@@ -1,5 +1,6 @@
 """Models whose tokens attend to later ones: their hidden states against the reference and transformers."""
 
+import embedders
 import encoders
 import families
 import numpy as np
@@ -7,9 +8,10 @@ import pytest
 import reference
 
 import tinychat
+from tinychat.checkpoint.checkpoint import open_checkpoint
 from tinychat.engine.sequence import new_sequence
 from tinychat.errors import CheckpointError, SettingError, UnsupportedModelError
-from tinychat.models.architectures import parse_config
+from tinychat.models.architectures import parse_config, weight_count
 
 TOLERANCE = 1e-3  # of the states' standard deviation
 LENGTHS = (1, 2, 3, 17, 200)
@@ -50,11 +52,17 @@ def test_hidden_states_equal_the_reference(variant, tmp_path):
         assert states_of(model, [ids])[0].tobytes() == states.tobytes()
 
 
-@pytest.mark.parametrize("name", ["bert", "nomic-bert", "embedding-gemma", "mpnet", "nomic-bert-moe"])
+OTHER_ROPE = {"rope_type": "yarn", "rope_theta": 1e6}
+# Cosines of vectors of eight and of four bits. Scores of EmbeddingGemma 2 are not divided: random ones differ more.
+FEW_BITS = dict.fromkeys(("bert", "nomic-bert", "embedding-gemma", "mpnet", "nomic-bert-moe"), (0.997, 0.9))
+FEW_BITS["embedding-gemma2"] = (0.995, 0.75)
+
+
+@pytest.mark.parametrize("name", FEW_BITS)
 def test_few_bits_keep_most_of_a_vector(name, tmp_path):
     variant = encoders.BY_NAME[name]
     vectors = [load(variant, tmp_path / quant, quant).embed(texts_of(variant)) for quant in ("f32", "int8", "int4")]
-    for found, least in zip(vectors[1:], (0.997, 0.9)):
+    for found, least in zip(vectors[1:], FEW_BITS[name]):
         assert (np.sum(found * vectors[0], axis=1) > least).all()
 
 
@@ -94,6 +102,9 @@ def test_texts_longer_than_a_step_of_others(tmp_path):
         ("gte-new", {"position_embedding_type": "absolute"}, "position_embedding_type absolute is not supported"),
         ("gte-new", {"layer_norm_type": "rms_norm"}, "layer_norm_type rms_norm is not supported"),
         ("gte-new", {"rope_scaling": {"type": "ntk", "factor": 8.0, "mixed_b": 0.5}}, "rope type 'ntk' is not"),
+        ("embedding-gemma2", {"use_bidirectional_attention": "all"}, 'use_bidirectional_attention "all" is not'),
+        ("embedding-gemma2", {"layer_types": ["full_attention"] * 4}, "layers of one kind only are not supported"),
+        ("embedding-gemma2", {"rope_parameters": {"full_attention": OTHER_ROPE}}, "'yarn' is not"),
         ("qwen3-both-ways", {"use_sliding_window": True, "max_window_layers": 1, "sliding_window": 9}, "later tokens"),
     ],
 )
@@ -106,6 +117,65 @@ def test_what_is_not_supported_is_refused(name, changes, message):
 def test_positions_that_begin_behind_the_padding(positions):
     with pytest.raises(CheckpointError, match="max_position_embeddings"):
         parse_config(encoders.BY_NAME["xlm-roberta"].config | {"max_position_embeddings": positions}, "config.json")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"embedding_dim": 0}, "embedding_dim is 0; expected an integer from 1 to 65536"),
+        ({"embedding_dim": None}, "embedding_dim is missing"),
+        ({"num_global_key_value_heads": 3}, "num_global_key_value_heads is 3; expected a divisor"),
+        (
+            {"per_layer_config": {"1": {"head_dim": 41}, "3": {"head_dim": 41}}},
+            "global_head_dim is 41; expected an even",
+        ),
+        ({"sliding_window": "21"}, "sliding_window is '21'; expected an integer"),
+    ],
+)
+def test_values_of_embedding_gemma_2_that_are_refused(changes, message):
+    with pytest.raises(CheckpointError, match=message):
+        parse_config(encoders.EMBEDDING_GEMMA2 | changes, "config.json")
+
+
+def test_embedding_gemma_2_as_it_is_published():
+    config = parse_config(encoders.EMBEDDING_GEMMA2_PUBLISHED, "config.json")
+    assert config.cache_shapes == ((20, 2, 256), (4, 1, 512))
+    assert (config.varied.wide, config.varied.input_size, config.varied.input_ids) == ((5, 11, 17, 23), 512, 0)
+    assert (config.sliding_windows[4:6], config.rotary_dims[4:6]) == ((513, 0), (256, 512))
+    assert (config.rope_theta, config.rope_scaling, config.sliding_rope_theta) == (1e6, None, 1e4)
+    assert (config.hidden_size, config.vector_size, config.writes, config.bidirectional) == (512, 768, False, True)
+    assert round(weight_count(config) / 1e6) == 271
+    alone = {**encoders.EMBEDDING_GEMMA2_PUBLISHED["text_config"], "architectures": ["EmbeddingGemma2TextModel"]}
+    assert parse_config(alone, "config.json") == config
+    sizes = {key: alone[key] for key in ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")}
+    least = {"model_type": "embedding_gemma2_text", "num_attention_heads": 4, **sizes}
+    assert parse_config(least, "config.json") == config
+
+
+def test_vectors_pass_the_layer_behind_the_last_norm_once_they_are_pooled(tmp_path, rng):
+    variant = encoders.BY_NAME["embedding-gemma2"]
+    checkpoint = families.write_checkpoint(variant, tmp_path / "checkpoint")
+    prompts = {"prompts": {"SearchQuery": "task: search result | query: "}, "default_prompt_name": None}
+    embedders.write_modules(checkpoint, "mean_tokens", ("Transformer", "Pooling", "Dense", "Normalize"), prompts)
+    ((dense, _),) = embedders.write_dense(checkpoint, rng, [(40, 136)])
+    model = tinychat.load(tinychat.convert(checkpoint, tmp_path / "model", quant="f32"), kv="f32")
+    text = prompts["prompts"]["SearchQuery"] + "Who wrote Faust?"
+    config, weights = parse_config(variant.config, variant.name), families.make_weights(variant)
+    states = reference.decoder_states(config, weights, model.encode(text))
+    matrix = weights["model.embedding_projection.weight"].astype(np.float64)
+    expected = dense @ (matrix @ states.mean(axis=0))
+    found = model.embed(["Who wrote Faust?", "other"], prompt="SearchQuery")
+    np.testing.assert_allclose(found[0], expected / np.linalg.norm(expected), atol=1e-5)
+    few = model.embed(["Who wrote Faust?"], prompt="SearchQuery", dimensions=8)
+    np.testing.assert_allclose(few[0], expected[:8] / np.linalg.norm(expected[:8]), atol=1e-5)
+
+
+def test_a_layer_behind_the_pooling_that_does_not_fit_the_one_before(tmp_path, rng):
+    checkpoint = families.write_checkpoint(encoders.BY_NAME["embedding-gemma2"], tmp_path / "checkpoint")
+    embedders.write_modules(checkpoint, "mean_tokens", ("Transformer", "Pooling", "Dense", "Normalize"))
+    embedders.write_dense(checkpoint, rng, [(40, 96)])
+    with pytest.raises(CheckpointError, match="in_features is 96; the model gives 136 numbers"):
+        open_checkpoint(checkpoint)
 
 
 @pytest.mark.parametrize(("name", "gate"), [("swiglu", "silu"), ("geglu", "gelu"), (None, "silu")])
@@ -185,8 +255,11 @@ def test_hidden_states_equal_transformers(variant, tmp_path):
         theirs = remote_encoder(variant)
     else:
         theirs = transformers_encoder(checkpoint, variant.theirs)
-    model = load(variant, tmp_path, kv="f32")
-    for ids, states in zip(texts_of(variant), states_of(model, texts_of(variant))):
+    model, texts = load(variant, tmp_path, kv="f32"), texts_of(variant)
+    matrix = model.engine.projection
+    for ids, states, vector in zip(texts, states_of(model, texts), model.embed(texts)):
         with torch.no_grad():
             expected = theirs(torch.tensor([ids])).last_hidden_state[0].numpy()
-        assert_close(states, expected)
+        assert_close(states if matrix is None else states @ matrix.T, expected)
+        mean = expected.mean(axis=0)
+        assert_close(vector, mean / np.linalg.norm(mean))

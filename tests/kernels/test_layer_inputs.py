@@ -10,14 +10,18 @@ from kernels.test_rope_append import NORM_EPS, Angles, angles_of, rotation_error
 from tinychat.engine.arguments import ModelDims
 from tinychat.kernels.layer_inputs import scale_rows, take_inputs
 from tinychat.kernels.rope import norm_values, rotate_queries
+from tinychat.kernels.variants import NoTable
 
 VOCAB, LAYERS = 8, 6
 
 
 def run_inputs(method, size, T, threads, rng):
-    """Return the gates' neighbours that the kernel wrote [T, size], and what they are by the formula."""
+    """Return the gates' neighbours that the kernel wrote [T, size], and what they are by the formula.
+
+    method : of the table; None: there is none.
+    """
     columns = -(-size // 32) * 32
-    weight, w = random_weight(rng, method, VOCAB * LAYERS, columns)
+    weight, w = random_weight(rng, method, VOCAB * LAYERS, columns) if method else (NoTable(), None)
     # The last id has no row.
     ids, gain = rng.integers(0, VOCAB + 1, T), rng.uniform(0.5, 1.5, size).astype(np.float32)
     projected = rng.standard_normal((T, LAYERS * size + 16)).astype(np.float32)
@@ -26,10 +30,11 @@ def run_inputs(method, size, T, threads, rng):
     on_threads(take_inputs, threads, T, weight, ids, projected, gain, 4, sizes, gate_up)
     assert (gate_up[:T, :size] == UNTOUCHED).all() and (gate_up[T:] == UNTOUCHED).all()
     normed = reference.rms_norm(projected[:, 4 * size : 5 * size], gain, float(NORM_EPS))
-    return gate_up[:T, size : 2 * size], normed, w[ids % VOCAB * LAYERS + 4][:, :size]
+    row = 0 * normed if w is None else w[ids % VOCAB * LAYERS + 4][:, :size]
+    return gate_up[:T, size : 2 * size], normed, row
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [*METHODS, None])
 @pytest.mark.parametrize(("size", "T"), [(24, 1), (32, 7), (256, 3)])
 def test_a_row_of_the_table_and_a_part_of_the_projection_are_added(method, size, T, rng):
     got, normed, row = run_inputs(method, size, T, 1, rng)

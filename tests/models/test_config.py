@@ -36,7 +36,7 @@ OF_TRANSFORMERS = [
     if family.model_type not in REMOTE | WITH_SECTION and name != "JinaBertModel"
 ]
 # Of those, whose parameters have the names of the checkpoint's tensors: transformers stacks the weights of experts, and
-# renames norms of OLMo Hybrid, gates of LFM3, and all of Nomic BERT, GTE, Jina and Dory.
+# renames norms of OLMo Hybrid, gates of LFM3, and all of Nomic BERT, GTE, Jina and Dory; we, those of EmbeddingGemma 2.
 RENAMED = (
     "OlmoHybridForCausalLM",
     "Lfm3ForCausalLM",
@@ -44,6 +44,7 @@ RENAMED = (
     "NomicBertModel",
     "GteModel",
     "JinaEmbeddingsV3Model",
+    "EmbeddingGemma2TextModel",
     "DoryForCausalLM",
 )
 OF_DENSE = [name for name in OF_TRANSFORMERS if FAMILIES[name].tensors.experts is None and name not in RENAMED]
@@ -61,6 +62,7 @@ OLDER = {
     "rotary_emb_base",
     "full_attention_interval",
     "global_head_dim",
+    "num_global_key_value_heads",
     "global_attn_every_n_layers",
     "global_rope_theta",
     "local_rope_theta",
@@ -232,6 +234,7 @@ def test_biases_and_norms_of_each_family():
         "XLMRobertaModel": (True, True, True, None),
         "NomicBertModel": (False, False, False, None),
         "EuroBertModel": (True, True, True, None),
+        "EmbeddingGemma2TextModel": (True, True, False, "head"),
         "ModernBertModel": (True, True, True, None),
         "BloomForCausalLM": (True, True, True, None),
         "MptForCausalLM": (False, False, False, None),

@@ -166,7 +166,7 @@ def _examine_text(findings: Findings, folder: Path) -> None:
             findings.add("ranking", f"{how} query and document; pooling {ranker.pooling}")
             return
         embedder = read_embedder(folder) or Embedder()
-        size = embedder.dense[-1].rows if embedder.dense else config.hidden_size
+        size = embedder.dense[-1].rows if embedder.dense else config.vector_size
         findings.add("embeddings", f"{size} numbers; pooling {embedder.pooling}; {_names(embedder.prompts)}")
         return
     template = load_template(folder, tokenizer)

@@ -136,6 +136,7 @@ def stored_name(tensors: Tensors, name: str) -> str | None:
         name,
         name.partition(".")[2],
         *(f"{whole}.{name}" for whole in ("language_model", "model.language_model", "thinker")),
+        name.replace("model.", "language_model.", 1),
         *(name.replace("model.", f"model.{part}.", 1) for part in ("language_model", "text_model")),
         name.replace("lm_head.", "embed_out."),
     ]

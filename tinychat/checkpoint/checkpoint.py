@@ -88,7 +88,7 @@ def _check_reader(folder: Path, config: ModelConfig) -> None:
     if (ranker := read_ranker(folder)) is not None:
         check_ranker(ranker, config, folder)
     if (embedder := read_embedder(folder)) is not None:
-        check_embedder(embedder, config.hidden_size, folder)
+        check_embedder(embedder, config.vector_size, folder)
         for step in embedder.dense:
             check_shapes(folder / step.folder / DENSE_WEIGHTS, dense_shapes(step))
 

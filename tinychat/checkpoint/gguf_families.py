@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 
 from tinychat.checkpoint import gguf_configs
 from tinychat.checkpoint.gguf_configs import Extra
-from tinychat.checkpoint.gguf_gemma import embedding_gemma, gemma2, gemma3, gemma3n, gemma4, gemma4_drafter
+from tinychat.checkpoint.gguf_gemma import (
+    embedding_gemma,
+    embedding_gemma2,
+    gemma2,
+    gemma3,
+    gemma3n,
+    gemma4,
+    gemma4_drafter,
+)
 from tinychat.checkpoint.gguf_mamba import falcon_h1, jamba, nemotron_h
 from tinychat.checkpoint.gguf_values import GgufValues
 from tinychat.models.decoder import HEAD_GATES
@@ -73,6 +81,8 @@ class GgufFamily:
 
 _AFTER_ATTENTION = {"post_attention_layernorm": "post_attention_norm"}
 _NORMS_BEHIND = {"post_self_attn_layernorm": "attn_output_norm", "post_mlp_layernorm": "layer_output_norm"}
+# Of Gemma 4 and those of its build.
+_LAYER_INPUTS = {"layer_scale": "layer_output_scale", "inputs_norm": "per_layer_proj_norm", "input_norm": "post_norm"}
 _MLP_OF_EXPERTS, _LOGITS = {"intermediate_size": "expert_feed_forward_length"}, {"logit_scale": "logit_scale"}
 _ORDERED, _GAINS, _TURNED = (frozenset([each]) for each in ("order", "offset", "transposed"))
 FAMILIES: Mapping[str, GgufFamily] = {
@@ -203,14 +213,13 @@ FAMILIES: Mapping[str, GgufFamily] = {
         # The family is no causal one anyway, and the key would change how windows are counted.
         extra=lambda values: {"local_rope_theta": values.get("rope.freq_base_swa", 1e4), "is_causal": None},
     ),
+    "gemma-embedding2": GgufFamily("EmbeddingGemma2TextModel", extra=embedding_gemma2, norms=_LAYER_INPUTS),
     "gemma4": GgufFamily(
         "Gemma4ForCausalLM",
         extra=gemma4,
         experts=True,
         norms={
-            "layer_scale": "layer_output_scale",
-            "inputs_norm": "per_layer_proj_norm",
-            "input_norm": "post_norm",
+            **_LAYER_INPUTS,
             "mlp_norm": "post_ffw_norm_1",
             "before_experts": "pre_ffw_norm_2",
             "experts_norm": "post_ffw_norm_2",

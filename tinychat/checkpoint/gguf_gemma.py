@@ -69,6 +69,19 @@ def gemma4(values: GgufValues) -> Config:
     return found
 
 
+def embedding_gemma2(values: GgufValues) -> Config:
+    """Return the keys of EmbeddingGemma 2, whose window is that of both sides together."""
+    found, window = gemma4(values), values.config.get("sliding_window")
+    return {
+        # Not a list, where all layers have as many.
+        "num_global_key_value_heads": values.config.get("num_key_value_heads"),
+        **found,
+        "sliding_window": window // 2 if type(window) is int else window,
+        "embedding_dim": values.get("embedding_length_out"),
+        "is_causal": None,
+    }
+
+
 def gemma4_drafter(values: GgufValues) -> Config:
     """Return the keys of Gemma 4's drafters.
 

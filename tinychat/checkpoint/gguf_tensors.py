@@ -32,7 +32,7 @@ from tinychat.models.decoder import OTHER
 from tinychat.models.delta_net import GATES
 from tinychat.models.mamba import STEPS
 from tinychat.models.selective import LOW
-from tinychat.models.tensors import Linear, whole_and_part
+from tinychat.models.tensors import POSITIONS, PROJECTION, Linear, whole_and_part
 from tinychat.models.varied_layers import LAYER_INPUTS
 
 # GGUF's names of a linear's parts, by how many of them a family has as tensors of their own.
@@ -95,7 +95,7 @@ _VECTORS = {
     "expert_scale": "ffn_down_exps.scale",
 }
 PARTS = ("weight", "bias")
-TABLES = {"embed_positions": "position_embd"}
+TABLES = {POSITIONS: "position_embd", PROJECTION: "output"}
 # Halves of the rows of a linear that is one tensor in a checkpoint and two in a file.
 HALVES = ("gate", "up")
 # Tensors of all experts that may be one.

@@ -29,6 +29,7 @@ from tinychat.kernels.variants import (
     DistanceBias,
     LimitedSilu,
     NormedActivation,
+    NoTable,
     ProfileBias,
     RotatedGains,
     Ungated,
@@ -241,9 +242,11 @@ class FloatStages(StateStages, StreamStages, BlockStages):
 
     def take_inputs(self, T, table, ids, projected, gain, layer, sizes, gate_up):
         size = sizes.layer_input_size
-        rows = np.where(ids < sizes.layer_input_ids, ids, 0) * sizes.num_hidden_layers + layer
         of_layer = self._source.normed(gain, projected.value[:, layer * size : (layer + 1) * size])
-        gate_up.value = np.concatenate([gate_up.value, of_layer + self._source.rows(table.layout, rows)], axis=1)
+        if not isinstance(table, NoTable):
+            rows = np.where(ids < sizes.layer_input_ids, ids, 0) * sizes.num_hidden_layers + layer
+            of_layer = of_layer + self._source.rows(table.layout, rows)
+        gate_up.value = np.concatenate([gate_up.value, of_layer], axis=1)
 
     def scale_rows(self, T, factor, hidden):
         hidden.value = hidden.value * self._source.vector(factor)

@@ -303,7 +303,7 @@ class LayerInputs(NamedTuple):
     before: Any  # `NoNorm`: the embedding is projected as it is
     projection: Any
     norm: Any  # gains float32 [P], of each layer's part of the projection
-    table: Any
+    table: Any  # a linear or `NoTable`
 
 
 class Layer(NamedTuple):

@@ -32,6 +32,7 @@ from tinychat.models.folder import ModelFolder, model_fingerprint
 from tinychat.models.head_folder import open_head
 from tinychat.models.layout import padded
 from tinychat.models.rope import RopeTable, angle_set, has_query_scales, query_scales, rope_tables, sliding_rope
+from tinychat.models.tensors import PROJECTION
 
 FLOAT32 = np.dtype(np.float32)
 Logits = NDArray[np.float32]
@@ -99,6 +100,12 @@ class Engine:
     def trained_length(self) -> int:
         """Positions that the model was trained on."""
         return self.config.trained_length
+
+    @property
+    def projection(self) -> NDArray[np.generic] | None:
+        """The linear layer that vectors of texts have behind the last norm: [embedding_dim, hidden_size], or None."""
+        found = self._folder.tensors.get(PROJECTION)
+        return None if found is None else found[:, : self.config.hidden_size]
 
     @cached_property
     def origin(self) -> str:

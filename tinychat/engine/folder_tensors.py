@@ -15,6 +15,7 @@ from tinychat.models.distance_biases import REACH, by_distance
 from tinychat.models.folder import ModelFolder
 from tinychat.models.layout import FREQUENT, stored_linears
 from tinychat.models.passthrough import NATIVE
+from tinychat.models.tensors import POSITIONS
 
 KINDS: dict[str, Any] = {"int4": Int4Weight, "int8": Int8Weight, "f32": Float32Weight}
 
@@ -97,7 +98,7 @@ class FolderTensors:
 
     def positions(self) -> Any:
         """Return the vectors of positions, or `NoPositions`."""
-        return self._tensors.get("embed_positions", NoPositions())
+        return self._tensors.get(POSITIONS, NoPositions())
 
 
 Tensors = FolderTensors | NamedTensors

@@ -10,7 +10,7 @@ from tinychat.kernels.variants import NoNorm, NoPositions
 from tinychat.models.architectures import linears, norms, tables
 from tinychat.models.config import ModelConfig
 from tinychat.models.layout import WIDEST_GROUP, padded
-from tinychat.models.tensors import Linear, Norm, Table
+from tinychat.models.tensors import POSITIONS, Linear, Norm, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,8 @@ class NamedTensors:
             columns = padded(config.larger_size, WIDEST_GROUP)
             self._linears["embed_tokens"] = NamedWeight(Linear("embed_tokens", (), (config.vocab_size,), columns, None))
         self._norms = {norm.name: norm for norm in norms(config)}
-        self._positions: Table | NoPositions = next(iter(tables(config)), NoPositions())
+        positions = (table for table in tables(config) if table.name == POSITIONS)
+        self._positions: Table | NoPositions = next(positions, NoPositions())
 
     def embedding(self) -> NamedWeight:
         """Return the embedding."""

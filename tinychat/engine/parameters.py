@@ -61,6 +61,7 @@ from tinychat.kernels.variants import (
     NoLatent,
     NoMixer,
     NoNorm,
+    NoTable,
     QueryScales,
     RotatedGains,
     SelectiveGains,
@@ -156,7 +157,8 @@ def _layer_inputs(config: ModelConfig, tensors: Tensors) -> LayerInputs | NoInpu
     if config.varied is None or not config.varied.input_size:
         return NoInputs()
     projection, norm = tensors.weight("inputs_proj"), tensors.vectors("inputs_norm")
-    return LayerInputs(NoNorm(), projection, norm, tensors.weight(LAYER_INPUTS))
+    table = tensors.weight(LAYER_INPUTS) if config.varied.input_ids else NoTable()
+    return LayerInputs(NoNorm(), projection, norm, table)
 
 
 def _streams(config: ModelConfig, tensors: Tensors) -> Streams | MixtureOutput | NoStreams:

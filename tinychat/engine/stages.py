@@ -8,7 +8,7 @@ import numpy as np
 
 from tinychat.engine.wiring import compiled_by, stage
 from tinychat.kernels.sizes import LANES
-from tinychat.kernels.variants import Before, BothWays, Ungated
+from tinychat.kernels.variants import Before, BothWays, NoTable, Ungated
 from tinychat.kernels.weights import Looped, PerLayer
 from tinychat.models.altup import STREAM_LINEARS
 from tinychat.models.block_mixtures import GATES as MESSAGE_GATES
@@ -422,9 +422,11 @@ def rejoin_rows(counter, T, held, norm, sizes, hidden):
 @stage("layer_inputs")
 def take_inputs(counter, T, table, ids, projected, gain, layer, sizes, gate_up):
     """Write a layer's inputs behind the gates of each token."""
-    size = sizes.layer_input_size
-    gate_up.need(size + max(size, counter.columns(table)) + LANES)
-    counter.note("inputs of layers", T * (counter.bytes(table) // table.rows + 3 * size * FLOAT), T * size * 4)
+    size, columns, row = sizes.layer_input_size, 0, 0
+    if not isinstance(table, NoTable):
+        columns, row = counter.columns(table), counter.bytes(table) // table.rows
+    gate_up.need(size + max(size, columns) + LANES)
+    counter.note("inputs of layers", T * (row + 3 * size * FLOAT), T * size * 4)
 
 
 @stage("layer_inputs")

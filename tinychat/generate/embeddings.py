@@ -22,7 +22,7 @@ from tinychat.errors import CacheFullError, FieldError, ModelFolderError
 from tinychat.generate.driver import PROMPT_BUDGET, Driver
 from tinychat.generate.prompt import check_prompt
 from tinychat.generate.sequence import Ids
-from tinychat.models.dense import DenseLayer, read_dense
+from tinychat.models.dense import DenseLayer, layer_of, read_dense
 from tinychat.models.embedder import POOLINGS, Embedder
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Embedding:
     def size(self) -> int:
         """How many numbers the vector of a text has."""
         dense = self._embedder.dense
-        return dense[-1].rows if dense else self._driver.engine.config.hidden_size
+        return dense[-1].rows if dense else self._driver.engine.config.vector_size
 
     def vectors(
         self, texts: Iterable[str | Ids], pooling: str | None, prompt: str | None, dimensions: int | None
@@ -109,7 +109,9 @@ class Embedding:
 
     @cached_property
     def _dense(self) -> tuple[DenseLayer, ...]:
-        return read_dense(self._path, self._embedder)
+        matrix = self._driver.engine.projection
+        own = () if matrix is None else (layer_of(matrix),)
+        return *own, *read_dense(self._path, self._embedder)
 
 
 def embed_ids(

@@ -38,7 +38,7 @@ def load_folder(
     ends, advised = stop_ids(folder, tokenizer, template), own_defaults(folder)
     embedder = read_embedder(folder) or (None if engine.config.writes else Embedder())
     if embedder is not None:
-        check_embedder(embedder, engine.config.hidden_size, folder)
+        check_embedder(embedder, engine.config.vector_size, folder)
     if (ranker := read_ranker(folder)) is not None:
         check_ranker(ranker, engine.config, folder)
     sequence = new_sequence(engine, context)

@@ -238,5 +238,6 @@ NoShared = namedtuple("NoShared", ())
 NoLatent = namedtuple("NoLatent", ())  # of experts, or of gates of a state
 NoGates = namedtuple("NoGates", ())  # of heads of latent attention
 NoInputs = namedtuple("NoInputs", ())  # of layers, beside the residual stream
+NoTable = namedtuple("NoTable", ())  # of these inputs, which are projections alone
 NoEnd = namedtuple("NoEnd", ())
 Unchanged = namedtuple("Unchanged", ())  # scores and logits as they are

@@ -125,6 +125,7 @@ class ModelConfig:
     normalized: Normalized | None = None  # the residual stream has length 1, and branches draw it towards them (Dory)
     token_kinds: int = 1  # the vectors of positions are there for each kind of text: a query's, a document's
     bidirectional: bool = False  # tokens attend to later ones, too, as far as to earlier ones: no text can be written
+    embedding_dim: int = 0  # numbers that hidden states are projected to for vectors; 0: none (EmbeddingGemma 2)
     writes: bool = True  # False for a model that gives embeddings: it has no output matrix, or one that means nothing
 
     @property
@@ -140,6 +141,11 @@ class ModelConfig:
     def value_dim(self) -> int:
         """Channels of a value in the cache."""
         return self.latents.kv_lora_rank if self.latents else self.head_dim
+
+    @property
+    def vector_size(self) -> int:
+        """Numbers of a final hidden state as vectors of texts have it."""
+        return self.embedding_dim or self.hidden_size
 
     @property
     def rotary_dim(self) -> int:

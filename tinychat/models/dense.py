@@ -58,8 +58,13 @@ def read_dense(folder: Path, embedder: Embedder) -> tuple[DenseLayer, ...]:
 
 def _read_layer(file: Path, step: DenseStep) -> DenseLayer:
     tensors = map_weights(file, specs_of(dense_shapes(step)))
-    bias = tensors[BIAS] if step.bias else np.zeros(step.rows)
-    return DenseLayer(np.ascontiguousarray(tensors[WEIGHT].T, np.float32), bias.astype(np.float32), step.activation)
+    return layer_of(tensors[WEIGHT], tensors[BIAS] if step.bias else None, step.activation)
+
+
+def layer_of(matrix: NDArray[np.generic], bias: NDArray[np.generic] | None = None, activation: str = "") -> DenseLayer:
+    """Return the layer of a matrix [rows, columns]."""
+    bias = np.zeros(len(matrix)) if bias is None else bias
+    return DenseLayer(np.ascontiguousarray(matrix.T, np.float32), bias.astype(np.float32), activation)
 
 
 def dense_file(step: DenseStep, tensors: Mapping[str, Floats]) -> bytes:

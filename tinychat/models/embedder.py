@@ -92,11 +92,11 @@ def read_embedder(folder: Path) -> Embedder | None:
     return Embedder(pooling, *_read_prompts(folder / PROMPTS), dense=steps)
 
 
-def check_embedder(embedder: Embedder, hidden_size: int, folder: Path) -> None:
-    """Raise CheckpointError unless the linear layers behind the pooling fit the model."""
-    if embedder.dense and embedder.dense[0].columns != hidden_size:
+def check_embedder(embedder: Embedder, vector_size: int, folder: Path) -> None:
+    """Raise CheckpointError unless the linear layers behind the pooling fit the model, which gives so many numbers."""
+    if embedder.dense and embedder.dense[0].columns != vector_size:
         path, columns = folder / embedder.dense[0].folder / DENSE_CONFIG, embedder.dense[0].columns
-        raise CheckpointError(f"{path}: in_features is {columns}; the model gives {hidden_size} numbers")
+        raise CheckpointError(f"{path}: in_features is {columns}; the model gives {vector_size} numbers")
 
 
 def embedder_files(pooling: str, dense: Sequence[DenseStep] = ()) -> dict[str, str]:

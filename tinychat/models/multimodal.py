@@ -40,6 +40,7 @@ WRAPPERS: Mapping[str, Mapping[str, object]] = {
     "CohereCompassForConditionalGeneration": {"model_type": "cohere_compass_text"},
     "DeepseekVLForConditionalGeneration": {"model_type": "llama"},
     "DeepseekVLHybridForConditionalGeneration": {"model_type": "llama"},
+    "EmbeddingGemma2Model": {"model_type": "embedding_gemma2_text", "num_attention_heads": 4, "vocab_size": 262144},
     "Ernie4_5_VLMoeForConditionalGeneration": {"model_type": "ernie4_5_vl_moe_text"},
     "Exaone4_5_ForConditionalGeneration": {"model_type": "exaone4"},
     "FastVlmForConditionalGeneration": {"model_type": "qwen2"},

@@ -119,6 +119,10 @@ class Norm:
         return [self.source.format(layer) for layer in self.at or range(self.layers or 1)]
 
 
+# Names of tables: the vectors of positions, and the matrix of what follows the last norm (`ModelConfig.embedding_dim`).
+POSITIONS, PROJECTION = "embed_positions", "embedding_proj"
+
+
 @dataclass(frozen=True)
 class Table:
     """Vectors that stay float32, such as those of positions: rows `first` to ``first + rows`` of a tensor."""

@@ -7,7 +7,10 @@ LAYER_INPUTS = "layer_inputs"  # the linear of the embeddings of tokens for each
 
 @dataclass(frozen=True, slots=True)
 class VariedLayers:
-    """The layers of Gemma 4, which end in a factor of their own, and of Gemma 3n; their values are normed."""
+    """The layers of Gemma 4 and EmbeddingGemma 2, which end in a factor of their own, and of Gemma 3n.
+
+    Their values are normed.
+    """
 
     wide: tuple[int, ...]  # the layers whose heads are of another size than `ModelConfig.head_dim`
     wide_head_dim: int
@@ -16,7 +19,8 @@ class VariedLayers:
     sources: tuple[int, ...]  # by layer, the layer whose keys and values it reads: itself, or an earlier one
     wide_mlps: tuple[int, ...]  # the layers whose MLP is twice as wide as `ModelConfig.intermediate_size`
     input_size: int = 0  # of a token's embedding for each layer; 0: there is none
-    input_ids: int = 0  # how many ids have such embeddings; the others have that of id 0
+    # How many ids have such embeddings, the others that of id 0; 0: it is a projection of the large embedding alone.
+    input_ids: int = 0
 
     @property
     def narrow(self) -> tuple[int, ...]:

@@ -202,6 +202,8 @@ _ENTRIES = (
         (12, 768, 12, 12, 64, 3072, 30528, True), _EMBED),
     CatalogEntry("embeddinggemma", "google/embeddinggemma-300m", "Gemma", "Gemma3ForCausalLM", 2048,
         (24, 768, 3, 1, 256, 1152, 262144, True), _EMBED),
+    CatalogEntry("embeddinggemma-2", "google/embeddinggemma-2", _APACHE, "EmbeddingGemma2TextModel", 8192,
+        (24, 512, 4, 2, 256, 2048, 262144, True), _EMBED, more={"max_position_embeddings": 262144}),
     CatalogEntry("mxbai-embed-large", "mixedbread-ai/mxbai-embed-large-v1", _APACHE, "BertModel", 512,
         (24, 1024, 16, 16, 64, 4096, 30522, True), _EMBED),
     CatalogEntry("bge-m3", "BAAI/bge-m3", "MIT", "XLMRobertaModel", 8192,

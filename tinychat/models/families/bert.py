@@ -20,7 +20,7 @@ from tinychat.models.decoder import ExpertNames, TensorNames, decoder_linears
 from tinychat.models.experts import MOST, Experts, read_experts
 from tinychat.models.family import Family, classifier_stem, with_names
 from tinychat.models.rope_scaling import MAX_POSITIONS
-from tinychat.models.tensors import Linear, Table, joined, rows_of, with_first_row
+from tinychat.models.tensors import POSITIONS, Linear, Table, joined, rows_of, with_first_row
 
 BERT, ROBERTA = "bert", "roberta"
 EMBEDDINGS = "embeddings."
@@ -207,14 +207,14 @@ def position_tables(model: str, first: int = 0) -> Callable[[ModelConfig], list[
         rows, columns, count = config.max_position_embeddings, config.hidden_size, config.token_kinds
         parts = rows_of(kinds, *[1] * count) if count > 1 else [kinds]
         source = joined(*(with_first_row(positions, part) for part in parts))
-        return [Table("embed_positions", source, rows * count, columns, first)]
+        return [Table(POSITIONS, source, rows * count, columns, first)]
 
     return tables
 
 
 def positions_alone(source: str, first: int = 0) -> Callable[[ModelConfig], list[Table]]:
     """Return the same of a model without kinds of text; source : their tensor."""
-    return lambda config: [Table("embed_positions", source, config.max_position_embeddings, config.hidden_size, first)]
+    return lambda config: [Table(POSITIONS, source, config.max_position_embeddings, config.hidden_size, first)]
 
 
 def also_written(stem: str) -> tuple[str, ...]:

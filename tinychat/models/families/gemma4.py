@@ -28,6 +28,11 @@ _WINDOW, _ALL = "sliding_attention", "full_attention"
 
 
 def prepared(raw: Mapping[str, object]) -> Mapping[str, object]:
+    """Set the kinds of layers apart; a number of wide keys counts only where these are values, too."""
+    return kinds_apart(raw if raw.get("attention_k_eq_v") else {**raw, "num_global_key_value_heads": None})
+
+
+def kinds_apart(raw: Mapping[str, object]) -> Mapping[str, object]:
     """Return the values of a file with a rotary embedding for each kind of layer, and a last layer without a window."""
     kinds, found = raw.get("layer_types"), ropes_apart(raw)
     if isinstance(kinds, list) and kinds:
@@ -81,8 +86,7 @@ def _read_experts(values: ConfigValues, varied: VariedLayers) -> Experts | None:
 def _read_varied(values: ConfigValues, config: ModelConfig, windows: tuple[int, ...]) -> VariedLayers:
     heads, count = config.num_attention_heads, config.num_hidden_layers
     keys_as_values = values.flag("attention_k_eq_v", False)
-    wide_heads = values.optional_integer("num_global_key_value_heads", 1, heads) if keys_as_values else None
-    wide_heads = wide_heads or config.num_key_value_heads
+    wide_heads = values.optional_integer("num_global_key_value_heads", 1, heads) or config.num_key_value_heads
     if heads % wide_heads:
         raise values.error("num_global_key_value_heads", f"a divisor of num_attention_heads ({heads})")
     head_dim = values.integer("global_head_dim", 4, MAX_HEAD_DIM)
@@ -108,7 +112,7 @@ def _read_varied(values: ConfigValues, config: ModelConfig, windows: tuple[int, 
 
 def read_sources(values: ConfigValues, windows: tuple[int, ...]) -> tuple[int, ...]:
     """Read `VariedLayers.sources`: the last layers read the last layer of their kind that has keys of its own."""
-    first = len(windows) - values.integer("num_kv_shared_layers", 0, len(windows) - 1)
+    first = len(windows) - (values.optional_integer("num_kv_shared_layers", 0, len(windows) - 1) or 0)
     last = {bool(window): layer for layer, window in enumerate(windows[:first])}
     if len(last) < len({*map(bool, windows)}):
         raise values.error("num_kv_shared_layers", "few enough that a layer of each kind has its own")
@@ -147,9 +151,10 @@ def _input_linears(config: ModelConfig, varied: VariedLayers) -> list[Linear]:
     if not P:
         return []
     # The two halves of a layer's input are added, and the sum multiplied by the square root of a half.
-    table = "model.embed_tokens_per_layer"
+    rows, scale = (varied.input_ids * L,), (P / 2) ** 0.5
+    table = Linear(LAYER_INPUTS, ("model.embed_tokens_per_layer",), rows, P, None, scale=scale, cut=L)
     return [
-        Linear(LAYER_INPUTS, (table,), (varied.input_ids * L,), P, None, scale=(P / 2) ** 0.5, cut=L),
+        *([table] if varied.input_ids else []),
         Linear("inputs_proj", ("model.per_layer_model_projection",), (L * P,), D, None, scale=D**-0.5),
         Linear("input_gate", (f"{LAYER}per_layer_input_gate",), (P,), D, L),
         Linear("input_proj", (f"{LAYER}per_layer_projection",), (D,), P, L),
@@ -183,8 +188,8 @@ def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
     if not config.altup:
         found.append(Norm("layer_scale", f"{LAYER}layer_scalar", 1, L, padded=False))
     if P := varied.input_size:
-        projection = "model.per_layer_projection_norm"
-        found.append(Norm("inputs_norm", projection, P, None, padded=False, scale=0.5**0.5))
+        projection, scale = "model.per_layer_projection_norm", 0.5**0.5 if varied.input_ids else 1.0
+        found.append(Norm("inputs_norm", projection, P, None, padded=False, scale=scale))
         found.append(Norm("input_norm", f"{LAYER}post_per_layer_input_norm", D, L))
     return found
 

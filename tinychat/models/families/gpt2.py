@@ -11,7 +11,7 @@ from tinychat.models.config import ModelConfig
 from tinychat.models.config_values import ConfigValues, with_default_mlp
 from tinychat.models.decoder import TensorNames, decoder_linears, grouped_rows, layer_norms
 from tinychat.models.family import Family
-from tinychat.models.tensors import Linear, Order, Table
+from tinychat.models.tensors import POSITIONS, Linear, Order, Table
 
 LAYER = "transformer.h.{}."
 DEFAULTS = {
@@ -73,7 +73,7 @@ def rows_bigcode(config: ModelConfig) -> Order:
 
 def tables(config: ModelConfig) -> list[Table]:
     """List the vectors of the positions."""
-    return [Table("embed_positions", "transformer.wpe", config.max_position_embeddings, config.hidden_size)]
+    return [Table(POSITIONS, "transformer.wpe", config.max_position_embeddings, config.hidden_size)]
 
 
 GPT2 = Family(

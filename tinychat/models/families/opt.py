@@ -12,7 +12,7 @@ from tinychat.models.config import ModelConfig
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import TensorNames, decoder_linears, decoder_norms, layer_norms
 from tinychat.models.family import Family
-from tinychat.models.tensors import Linear, Norm, Table, product
+from tinychat.models.tensors import POSITIONS, Linear, Norm, Table, product
 
 MODEL = "model.decoder."
 LAYER = f"{MODEL}layers.{{}}."
@@ -77,7 +77,7 @@ def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
 def tables(config: ModelConfig) -> list[Table]:
     """List the vectors of the positions."""
     rows, columns = config.max_position_embeddings, config.hidden_size
-    return [Table("embed_positions", f"{MODEL}embed_positions", rows, columns, OFFSET)]
+    return [Table(POSITIONS, f"{MODEL}embed_positions", rows, columns, OFFSET)]
 
 
 OPT = Family(
