@@ -151,6 +151,23 @@ QWEN3 = COMMON | {
     "is_causal": False,
     "tie_word_embeddings": True,
 }
+ULTRABERT = COMMON | {
+    "architectures": ["UltrabertModel"],
+    "model_type": "ultrabert",
+    "num_hidden_layers": 4,
+    "num_key_value_heads": 2,
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"],
+    "sliding_window": 21,
+    "rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1000.0},
+        "full_attention": {"rope_type": "default", "rope_theta": 16000.0},
+    },
+    "pad_token_id": 0,
+}
+# The keys of published files.
+ULTRABERT_PUBLISHED = {
+    key: value for key, value in ULTRABERT.items() if key not in ("layer_types", "sliding_window", "rope_parameters")
+} | {"attention_windows": [21, 21, 0, 21], "rope_theta": [1000.0, 1000.0, 16000.0, 1000.0]}
 MODERNBERT = COMMON | {
     "architectures": ["ModernBertModel"],
     "model_type": "modernbert",
@@ -235,11 +252,12 @@ ENCODERS = [
     Variant("nomic-bert-moe", NOMIC_MOE),
     Variant("eurobert", EUROBERT, "bfloat16"),
     Variant("qwen3-both-ways", QWEN3),
+    Variant("ultrabert", ULTRABERT, "bfloat16"),
     Variant("modernbert", MODERNBERT, "bfloat16"),
     Variant("embedding-gemma", EMBEDDING_GEMMA),
     Variant("embedding-gemma2", EMBEDDING_GEMMA2, "bfloat16"),
 ]
-OF_OTHERS = ("mpnet", "electra", "gte", "gte-new")  # whom llama.cpp does not know
+OF_OTHERS = ("mpnet", "electra", "gte", "gte-new", "ultrabert")  # whom llama.cpp does not know
 # Newer than the llama.cpp that is compared with.
 NEWER = ("embedding-gemma2",)
 OF_LLAMA_CPP = [variant for variant in ENCODERS if variant.name not in OF_OTHERS]

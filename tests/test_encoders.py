@@ -9,6 +9,7 @@ import reference
 
 import tinychat
 from tinychat.checkpoint.checkpoint import open_checkpoint
+from tinychat.conversion.convert import check_tensors
 from tinychat.engine.sequence import new_sequence
 from tinychat.errors import CheckpointError, SettingError, UnsupportedModelError
 from tinychat.models.architectures import parse_config, weight_count
@@ -197,9 +198,33 @@ def test_layers_of_nomic_bert_that_have_experts(every, layers):
     assert (experts.layers, experts.num_experts_per_tok, experts.norm_topk_prob) == (layers, 2, False)
 
 
-def test_keys_of_published_files_mean_the_same():
-    ours = parse_config(encoders.NOMIC_PUBLISHED, "config.json")
-    assert ours == parse_config(encoders.NOMIC_BERT, "config.json")
+@pytest.mark.parametrize(
+    ("published", "ours"),
+    [(encoders.NOMIC_PUBLISHED, encoders.NOMIC_BERT), (encoders.ULTRABERT_PUBLISHED, encoders.ULTRABERT)],
+)
+def test_keys_of_published_files_mean_the_same(published, ours):
+    assert parse_config(published, "config.json") == parse_config(ours, "config.json")
+
+
+def test_windows_of_ultrabert_are_counted_on_each_side():
+    config = parse_config(encoders.ULTRABERT, "config.json")
+    assert (config.sliding_windows, config.rope_theta, config.sliding_rope_theta) == ((22, 22, 0, 22), 16e3, 1e3)
+    least = {key: encoders.ULTRABERT[key] for key in encoders.ULTRABERT.keys() & encoders.ULTRABERT_PUBLISHED.keys()}
+    config = parse_config(least, "config.json")
+    assert (config.sliding_windows, config.rope_theta, config.sliding_rope_theta) == ((129, 129, 0, 129), 2.56e6, 1e4)
+
+
+def test_tensors_of_ultrabert_have_its_name_before_them_in_published_files(tmp_path):
+    from safetensors.numpy import load_file, save_file
+
+    checkpoint = families.write_checkpoint(encoders.BY_NAME["ultrabert"], tmp_path / "checkpoint")
+    file = checkpoint / "model.safetensors"
+    tensors = load_file(file)
+    save_file({name.replace("model.", "ultrabert.", 1): values for name, values in tensors.items()}, file)
+    found = open_checkpoint(checkpoint)
+    check_tensors(found)
+    for name, values in tensors.items():
+        np.testing.assert_array_equal(found.tensors.read(name), values)
 
 
 @pytest.mark.parametrize(
@@ -212,6 +237,7 @@ def test_keys_of_published_files_mean_the_same():
         ("ElectraForPreTraining", "electra"),
         ("NewForTokenClassification", "gte-new"),
         ("JinaBertForMaskedLM", "jina-v2"),
+        ("UltrabertForMaskedLM", "ultrabert"),
     ],
 )
 def test_checkpoints_with_a_head_that_is_left_out(architecture, name):

@@ -236,6 +236,7 @@ def test_biases_and_norms_of_each_family():
         "EuroBertModel": (True, True, True, None),
         "EmbeddingGemma2TextModel": (True, True, False, "head"),
         "ModernBertModel": (True, True, True, None),
+        "UltrabertModel": (True, True, True, None),
         "BloomForCausalLM": (True, True, True, None),
         "MptForCausalLM": (False, False, False, None),
         "FalconForCausalLM": (False, False, False, None),
