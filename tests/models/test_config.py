@@ -969,6 +969,10 @@ def test_layers_of_inkling_2():
     section = {"core_start": 12, "num_passes": 2, "gate_rank": 7}
     found = parse("Inkling2LoopForCausalLM", **changes, loop_layer_index_end=18, loop_config=section)
     assert (found.loops.first, found.loops.last, found.loops.count, found.mixtures.gate_rank) == (12, 18, 2, 7)
+    others = {"sliding_window": 9, "num_local_experts": 12, "sconv_kernel_size": 3, "routed_scaling_factor": 2.5}
+    found = parse("Inkling2LoopForCausalLM", **others, intermediate_size=32, model_max_length=77)
+    assert (found.sliding_windows, found.mixtures.taps, found.max_position_embeddings) == ((9, 0, 9), 3, 77)
+    assert (found.experts.num_experts, found.experts.scale, found.experts.intermediate_size) == (12, 2.5, 32)
     same = {"swa_num_attention_heads": 4, "swa_num_key_value_heads": 2, "swa_head_dim": 128, "scoring_func": "sigmoid"}
     assert parse("Inkling2LoopForCausalLM", **same) == config
 
@@ -1294,7 +1298,7 @@ def test_defaults_equal_transformers(architecture, tmp_path):
 
     written = json.loads((tmp_path / "config.json").read_text())
     assert {*family.defaults, *family.names.values()} - written.keys() <= OLDER
-    given = NEEDED.get(architecture, {})
+    given = {*ESSENTIALS, *NEEDED.get(architecture, {})}
     # A window that is not used is written as null or 0, and a section has more than what is read of it.
     compared = {
         key

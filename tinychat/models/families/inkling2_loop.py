@@ -178,6 +178,7 @@ def norms(config: ModelConfig, names: TensorNames) -> list[Norm]:
 
 DEFAULTS = {
     "rms_norm_eps": 1e-6,
+    "vocab_size": 201024,
     "unpadded_vocab_size": 200058,
     "num_key_value_heads": 8,
     "head_dim": 128,
