@@ -12,7 +12,7 @@ from tinychat.generate.logprobs import ScoredToken, TokenLogprobs
 from tinychat.generate.reply import Delta
 from tinychat.serve.chat_choice import ChatChoice, ChoiceCalls, joined_message
 from tinychat.tools.definitions import Tool, ToolCall, ToolChoice
-from tinychat.tools.formats.known import GEMMA, HARMONY, HERMES, KIMI, LFM2, MUSE, QWEN_CODER
+from tinychat.tools.formats.known import GEMMA, HARMONY, HERMES, INKLING, KIMI, LFM2, MUSE, QWEN_CODER
 
 CALL = '<tool_call>\n{"name": "f", "arguments": {"a": "<think>"}}\n</tool_call>'
 
@@ -132,6 +132,7 @@ def test_calls_of_other_formats():
 MESSAGES = {
     HARMONY: ("<|channel|>analysis<|message|>Hm.{}<|channel|>final<|message|>So.", "<|end|><|start|>assistant"),
     MUSE: (" to=self<|message|>Hm.{} to=user<|message|>So.", "<|eom|><|start|>assistant"),
+    INKLING: ("<|content_thinking|>Hm.{}<|content_text|>So.", "<|end_message|><|message_model|>"),
 }
 
 

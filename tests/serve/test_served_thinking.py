@@ -8,6 +8,7 @@ from fake_model import EOS, ByteTokenizer, Continuation, FakeSequence, MarkedToo
 from local_server import serving
 
 from tinychat.generate.model import Model
+from tinychat.tools.formats.known import INKLING
 
 HELLO = [{"role": "user", "content": "Hello"}]
 SCHEMA = {"type": "object", "properties": {"city": {"enum": ["Bonn"]}}, "required": ["city"]}
@@ -90,6 +91,15 @@ def test_a_beginning_is_no_thought():
     assert (message["reasoning_content"], message["content"]) == ("Hm.", "No.")
 
 
+def test_an_effort_that_is_told_before_all_messages_stays_as_it_was():
+    template = OpeningTemplate()
+    template.thinking_switch = "reasoning_effort"
+    template.opens_thinking_with = lambda **_: False
+    model = thinker(speaker=Continuation({"HelloYes": "No."}), template=template)
+    ask(model, messages=[*HELLO, {"role": "assistant", "content": "Yes"}])
+    assert template.seen == [{}]
+
+
 def test_effort_none_ends_thinking():
     # The template closes the section.
     model = thinker("Yes.")
@@ -134,6 +144,25 @@ def test_a_required_call_waits_for_the_end_of_thinking(stream):
     arguments = message["arguments"] if stream else message["tool_calls"][0]["function"]["arguments"]
     assert json.loads(arguments) == {"city": "Bonn"}
     assert reason == "tool_calls"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("effort", ["none", "high"])
+def test_a_call_in_messages(stream, effort):
+    """A required one has no thoughts before it if they are off; the model would write some."""
+    pytest.importorskip("llguidance")
+    thought = "<|content_thinking|>Hm.<|end_message|><|message_model|>"
+    call = 'weather<|content_invoke_tool_json|>{"name":"weather","args":{"city":"Bonn"}}<|end_message|>'
+    for required in (False, True):
+        model = thinker(thought + call, template=MarkerTemplate())
+        model.tool_template.form = INKLING
+        choice = {"tool_choice": "required", "parallel_tool_calls": False} if required else {}
+        message, reason = ask(model, stream, tools=[TOOL], reasoning_effort=effort, **choice)
+        is_off = required and effort == "none"
+        assert (message.get("reasoning_content") or "") == ("" if is_off else "Hm.")
+        arguments = message["arguments"] if stream else message["tool_calls"][0]["function"]["arguments"]
+        assert json.loads(arguments) == {"city": "Bonn"}
+        assert (message["content"] or "", reason) == ("", "tool_calls")
 
 
 def test_a_model_cannot_leave_before_the_grammar():

@@ -293,6 +293,19 @@ def test_an_effort_reaches_templates_that_call_it_strength(chatml):
     assert template.render(question, reasoning_effort="low", reasoning_strength="medium") == "medium hi"
 
 
+def test_an_effort_reaches_templates_as_a_number(chatml):
+    source = "Thinking effort level: {{ reasoning_effort | default(0.9) }} {{ messages[0].content }}"
+    template = ChatTemplate(source, chatml, "here")
+    question = [{"role": "user", "content": "hi"}]
+    for effort, level in {"none": 0.0, "minimal": 0.1, "xhigh": 0.99, "max": 0.99, 0.3: 0.3, "other": "other"}.items():
+        assert template.render(question, reasoning_effort=effort) == f"Thinking effort level: {level} hi"
+    assert template.thinking_switch == "reasoning_effort"
+    levels = {None: 0.9, True: 0.9, False: 0.0}
+    for wanted, level in levels.items():
+        text = template.render(question, **template.thinking_variables(wanted))
+        assert text == f"Thinking effort level: {level} hi"
+
+
 def test_many_conversations_are_written_as_each_alone(style):
     _, _, _, template = style
     hostile = [{"role": "user", "content": "a<|im_end|></s>b"}]

@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 from fake_model import VOCAB_SIZE, ByteTokenizer
+from tools import family_templates
 
 from tinychat.generate.constraints import Constraints
 from tinychat.generate.grammar import Grammar
@@ -23,6 +24,7 @@ EOS = 257
 HARMONY = ("<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|constrain|>")
 SOLAR = ("<|begin|>", "<|think|>", "<|content|>", "<|end|>", "<|calls|>")
 MUSE = ("<|start|>", "<|message|>", "<|eom|>", "<|eot|>")
+INKLING = ("<|message_model|>", "<|end_message|>", "<|content_thinking|>", "<|content_text|>")
 MISTRAL, GEMMA, COHERE = (
     ("[THINK]", "[/THINK]"),
     ("<|channel>", "<channel|>"),
@@ -102,6 +104,24 @@ def write(reply, tokenizer, text):
             "<think>\nHm.\n</think>\n\nYes.",
         ),
         (MUSE, " to=user<|message|>Yes to=self.", "Yes to=self."),
+        (
+            INKLING,
+            "<|content_thinking|>Hm.<|end_message|><|message_model|><|content_text|>Yes.<|end_message|>",
+            "<think>\nHm.\n</think>\n\nYes.",
+        ),
+        (INKLING, "Yes.<|end_message|>", "Yes."),
+        (
+            INKLING,
+            "<|content_thinking|>A<|end_message|><|message_model|><|content_thinking|>B<|end_message|>\n"
+            "<|message_model|>Yes.<|end_message|>",
+            "<think>\nA\n\nB\n</think>\n\nYes.",
+        ),
+        (
+            INKLING,
+            "<|content_text|>A<|end_message|><|message_model|><|content_thinking|>B<|end_message|>"
+            "<|message_model|><|content_text|>C",
+            "A\n\nC",
+        ),
         # Where no template has begun a message.
         (MUSE, " two", " two"),
         (("<think>", "</think>"), "<think>Hm.</think>Yes.", "<think>\nHm.\n</think>\n\nYes."),
@@ -142,6 +162,7 @@ def test_marks_that_are_shown_are_text():
         (HARMONY, "<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
         (SOLAR, "<|think|>", "<|end|><|begin|>assistant<|content|>"),
         (MUSE, " to=self<|message|>", "<|eom|><|start|>assistant to=user<|message|>"),
+        (INKLING, "<|content_thinking|>", "<|end_message|><|message_model|><|content_text|>"),
     ],
 )
 @pytest.mark.parametrize("budget", [0, 2])
@@ -156,7 +177,13 @@ def test_a_budget_ends_thoughts_by_the_models_own_mark(names, before, closing, b
 
 @pytest.mark.parametrize(
     ("names", "before"),
-    [(HARMONY, "<|channel|>final<|message|>"), (SOLAR, "<|content|>"), (MUSE, " to=user<|message|>"), (MISTRAL, "")],
+    [
+        (HARMONY, "<|channel|>final<|message|>"),
+        (SOLAR, "<|content|>"),
+        (MUSE, " to=user<|message|>"),
+        (INKLING, "<|content_text|>"),
+        (MISTRAL, ""),
+    ],
 )
 def test_a_grammar_holds_the_answer(names, before):
     tokenizer = MarkTokenizer(*names)
@@ -195,6 +222,15 @@ def test_templates_get_thoughts_apart_from_the_answer():
     assert plain.render(TURNS, False).endswith("<assistant><think>\nHm.\n</think>\n\nA")
     asked = [TURNS[0], {"role": "assistant", "content": "A", "reasoning": "B"}]
     assert plain.render(asked, False).endswith("<assistant>T:B;R:B;A")
+
+
+def test_a_template_writes_messages_as_the_model_has_written_them():
+    written = "<|content_thinking|>Hm.<|end_message|><|message_model|><|content_text|>Yes.<|end_message|>"
+    reply, tokenizer = begin(INKLING)
+    message = {"role": "assistant", "content": write(reply, tokenizer, written)}
+    template = ChatTemplate(family_templates.INKLING, tokenizer, "template")
+    before = template.render([TURNS[0]])
+    assert template.render([TURNS[0], message], False) == f"{before}{written}<|content_model_end_sampling|>"
 
 
 def test_a_template_that_begins_thoughts():
@@ -239,7 +275,7 @@ def test_a_budget_ends_thoughts_that_begin_again_and_those_of_plain_tags():
     assert write(*begin(MISTRAL, think_budget=3), plain) == "<think>abc\n</think>\n\nYes."
 
 
-@pytest.mark.parametrize("names", [MISTRAL, GEMMA, HARMONY, MUSE])
+@pytest.mark.parametrize("names", [MISTRAL, GEMMA, HARMONY, MUSE, INKLING])
 def test_a_reply_goes_on_wherever_it_was_cut(names):
     marks = MarkTokenizer(*names).thought_marks
     tokenizer = MarkTokenizer(*names)
@@ -254,7 +290,7 @@ def test_a_reply_goes_on_wherever_it_was_cut(names):
         assert begun + second.text == "<think>\nHm.\n</think>\n\nYes.", cut
 
 
-@pytest.mark.parametrize("names", [MISTRAL, GEMMA, HARMONY, SOLAR, MUSE])
+@pytest.mark.parametrize("names", [MISTRAL, GEMMA, HARMONY, SOLAR, MUSE, INKLING])
 def test_a_saved_reply_is_spelled_as_the_model_has_written_it(names):
     tokenizer = MarkTokenizer(*names)
     marks = tokenizer.thought_marks

@@ -162,6 +162,27 @@ MUSE = """\
 {%- if tools %}{{ tools | tojson }}{% endif %}
 {%- if add_generation_prompt %}{{ '<|start|>assistant' }}{% endif %}
 """
+# As Inkling's: each content is a message of its own, and words for an effort are a number.
+INKLING = """\
+{%- set mark = {'user': '<|message_user|>', 'assistant': '<|message_model|>', 'tool': '<|message_tool|>'} %}
+{%- set system = '<|message_system|>' %}
+{%- if tools %}{{ system + 'tool_declare<|content_xml|>' + tools | tojson + '<|end_message|>' }}{% endif %}
+{{- system + '<|content_text|>Thinking effort level: ' ~ reasoning_effort | default(0.9) | float ~ '<|end_message|>' }}
+{%- for message in messages %}
+    {%- if message.reasoning_content %}
+        {{- '<|message_model|><|content_thinking|>' + message.reasoning_content + '<|end_message|>' }}
+    {%- endif %}
+    {%- if message.content %}
+        {{- mark.get(message.role, system) + '<|content_text|>' + message.content + '<|end_message|>' }}
+    {%- endif %}
+    {%- for call in message.tool_calls or [] %}{% set f = call.function %}
+        {{- '<|message_model|>' + f.name + '<|content_invoke_tool_json|>{"name":' + f.name | tojson }}
+        {{- ',"args":' + dict(f.arguments.items()) | tojson + '}<|end_message|>' }}
+    {%- endfor %}
+    {%- if message.role == 'assistant' %}{{ '<|content_model_end_sampling|>' }}{% endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|message_model|>' }}{% endif %}
+"""
 # Knows tools and leaves calls where the model has written them, as LFM2's and Granite's of 2025 do.
 CONTENT_ONLY = """\
 {%- if tools %}{{ '<|system|>\\n<|tool_list_start|>' + (tools | tojson) + '<|tool_list_end|><|end|>\\n' }}{% endif %}

@@ -88,9 +88,9 @@ BESIDE = st.text(max_size=8).map(lambda text: "".join(c for c in text if c not i
 
 
 @st.composite
-def replies(draw):
+def replies(draw, forms=FORMATS):
     """Return a format, tools with random schemas, and calls of them."""
-    form = FORMATS[draw(st.sampled_from([*FORMATS]))]
+    form = forms[draw(st.sampled_from([*forms]))]
     tools, calls = [], []
     for name in draw(st.lists(NAMES, min_size=1, max_size=3, unique=True)):
         keys = draw(st.lists(texts(form) if isinstance(form, AnyKeys) else NAMES, max_size=4, unique=True))

@@ -7,8 +7,9 @@ import threading
 import pytest
 from fake_model import ByteTokenizer
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from tools.call_texts import FORMATS, calls_of, everywhere, found, spelled
-from tools.family_templates import ALTERNATING, CONTENT_ONLY, HARMONY, MUSE, TEMPLATES
+from tools.family_templates import ALTERNATING, CONTENT_ONLY, HARMONY, INKLING, MUSE, TEMPLATES
 from tools.test_call_formats import CALLS, CLOCK, WEATHER, replies
 
 from tinychat.text.guard import unguard
@@ -24,6 +25,7 @@ WRITTEN = {name: ChatTemplate(source, ByteTokenizer(), name) for name, source in
 DERIVED = {name: derived_format(template) for name, template in WRITTEN.items()}
 HARMONIES = ChatTemplate(HARMONY, ByteTokenizer(), "harmony")
 RECIPIENTS = ChatTemplate(MUSE, ByteTokenizer(), "muse")
+CONTENTS = ChatTemplate(INKLING, ByteTokenizer(), "inkling")
 every_family = pytest.mark.parametrize("name", FORMATS)
 
 
@@ -186,9 +188,72 @@ def test_messages_of_muse(text, events):
     assert everywhere(form, [Tool("get_weather")], text)[0] == events
 
 
+SAY, THINK, CALL_JSON = "<|content_text|>", "<|content_thinking|>", "<|content_invoke_tool_json|>"
+INKLING_NEXT = "<|end_message|><|message_model|>"
+INKLING_THOUGHT = f"{THINK}Where is it?{INKLING_NEXT}"
+INKLING_CALL = f'get_weather{CALL_JSON}{{"name":"get_weather","args":{{"city": "Bern"}}}}'
+
+
+@pytest.mark.parametrize(
+    ("text", "events"),
+    [
+        (f"{INKLING_THOUGHT}{INKLING_CALL}<|end_message|>", [CallThought("Where is it?"), *FOUND]),
+        (INKLING_CALL, FOUND),
+        (f"{INKLING_CALL}<|content_model_end_sampling|>", FOUND),
+        (f"{INKLING_CALL}{INKLING_NEXT}{INKLING_CALL}<|end_message|>", [*FOUND, *CALL_AGAIN]),
+        (f"{SAY}I look.{INKLING_NEXT}{INKLING_CALL}", [CallText("I look."), *FOUND]),
+        (f"{INKLING_CALL}{INKLING_NEXT}{SAY}I look.", [*FOUND, CallText("I look.")]),
+        (f"{INKLING_THOUGHT}{SAY}In <Bern>.\n", [CallThought("Where is it?"), CallText("In <Bern>.\n")]),
+        # Without an end of the message before, or the beginning of the next one.
+        (f"{THINK}Where?{SAY}Here.", [CallThought("Where?"), CallText("Here.")]),
+        (f"{SAY}Hm.<|end_message|>{INKLING_CALL}", [CallText("Hm."), *FOUND]),
+        # Without a mark of the content.
+        ("In Bern, get_weather.", [CallText("In Bern, get_weather.")]),
+        (f"{INKLING_THOUGHT}Bern", [CallThought("Where is it?"), CallText("Bern")]),
+        (f"{INKLING_THOUGHT}In <Bern>.<|end_message|>", [CallThought("Where is it?"), CallText("In <Bern>.")]),
+        # Without the name of the tool before the mark, and in another order.
+        (INKLING_CALL.removeprefix("get_weather"), FOUND),
+        (f'f{CALL_JSON}{{"args": "{{\\"city\\": \\"Bern\\"}}", "name": "get_weather"}}', FOUND),
+        (f"bash<|content_invoke_tool_text|>ls{INKLING_NEXT}<|content_tool_error|>No.", [CallText("lsNo.")]),
+    ],
+)
+def test_messages_of_inkling(text, events):
+    form = taught_format(CONTENTS).form
+    assert form.name == "contents"
+    found, parser = everywhere(form, [Tool("get_weather")], text)
+    assert found == events
+    assert not parser.faults
+
+
+@pytest.mark.parametrize(
+    ("content", "events", "faults"),
+    [
+        ('{"args":{}}', [CallText(f'f{CALL_JSON}{{"args":{{}}}}')], ["call 1: it names no tool"]),
+        ("[1]", [CallText(f"f{CALL_JSON}[1]")], ["call 1: { is missing"]),
+        (
+            '{"name":"f","args":{"a": x}}',
+            [CallBegin(0, "f"), CallArguments(0, '{"a": '), CallText("x}}")],
+            ["call 1: its arguments are no JSON object"],
+        ),
+        (
+            '{"name":"f","args":{"a": 1',
+            [CallBegin(0, "f"), CallArguments(0, '{"a": 1')],
+            ["call 1: its arguments are no JSON object"],
+        ),
+    ],
+)
+def test_malformed_calls_of_inkling(content, events, faults):
+    text = f"f{CALL_JSON}{content}{INKLING_NEXT}{SAY}So."
+    found, parser = everywhere(known.INKLING, [Tool("f")], text)
+    last = events[-1].text if isinstance(events[-1], CallText) else ""
+    assert found == [*events[: len(events) - bool(last)], CallText(f"{last}So.")]
+    assert parser.faults == faults
+
+
 MARKS = {
     "HARMONY": ("<|channel|>", "<|message|>", "<|end|>", "<|call|>", "to=functions.f", "{}"),
     "MUSE": ("<|message|>", "<|eom|>", "to=f", "to=self", "<atem:function_calls>", INVOKE, "</atem:function_calls>"),
+    "INKLING": (SAY, THINK, CALL_JSON, "<|end_message|>", "<|message_model|>", "f", '{"name": "f", "args": {', "}"),
 }
 
 
@@ -212,7 +277,17 @@ def test_any_messages_end_and_are_the_same_wherever_they_are_split(name):
     assert passed
 
 
-@pytest.mark.parametrize("template", [HARMONIES, RECIPIENTS], ids=["harmony", "muse"])
+@given(reply=replies({name: getattr(known, name) for name in MARKS}), cuts=st.lists(st.integers(0, 400), max_size=5))
+@settings(max_examples=150, deadline=None)
+def test_random_calls_in_messages_are_read_back(reply, cuts):
+    form, tools, calls = reply
+    text = spelled(form, calls)
+    events, parser = found(form, tools, text, [cut for cut in cuts if cut < len(text)])
+    assert json.dumps(calls_of(events), sort_keys=True) == json.dumps([calls, []], sort_keys=True)
+    assert (parser.ended, parser.faults) == (len(calls), [])
+
+
+@pytest.mark.parametrize("template", [HARMONIES, RECIPIENTS, CONTENTS], ids=["harmony", "muse", "inkling"])
 def test_calls_in_messages_are_read_back(template):
     taught = taught_format(template)
     assert taught.variable == "tools"
@@ -221,5 +296,6 @@ def test_calls_in_messages_are_read_back(template):
     assert calls_of(found(taught.form, [WEATHER, CLOCK], text)[0]) == (CALLS, [])
     messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "", "tool_calls": []}]
     messages[1]["tool_calls"] = [{"id": "a", "function": {"name": "get_weather", "arguments": '{"city": "Bern"}'}}]
-    written = unguard(template.render(messages, False, tools=None)).rpartition("<|start|>assistant")[2]
+    text = unguard(template.render(messages, False, tools=None))
+    written = text.rpartition("<|message_model|>" if template is CONTENTS else "<|start|>assistant")[2]
     assert found(taught.form, [WEATHER], written)[0] == FOUND

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tools.call_texts import FORMATS, spelled
 
 from tinychat.tools.definitions import Tool, ToolChoice
-from tinychat.tools.formats.known import HARMONY, MUSE
+from tinychat.tools.formats.known import HARMONY, INKLING, MUSE
 from tinychat.tools.grammars.markers import TEXT_ONLY, Markers
 
 llguidance = pytest.importorskip("llguidance")
@@ -413,3 +413,44 @@ def test_messages_of_muse(control):
         held = Held.of(MUSE.grammar(choice, words.markers), words, tokens)
         texts = MUSE_CALL, said + MUSE_CALL, thought + MUSE_CALL
         assert [held.accepts(text) for text in texts] == [True, not required, False]
+
+
+INKLING_MARKERS = (
+    "<|message_model|>",
+    "<|end_message|>",
+    "<|content_text|>",
+    "<|content_thinking|>",
+    "<|content_invoke_tool_json|>",
+)
+INKLING_CALL = 'weather<|content_invoke_tool_json|>{"name":"weather","args":{"city":"Bonn"}}'
+
+
+@both_kinds_of_markers
+def test_messages_of_inkling(control):
+    words, tokens = vocabulary(*(INKLING_MARKERS if control else ()))
+    end, following = "<|end_message|>", "<|end_message|><|message_model|>"
+    thought, said = f"<|content_thinking|>Do I call?{following}", f"<|content_text|>I look.{following}"
+    # As text, the end of the answer begins another message.
+    answers = [f"<|content_text|>Hello.{end * control}", f'{thought}<|content_text|>{{"name":"weather"}}']
+    calls = [INKLING_CALL, INKLING_CALL + end, thought + INKLING_CALL, thought + thought + INKLING_CALL]
+    wrongs = INKLING_CALL.replace("weather<", "wether<"), INKLING_CALL.replace('"weather"', '"clock"')
+    wrongs += INKLING_CALL.replace("city", "town"), INKLING_CALL.replace('"Bonn"', "5"), "Hello", thought
+    for required in (False, True):
+        for parallel in (False, True):
+            choice = ToolChoice(TOOLS, required, is_parallel=parallel, constrains=True)
+            held = Held.of(INKLING.grammar(choice, words.markers), words, tokens)
+            assert all(map(held.accepts, calls))
+            assert held.accepts(f"{INKLING_CALL}{following}{INKLING_CALL}{end}") == parallel
+            assert held.accepts(thought + said + INKLING_CALL) == (not required)
+            assert [held.accepts(answer) for answer in answers] == [not required] * 2
+            for wrong in wrongs:
+                assert not held.accepts(wrong), wrong
+    for required in (False, True):
+        choice = ToolChoice(TOOLS, required, only="weather" if required else None, constrains=True, thinks=False)
+        held = Held.of(INKLING.grammar(choice, words.markers), words, tokens)
+        texts = INKLING_CALL, said + INKLING_CALL, thought + INKLING_CALL, INKLING_CALL.replace("weather", "clock")
+        assert [held.accepts(text) for text in texts] == [True, not required, False, not required]
+    strict = ToolChoice((Tool("weather", "", WEATHER, strict=True), Tool("clock")))
+    held = Held.of(INKLING.grammar(strict, words.markers), words, tokens)
+    assert [held.accepts(INKLING_CALL), held.accepts(INKLING_CALL.replace("city", "town"))] == [True, False]
+    assert INKLING.grammar(ToolChoice(TOOLS)) is None

@@ -78,8 +78,10 @@ def _prompt_of(
     said = ""
     if continues and before and last["role"] == "assistant" and not last.keys() & {"tool_calls", "reasoning"}:
         said = str(last["content"])
-    # Thoughts would come before what is said.
-    whole = {**model.template.thinking_variables(False if said and thinking is None else thinking), **variables}
+    # Thoughts would come before what is said; an effort is told before all messages, and stays as it was.
+    if said and thinking is None and model.template.thinking_switch != "reasoning_effort":
+        thinking = False
+    whole = {**model.template.thinking_variables(thinking), **variables}
     opens_thinking = model.template.opens_thinking_with(**whole)
     if not said or opens_thinking:
         ids, begun = model.render_ids(messages, **whole), list[int]()

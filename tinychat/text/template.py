@@ -29,6 +29,9 @@ _THINKING_SWITCHES = ("enable_thinking", "thinking")
 # How hard a model is to think, and Muse Glimmer's name for it, with fewer words.
 _EFFORT, _STRENGTH = "reasoning_effort", "reasoning_strength"
 _STRENGTHS = {"none": "low", "minimal": "low", "max": "xhigh"}
+# In Inkling's template, which takes a number; it knows words, too, but not all of these.
+_LEVEL = "Thinking effort level"
+_LEVELS = {"none": 0.0, "minimal": 0.1, "low": 0.2, "medium": 0.7, "high": 0.9, "xhigh": 0.99, "max": 0.99}
 # Code of tokenizers that gives templates its tools with their keys in order.
 _SORTING_TOOLS = ("tokenization_kimi",)
 _QUESTION: list[Message] = [{"role": "user", "content": "?"}]
@@ -142,7 +145,8 @@ class ChatTemplate:
     def thinking_switch(self) -> str | None:
         """The variable by which the template switches thinking on and off, None if it has none.
 
-        Qwen3, SmolLM3, EXAONE 4 and GLM ask for ``enable_thinking``, Granite and DeepSeek for ``thinking``.
+        Qwen3, SmolLM3, EXAONE 4 and GLM ask for ``enable_thinking``, Granite and DeepSeek for ``thinking``, Inkling for
+        the effort.
         """
         for name in _THINKING_SWITCHES:
             try:
@@ -150,7 +154,7 @@ class ChatTemplate:
                     return name
             except TextError:
                 continue
-        return None
+        return _EFFORT if _LEVEL in self.source else None
 
     @property
     def names_thoughts(self) -> bool:
@@ -158,17 +162,19 @@ class ChatTemplate:
         marks = self._tokenizer.thought_marks
         return OPEN in self.source or (marks is not None and any(token in self.source for token in marks.tokens))
 
-    def thinking_variables(self, thinking: bool | None) -> dict[str, bool]:
+    def thinking_variables(self, thinking: bool | None) -> dict[str, object]:
         """Return the variables for a reply with or without thinking; none for None, the template's own way."""
         switch = None if thinking is None else self.thinking_switch
-        return {} if switch is None or thinking is None else {switch: thinking}
+        if switch is None or thinking is None:
+            return {}
+        return {switch: ("high" if thinking else "none") if switch == _EFFORT else thinking}
 
     @cached_property
     def opens_thinking(self) -> bool:
         """Whether a reply begins inside a think section: the template ends with its first tag."""
         return self.opens_thinking_with()
 
-    def opens_thinking_with(self, **variables: bool) -> bool:
+    def opens_thinking_with(self, **variables: object) -> bool:
         """Whether a reply to a prompt that is rendered with `variables` begins inside a think section."""
         marks = self._tokenizer.thought_marks
         try:
@@ -244,6 +250,8 @@ class ChatTemplate:
         effort = variables.get(_EFFORT)
         if isinstance(effort, str) and _STRENGTH in self.source:
             variables = {_STRENGTH: _STRENGTHS.get(effort, effort), **variables}
+        if isinstance(effort, str) and _LEVEL in self.source:
+            variables = {**variables, _EFFORT: _LEVELS.get(effort, effort)}
         guarded = {name: guard(value, self._control_spellings) for name, value in variables.items()}
         if self._sorts_tools and "tools" in guarded:
             guarded["tools"] = json.loads(json.dumps(guarded["tools"], sort_keys=True))

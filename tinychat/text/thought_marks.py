@@ -93,6 +93,17 @@ _KNOWN = (
             "<|content|>": Mark.ANSWER,
         },
     ),
+    # Inkling: a message without a mark of its content is text.
+    ThoughtMarks(
+        "<|content_thinking|>",
+        "<|end_message|><|message_model|><|content_text|>",
+        "<|content_text|>",
+        {
+            "<|end_message|>": Mark.HEADER,
+            "<|content_thinking|>": Mark.THOUGHTS,
+            **dict.fromkeys(("<|message_model|>", "<|content_text|>"), Mark.ANSWER),
+        },
+    ),
     # Where the tags are control tokens.
     ThoughtMarks(OPEN, CLOSING_TEXT, "", {OPEN: Mark.THOUGHTS, "</think>": Mark.ANSWER}),
 )

@@ -10,6 +10,7 @@ from tinychat.tools.definitions import Tool, ToolCall
 from tinychat.tools.events import CallBegin
 from tinychat.tools.formats.braced import BracedFormat
 from tinychat.tools.formats.call_format import CallFormat, IdRule
+from tinychat.tools.formats.contents import ContentFormat
 from tinychat.tools.formats.harmony import HarmonyFormat
 from tinychat.tools.formats.json_calls import JsonFormat
 from tinychat.tools.formats.named import NamedFormat
@@ -21,6 +22,7 @@ _KINDS: Mapping[str, type[CallFormat]] = {
     kind.name: kind
     for kind in (
         BracedFormat,
+        ContentFormat,
         HarmonyFormat,
         JsonFormat,
         NamedFormat,

@@ -42,7 +42,7 @@ class JsonFormat(CallFormat):
 
     def parser(self, tools: Sequence[Tool]) -> CallReader:
         """Return a parser of one reply."""
-        return _BareReader(self, tools) if self.is_bare else _JsonReader(self)
+        return _BareReader(self, tools) if self.is_bare else JsonReader(self)
 
     def tool_rule(self, rules: Rules, choice: ToolChoice, tool: Tool, number: int) -> str:
         """Return a call of a tool, in Lark."""
@@ -83,7 +83,9 @@ class JsonFormat(CallFormat):
         return f'{{"{self.name_key}": {as_json(call.name)}, "{self.arguments_key}": {call.arguments}}}'
 
 
-class _JsonReader(CallReader):
+class JsonReader(CallReader):
+    """Reads calls that are objects, or lists of them."""
+
     def __init__(self, form: JsonFormat) -> None:
         super().__init__(form)
         self._name_keys = {"name", form.name_key}
@@ -153,7 +155,7 @@ class _JsonReader(CallReader):
         return found
 
 
-class _BareReader(_JsonReader):
+class _BareReader(JsonReader):
     """Takes a reply that begins with an object for a call if that names a tool."""
 
     def __init__(self, form: JsonFormat, tools: Sequence[Tool]) -> None:

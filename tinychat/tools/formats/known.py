@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tinychat.tools.formats.braced import BracedFormat
 from tinychat.tools.formats.call_format import CallFormat
+from tinychat.tools.formats.contents import ContentFormat
 from tinychat.tools.formats.harmony import HarmonyFormat
 from tinychat.tools.formats.json_calls import JsonFormat
 from tinychat.tools.formats.named import NamedFormat
@@ -50,11 +51,13 @@ FUNCTIONGEMMA = BracedFormat(
 )
 HARMONY = HarmonyFormat()
 MUSE = RecipientFormat()
+INKLING = ContentFormat()
 
 # Those of replies that are messages, by marks of their templates, which write calls in other messages than texts.
 MESSAGES: tuple[tuple[tuple[str, ...], CallFormat], ...] = (
     (("<|channel|>", "<|message|>", "functions."), HARMONY),
     (("<|message|>", "<|eom|>", "<atem:function_calls>"), MUSE),
+    (("<|message_model|>", "<|content_thinking|>", "<|content_invoke_tool_json|>"), INKLING),
 )
 # Marks of a family, in its template or among its added tokens; the first that is found counts.
 MARKS: tuple[tuple[str, CallFormat], ...] = (

@@ -18,11 +18,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tinychat.tools.definitions import Tool, ToolCall, ToolChoice
-from tinychat.tools.formats.messages import MESSAGE, START, MessageReader
+from tinychat.tools.formats.messages import MESSAGE, START, MessageReader, add_messages
 from tinychat.tools.formats.reading import CallReader, Steps
 from tinychat.tools.formats.tagged import TaggedFormat, TaggedReader
 from tinychat.tools.grammars.markers import quoted
-from tinychat.tools.grammars.replies import any_tool
 from tinychat.tools.grammars.rules import Rules
 
 END_OF_MESSAGE, END_OF_TURN = "<|eom|>", "<|eot|>"
@@ -56,20 +55,9 @@ class RecipientFormat(TaggedFormat):
         return f"{quoted(f' to={tool.name}')} {begin} {call} {quoted(self.call_end + self.section_end)}"
 
     def add_reply(self, rules: Rules, choice: ToolChoice) -> None:
-        """Add the rule of a reply behind ``<|start|>assistant``: messages before the last ones, the answer or calls.
-
-        Before a required call there are thoughts alone.
-        """
-        markers, one = rules.markers, any_tool(rules, choice)
-        rules.add("calls", f"{one} ({markers.lark(self.separator)} {one})*" if choice.is_parallel else one)
-        thoughts, answer = (markers.lark(f"{recipient}{MESSAGE}") for recipient in (_THOUGHTS, _ANSWER))
-        first = [thoughts] * choice.thinks + [answer] * (not choice.required)
-        before = ""
-        if first:
-            said, following = rules.until("said", END_OF_MESSAGE), markers.lark(f"{START}assistant")
-            rules.add("before", f"({' | '.join(first)}) {said} {following}")
-            before = "before* "
-        rules.add("start", f"{before}calls" if choice.required else f"{before}(calls | {answer} TEXT?)")
+        """Add the rule of a reply behind ``<|start|>assistant``."""
+        thoughts, answer = (f"{recipient}{MESSAGE}" for recipient in (_THOUGHTS, _ANSWER))
+        add_messages(rules, choice, thoughts, answer, END_OF_MESSAGE, f"{START}assistant")
 
     def spell(self, *calls: ToolCall) -> str:
         """Return calls as the model writes them in one reply."""
