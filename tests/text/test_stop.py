@@ -40,6 +40,24 @@ def test_templates_that_write_no_end(tmp_path, source):
     assert end_of_turn_id(tokenizer, ChatTemplate(source, tokenizer, "test")) is None
 
 
+@pytest.mark.parametrize(
+    ("source", "end"),
+    [
+        # Inkling's, and Solar Open's, which writes none.
+        ("<|message_model|><|content_text|>{}<|end_message|><|content_model_end_sampling|>", True),
+        ("<|begin|>assistant<|content|>{}<|end|>", False),
+    ],
+)
+def test_the_end_of_a_message_is_not_that_of_a_reply(tmp_path, source, end):
+    marks = ["<|message_model|>", "<|content_thinking|>", "<|content_text|>", "<|end_message|>"]
+    if not end:
+        marks = ["<|begin|>", "<|think|>", "<|content|>", "<|end|>"]
+    last = "<|content_model_end_sampling|>"
+    tokenizer = load_tokenizer(write_tokenizer(tmp_path, "byte-level", ["<a>", "<b>", *marks, last]))
+    template = ChatTemplate(source.format("{{ messages[1].content }}"), tokenizer, "test")
+    assert end_of_turn_id(tokenizer, template) == (tokenizer.token_id(last) if end else None)
+
+
 def test_union_of_all_sources(tmp_path):
     folder = write_tokenizer(tmp_path, "byte-level", ["<a>", "<b>", "<c>"])
     (folder / "config.json").write_text(json.dumps({"eos_token_id": 7}))

@@ -42,12 +42,18 @@ def _end_ids(settings: Mapping[str, object]) -> object:
 
 
 def end_of_turn_id(tokenizer: Tokenizer, template: ChatTemplate) -> int | None:
-    """Id of the added token that the template writes right after a reply, or None."""
+    """Id of the added token that the template writes right after a reply, or None.
+
+    One that ends a message of thoughts, too, ends no reply: the next one counts.
+    """
     turns = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": _PROBE}]
     try:
         text = template.render(turns, add_generation_prompt=False)
     except TextError:
         return None
     _, reply, after = text.rpartition(_PROBE)
-    match = spelling_pattern(tokenizer.added_tokens).match(after.lstrip()) if reply else None
-    return tokenizer.added_tokens[match[0]] if match else None
+    marks = tokenizer.thought_marks
+    tokens = spelling_pattern(tokenizer.added_tokens)
+    while (match := tokens.match(after := after.lstrip())) and marks and match[0] in marks.tokens:
+        after = after[match.end() :]
+    return tokenizer.added_tokens[match[0]] if match and reply else None
