@@ -44,6 +44,7 @@ ARCHITECTURES = {
     "hunyuan_v1_moe": "hunyuan-moe",
     "exaone_moe": "exaone-moe",
     "kimi_linear": "kimi-linear",
+    "bailing_hybrid": "bailingmoe3",
     "cohere": "command-r",
     "bailing_moe": "bailingmoe2",
     "minimax_m2": "minimax-m2",
@@ -55,10 +56,17 @@ ARCHITECTURES = {
     "jina_embeddings_v3": "jina-bert-v3",
 }
 # The package has no names for some architectures yet: another one's, whose tensors are called the same.
-NAMED_LIKE = {"laguna": "step35", "gemma4-assistant": "gemma4", "muse-glimmer": "afmoe", "cohere2moe": "dots1"}
-NAMED_LIKE["gemma-embedding2"] = "gemma4"
+NAMED_LIKE = {
+    "laguna": "step35",
+    "gemma4-assistant": "gemma4",
+    "gemma-embedding2": "gemma4",
+    "muse-glimmer": "afmoe",
+    "cohere2moe": "dots1",
+    "bailingmoe3": "kimi-linear",
+}
 MAMBAS = ("granitehybrid", "falcon-h1", "nemotron_h", "nemotron_h_moe")
-LATENTS = ("deepseek2", "mistral4", "kimi-linear")
+CHANNEL_DELTAS = ("kimi-linear", "bailingmoe3")
+LATENTS = ("deepseek2", "mistral4", *CHANNEL_DELTAS)
 DELTA_NETS = ("qwen35", "qwen35moe", "qwen3next")
 # Whose queries and keys llama.cpp rotates in neighbouring pairs, and transformers in halves.
 # Which its converter leaves out of names.
@@ -152,6 +160,7 @@ VARIANTS = [
         topk_group=1,
         linear_attn_config=families.BY_NAME["kimi-linear"].config["linear_attn_config"] | {"num_heads": 4},
     ),
+    *(like(name) for name in ("ling-3.0-flash", "ling-3.0-tiny")),
     # llama.cpp has the multipliers by the architecture, and values as wide as heads would be.
     like(
         "minicpm3",
@@ -369,7 +378,7 @@ def add_sizes(writer, architecture, raw, config):
         layers = range(config.num_hidden_layers)
         writer.add_head_count_kv([0 if i in config.conv_layers else config.num_key_value_heads for i in layers])
         writer.add_shortconv_l_cache(config.conv_L_cache)
-    elif architecture == "kimi-linear":
+    elif architecture in CHANNEL_DELTAS:
         layers = range(config.num_hidden_layers)
         writer.add_head_count_kv([int(layer in config.attention_layers) for layer in layers])
     elif config.varied and config.varied.wide_key_value_heads != config.num_key_value_heads:
@@ -595,7 +604,15 @@ def add_particulars(writer, architecture, raw, config):
         writer.add_expert_shared_count(config.experts.shared_intermediate_size // config.experts.intermediate_size)
         writer.add_expert_weights_scale(config.experts.scale)
         writer.add_expert_weights_norm(config.experts.norm_topk_prob)
-    if architecture == "kimi-linear":
+    if architecture == "bailingmoe3":
+        writer.add_expert_group_count(config.experts.n_group)
+        writer.add_expert_group_used_count(config.experts.topk_group)
+        writer.add_expert_shared_feed_forward_length(config.experts.shared_intermediate_size)
+        writer.add_float32("bailingmoe3.kda.gate_lower_bound", config.delta_net.decay_bound)
+        for ours, theirs in (("exp", "expert"), ("shexp", "share_expert")):
+            if limits := raw.get(f"{theirs}_swiglu_limit_list"):
+                writer.add_array(f"bailingmoe3.swiglu_clamp_{ours}", [*map(float, limits)])
+    if architecture in CHANNEL_DELTAS:
         writer.add_rope_dimension_count(config.latents.qk_rope_head_dim)
         writer.add_kda_head_dim(config.delta_net.key_dim)
         writer.add_ssm_conv_kernel(config.delta_net.taps)
@@ -635,7 +652,7 @@ def converted(architecture, config, weights):
     found = {}
     if architecture == "minicpm3":
         weights = families.with_heads_in_one(weights)
-    if architecture == "kimi-linear":
+    if architecture in CHANNEL_DELTAS:
         rows = {name: v.reshape(-1, config.delta_net.taps) for name, v in weights.items() if "conv1d." in name}
         weights = families.with_taps_apart(weights | rows, config.delta_net)
     for name, values in weights.items():
@@ -657,9 +674,12 @@ def converted(architecture, config, weights):
             values = np.ascontiguousarray(values.T)
         if architecture in DELTA_NETS:
             name, values = of_delta_net(name, values, config.delta_net, architecture != "qwen3next")
-        if architecture == "kimi-linear":
+        if architecture in CHANNEL_DELTAS:
             name, values = of_channel_delta(name, values, config.delta_net)
         name = name.replace("model.embedding_projection", "output")
+        if architecture == "bailingmoe3" and name.endswith(("f_proj.weight", "g_proj.weight")):
+            theirs = "ssm_f_a" if "f_proj" in name else "ssm_g_a" if len(values) > H else "attn_gate"
+            name = f"blk.{layer}.{theirs}.weight"
         if config.drafter and "_projection" in name:
             name = f"nextn.{name}"
         for ours, theirs in (("router.scale", "ffn_gate_inp"), ("router.per_expert_scale", "ffn_down_exps")):
@@ -818,7 +838,8 @@ def of_delta_net(name, values, net, stands_apart):
 def of_channel_delta(name, values, net):
     """Return the name and values of a tensor: decays, and taps with axes of length 1."""
     if name.endswith("A_log.weight"):
-        return name.removesuffix(".weight"), -np.exp(values)[None, None, :, None]
+        powers = np.exp(values)[:, None] if net.decay_bound else -np.exp(values)[None, None, :, None]
+        return name.removesuffix(".weight"), powers
     if "_conv1d." in name:
         return name, values.reshape(1, -1, 1, net.taps)
     return name.replace("dt_bias.weight", "dt_proj.bias"), values

@@ -68,6 +68,22 @@ def test_layers_of_smallthinker_without_a_window_do_not_rotate(metadata, layout)
     assert (found["sliding_window_layout"], found["rope_layout"]) == (layout, layout)
 
 
+def test_blocks_of_multi_token_prediction_are_no_layers_of_ling_3():
+    known = {
+        "block_count": 5,
+        "nextn_predict_layers": 1,
+        "attention.head_count_kv": [0, 1, 0, 1, 1],
+        "kda.gate_lower_bound": -4.0,
+        "swiglu_clamp_exp": [0.0, 0.0, 0.0, 4.0, 4.0],
+    }
+    values = GgufValues({f"bailingmoe3.{name}": value for name, value in known.items()}, "bailingmoe3", {}, "file")
+    values.config |= values.common()
+    found = gguf_configs.ling3(values)
+    assert (found["num_hidden_layers"], found["layer_types"]) == (4, ["linear_attention", FULL] * 2)
+    assert (found["kda_lower_bound"], found["expert_swiglu_limit_list"][3]) == (-4.0, 4.0)
+    assert not found.keys() & {"kda_safe_gate", "share_expert_swiglu_limit_list"}
+
+
 @pytest.mark.parametrize("gains", [None, [], [2.0, 3.0]])
 def test_queries_of_muse_glimmer_have_one_factor(gains):
     known = {"block_count": 4, "attention.sliding_window": 24, "rope.freq_base": 5e5}

@@ -343,6 +343,21 @@ def kimi_linear(values: GgufValues) -> Config:
     return found
 
 
+def ling3(values: GgufValues) -> Config:
+    """Return the keys of Ling 3.0, among whose layers a file counts blocks of multi-token prediction."""
+    found = {**kimi_linear(values), "norm_topk_prob": bool(values.get("expert_weights_norm", False))}
+    if "layer_types" in found:
+        found["layer_types"] = found["layer_types"][: found["num_hidden_layers"]]
+    others = {
+        "short_conv_kernel_size": values.get("ssm.conv_kernel"),
+        "kda_safe_gate": values.get("kda.safe_gate"),
+        "kda_lower_bound": values.get("kda.gate_lower_bound"),
+        "expert_swiglu_limit_list": values.raw("swiglu_clamp_exp"),
+        "share_expert_swiglu_limit_list": values.raw("swiglu_clamp_shexp"),
+    }
+    return found | present(others)
+
+
 def gpt_oss(values: GgufValues) -> Config:
     """Return the keys of gpt-oss."""
     scaling = values.config.get("rope_scaling")

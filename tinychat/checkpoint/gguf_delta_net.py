@@ -2,9 +2,11 @@
 
 Heads of values that read one head of keys stand apart in a file, those of a checkpoint side by side: the rows of what
 makes them are reordered, and the columns of what reads them. Files of Qwen3-Next leave them side by side; their gates
-are one tensor. Decays are stored as -exp(A).
+are one tensor. Decays are stored as -exp(A); those with a bound as exp(A).
 (github.com/ggml-org/llama.cpp: conversion/qwen.py.)
 """
+
+from functools import partial
 
 import numpy as np
 
@@ -21,14 +23,14 @@ BY_HEAD = ("ssm_a", "ssm_dt", "ssm_beta", "ssm_alpha")
 GATES, BOTH_GATES = ("ssm_beta", "ssm_alpha"), "ssm_ba"
 
 
-def logarithms(tensor: Tensor) -> Tensor:
-    """Return the A of decays that a file has as -exp(A); NaN, which conversion refuses, where there is none."""
-    return ComputedRows(tensor, _logarithms_of_negated)
+def logarithms(tensor: Tensor, sign: int = -1) -> Tensor:
+    """Return the A of decays that a file has as `sign` exp(A); NaN, which conversion refuses, where there is none."""
+    return ComputedRows(tensor, partial(_logarithms, sign))
 
 
-def _logarithms_of_negated(decays: FloatArray) -> FloatArray:
+def _logarithms(sign: int, decays: FloatArray) -> FloatArray:
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(np.log(-decays.astype(np.float32)))
+        return np.asarray(np.log(sign * decays.astype(np.float32)))
 
 
 def gates_of(both: Tensor, kind: str, net: DeltaNet) -> Tensor:
@@ -50,7 +52,7 @@ def restored(tensor: Tensor, theirs: str, net: DeltaNet, stands_apart: bool = Tr
     values = (heads[:, None] * net.value_dim + np.arange(net.value_dim)).reshape(-1)
     channels = np.concatenate([np.arange(2 * net.key_size), 2 * net.key_size + values])
     orders = {"attn_qkv": channels, "ssm_conv1d": channels, "attn_gate": values} | dict.fromkeys(BY_HEAD, heads)
-    found = logarithms(tensor) if kind == DECAYS else tensor
+    found = logarithms(tensor, 1 if net.decay_bound else -1) if kind == DECAYS else tensor
     if net.value_heads == net.key_heads or not stands_apart:
         return found
     if kind == OUTPUT:

@@ -20,7 +20,7 @@ from tinychat.checkpoint.gguf_gemma import (
 from tinychat.checkpoint.gguf_mamba import falcon_h1, jamba, nemotron_h
 from tinychat.checkpoint.gguf_values import GgufValues
 from tinychat.models.decoder import HEAD_GATES
-from tinychat.models.delta_net import DECAYS, GATES
+from tinychat.models.delta_net import DECAYS, GATES, WIDE_DECAYS, WIDE_GATES
 from tinychat.models.draft_head import INPUTS
 from tinychat.models.drafter import STATE
 from tinychat.models.mamba import STEPS
@@ -84,6 +84,7 @@ _NORMS_BEHIND = {"post_self_attn_layernorm": "attn_output_norm", "post_mlp_layer
 # Of Gemma 4 and those of its build.
 _LAYER_INPUTS = {"layer_scale": "layer_output_scale", "inputs_norm": "per_layer_proj_norm", "input_norm": "post_norm"}
 _MLP_OF_EXPERTS, _LOGITS = {"intermediate_size": "expert_feed_forward_length"}, {"logit_scale": "logit_scale"}
+_TAPS_APART = "ssm_conv1d_q+ssm_conv1d_k+ssm_conv1d_v"
 _ORDERED, _GAINS, _TURNED = (frozenset([each]) for each in ("order", "offset", "transposed"))
 FAMILIES: Mapping[str, GgufFamily] = {
     "llama": GgufFamily(
@@ -144,7 +145,7 @@ FAMILIES: Mapping[str, GgufFamily] = {
         "KimiLinearForCausalLM",
         extra=gguf_configs.kimi_linear,
         experts=True,
-        norms={"delta_taps": "ssm_conv1d_q+ssm_conv1d_k+ssm_conv1d_v"},
+        norms={"delta_taps": _TAPS_APART},
         linears={
             "delta_in_proj": ("attn_q", "attn_k", "attn_v"),
             GATES: ("ssm_f_a", "ssm_beta"),
@@ -152,6 +153,20 @@ FAMILIES: Mapping[str, GgufFamily] = {
             "delta_low_proj": ("ssm_g_a",),
             "delta_gate_proj": ("ssm_g_b",),
             "delta_out_proj": ("attn_output",),
+        },
+    ),
+    "bailingmoe3": GgufFamily(
+        "BailingMoeV3ForCausalLM",
+        extra=gguf_configs.ling3,
+        experts=True,
+        norms={"delta_taps": _TAPS_APART},
+        linears={
+            "delta_in_proj": ("attn_q", "attn_k", "attn_v"),
+            GATES: ("ssm_beta",),
+            WIDE_DECAYS: ("ssm_f_a",),
+            WIDE_GATES: ("ssm_g_a",),
+            "delta_out_proj": ("attn_output",),
+            HEAD_GATES: ("attn_gate",),
         },
     ),
     "apertus": GgufFamily(
