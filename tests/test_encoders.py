@@ -9,7 +9,7 @@ import reference
 
 import tinychat
 from tinychat.checkpoint.checkpoint import open_checkpoint
-from tinychat.conversion.convert import check_tensors
+from tinychat.conversion.convert import check_tensors, expected_shapes
 from tinychat.engine.sequence import new_sequence
 from tinychat.errors import CheckpointError, SettingError, UnsupportedModelError
 from tinychat.models.architectures import parse_config, weight_count
@@ -214,17 +214,17 @@ def test_windows_of_ultrabert_are_counted_on_each_side():
     assert (config.sliding_windows, config.rope_theta, config.sliding_rope_theta) == ((129, 129, 0, 129), 2.56e6, 1e4)
 
 
-def test_tensors_of_ultrabert_have_its_name_before_them_in_published_files(tmp_path):
+@pytest.mark.parametrize(("name", "prefix"), [("ultrabert", "ultrabert."), ("embedding-gemma2", "language_model.")])
+def test_tensors_of_published_files_have_another_name_before_theirs(name, prefix, tmp_path):
     from safetensors.numpy import load_file, save_file
 
-    checkpoint = families.write_checkpoint(encoders.BY_NAME["ultrabert"], tmp_path / "checkpoint")
-    file = checkpoint / "model.safetensors"
-    tensors = load_file(file)
-    save_file({name.replace("model.", "ultrabert.", 1): values for name, values in tensors.items()}, file)
-    found = open_checkpoint(checkpoint)
+    plain, published = (families.write_checkpoint(encoders.BY_NAME[name], tmp_path / kind) for kind in ("a", "b"))
+    file = published / "model.safetensors"
+    save_file({f"{prefix}{each.removeprefix('model.')}": values for each, values in load_file(file).items()}, file)
+    found, expected = open_checkpoint(published), open_checkpoint(plain).tensors
     check_tensors(found)
-    for name, values in tensors.items():
-        np.testing.assert_array_equal(found.tensors.read(name), values)
+    for each, _ in expected_shapes(found.config):
+        np.testing.assert_array_equal(found.tensors.read(each), expected.read(each))
 
 
 @pytest.mark.parametrize(
