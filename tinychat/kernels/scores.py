@@ -70,8 +70,8 @@ def final_score(scoring, item, r, start, score):
         profiles, weight = scoring.profiles, weight_of(scoring, item, min(item.row0 + r, item.rows - 1))
         R, width = profiles.shape
         # The middle of a row is of distance 0 and the earlier ones, with a block of zeros on either side.
-        first = min(max(0, start - item.positions[r] + width - BLOCK - 1), width - BLOCK)
-        for j in range(R):
+        first = min(start - item.positions[r] + width - BLOCK - 1, width - BLOCK)
+        for j in range(R if first > 0 else 0):
             score = fma(load_f32x64(profiles, j * width + first), load_one(scoring.weights, weight + j), score)
         return score
 
