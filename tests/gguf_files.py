@@ -407,7 +407,7 @@ def add_sizes(writer, architecture, raw, config):
         writer.add_rope_freq_base(config.rope_theta)
         writer.add_rope_dimension_count(config.rotary_dim)
     if any(config.sliding_windows) and not config.conv_layers:
-        window = raw.get("sliding_window") or raw.get("local_attention")
+        window = raw.get("sliding_window") or raw.get("local_attention") or max(config.sliding_windows)
         # EmbeddingGemma 2 says how far it reaches to one side.
         window *= 2 if config.embedding_dim else 1
         writer.add_sliding_window(window if config.bidirectional else max(config.sliding_windows))
