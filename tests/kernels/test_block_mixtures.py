@@ -10,6 +10,7 @@ from kernels.kernel_inputs import EPS, UNTOUCHED, assert_within, on_threads
 
 from tinychat.engine.arguments import ModelDims
 from tinychat.kernels.block_mixtures import add_rows, load_slot, mix_slots, store_slot, take_message
+from tinychat.models.block_mixtures import Seen
 
 SLOTS, LENGTHS = 7, (1, 2, 3, 17, 200)
 # The first slots, where further ones begin, how many these are, and whether the residual stream is one more.
@@ -57,7 +58,7 @@ class Rows:
         first, other, others, takes_hidden = self.ranges
         out = np.full((T + 1, D + 16), UNTOUCHED)
         factors = np.full((T + 1, 2 * (first + others + 1) + 1), UNTOUCHED)
-        at = first, other, others, self.hidden, takes_hidden, self.queries, self.query
+        at = Seen(first, other, others), self.hidden, takes_hidden, self.queries, self.query
         on_threads(mix_slots, threads, T, self.slots, *at, dims(D), factors, out)
         assert_kept_around(out, T, D)
         assert_kept_around(factors, T, factors.shape[1] - 1)
@@ -187,7 +188,7 @@ def results(tokens, threads):
         rows.hidden[at],
     )
     factors, mixed, sizes = np.zeros((T + 1, 12), np.float32), np.zeros((T + 1, D + 16), np.float32), dims(D)
-    sources = 2, 4, 3, hidden, True, rows.queries, rows.query
+    sources = Seen(2, 4, 3), hidden, True, rows.queries, rows.query
     on_threads(mix_slots, threads, T, slots, *sources, sizes, factors, mixed)
     on_threads(take_message, threads, T, gates, message, sizes, mixed)
     on_threads(add_rows, threads, T, mixed, hidden, sizes, hidden)

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from tinychat.models.block_mixtures import NONE, BlockMixtures, Visit
+from tinychat.models.block_mixtures import NONE, BlockMixtures, Seen, Visit
 from tinychat.models.loops import Loops
 
 
@@ -45,22 +45,27 @@ def by_lists(layers, block, first, last, count):
     return found, [*blocks, hidden]
 
 
+def read(slots, seen):
+    """Return what a mixture is of, without the residual stream."""
+    return [*slots[: seen.first], *slots[seen.other :][: seen.others]]
+
+
 def by_slots(net):
     """Return the same of `visits`, as `engine.block_layers` follows them."""
     slots, hidden, found = [None] * net.slots, "embedding", []
     for number, visit in enumerate(net.visits()):
         hidden = slots[visit.begin] if visit.begin != NONE else hidden
-        attention = [*slots[: visit.first], *slots[visit.other :][: visit.others], hidden]
-        heard = slots[visit.message :][: visit.messages]
+        attention = [*read(slots, visit.attention), hidden]
+        heard = read(slots, visit.message)
         if visit.append != NONE:
             slots[visit.append] = hidden
-        mlp = [*slots[: visit.mlp_first], *slots[visit.other :][: visit.mlp_others], f"{number}a"]
+        mlp = [*read(slots, visit.mlp), f"{number}a"]
         found.append((attention, mlp, heard))
         hidden = number
         if visit.keep != NONE:
             slots[visit.keep] = hidden
     # As `engine.block_parameters.mixture_output` has it.
-    return found, [*slots[: visit.mlp_first], *slots[visit.other :][: visit.mlp_others], hidden]
+    return found, [*read(slots, visit.mlp), hidden]
 
 
 def layouts():
@@ -83,11 +88,11 @@ def test_slots_by_hand():
     net = mixtures(3, 1, 1, 3, 2)
     assert (net.slots, net.looped) == (6, (1, 2))
     assert net.visits() == (
-        Visit(0, 2, 0, 1, 0, NONE, 0, NONE, NONE, 0, 0),
-        Visit(1, 2, 0, 2, 0, NONE, 1, NONE, NONE, 0, 0),
-        Visit(2, 2, 0, 2, 1, NONE, 2, 3, NONE, 0, 1),
-        Visit(1, 4, 0, 2, 0, 1, 1, NONE, 2, 2, 0),
-        Visit(2, 4, 0, 2, 1, NONE, 4, 5, 2, 2, 1),
+        Visit(Seen(0, 2), Seen(1, 2), Seen(0), NONE, 0, NONE, 0),
+        Visit(Seen(1, 2), Seen(2, 2), Seen(0), NONE, 1, NONE, 0),
+        Visit(Seen(2, 2), Seen(2, 2, 1), Seen(0), NONE, 2, 3, 1),
+        Visit(Seen(1, 4), Seen(2, 4), Seen(0, 2, 2), 1, 1, NONE, 0),
+        Visit(Seen(2, 4), Seen(2, 4, 1), Seen(0, 2, 2), NONE, 4, 5, 1),
     )
 
 

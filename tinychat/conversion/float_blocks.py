@@ -19,9 +19,9 @@ class BlockStages:
     _source: Source
     _config: ModelConfig
 
-    def mix_slots(self, T, slots, first, other, others, hidden, takes_hidden, queries, query, sizes, factors, out):
+    def mix_slots(self, T, slots, seen, hidden, takes_hidden, queries, query, sizes, factors, out):
         D = sizes.hidden_size
-        held = [*range(first), *range(other, other + others)]
+        held = [*range(seen.first), *range(seen.other, seen.other + seen.others)]
         found = [slots.value[:, slot * D : (slot + 1) * D] for slot in held] + [hidden.value] * takes_hidden
         stacked = np.stack(found, axis=1)
         stacked = stacked / np.sqrt(np.square(stacked).mean(axis=2, keepdims=True) + EPS)

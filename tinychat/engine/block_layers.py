@@ -79,22 +79,9 @@ def _(team, T, a, w, sizes, kv, s, attention, batch):
 def mix(team, T, visit, queries, query, gate, sizes, s):
     """Mix slots and the residual stream, and take the message in that the loop before has for them."""
     m = s.streams
-    mix_slots(
-        team,
-        T,
-        m.others,
-        visit.first,
-        visit.other,
-        visit.others,
-        s.hidden,
-        True,
-        queries,
-        query,
-        sizes,
-        m.factors,
-        m.mixed,
-    )
-    if visit.messages > 0:
+    seen = visit.attention
+    mix_slots(team, T, m.others, seen, s.hidden, True, queries, query, sizes, m.factors, m.mixed)
+    if visit.message.others > 0:
         read_message(team, T, visit, gate, m.mixed, sizes, s)
 
 
@@ -102,21 +89,8 @@ def mix(team, T, visit, queries, query, gate, sizes, s):
 def read_message(team, T, visit, gate, x, sizes, s):
     """Take a message of the loop before in."""
     m = s.streams
-    mix_slots(
-        team,
-        T,
-        m.others,
-        0,
-        visit.message,
-        visit.messages,
-        s.hidden,
-        False,
-        gate.queries,
-        gate.query,
-        sizes,
-        m.factors,
-        m.message,
-    )
+    seen, queries = visit.message, gate.queries
+    mix_slots(team, T, m.others, seen, s.hidden, False, queries, gate.query, sizes, m.factors, m.message)
     quantize_normed(team, T, x, gate.norm, sizes, gate.mixture_proj, s)
     linear(team, T, gate.mixture_proj, s, m.low, STORE)
     quantize_normed(team, T, m.message, gate.norm, sizes, gate.message_proj, s)
@@ -143,22 +117,8 @@ def _(team, T, batch, x, norm, taps, taps_proj, offset, sizes, s):
 def _(team, T, mlp, sizes, s):
     m, visit = s.streams, mlp.visit
     hold_rows(team, T, s.hidden, m.before)
-    mix_slots(
-        team,
-        T,
-        m.others,
-        visit.mlp_first,
-        visit.other,
-        visit.mlp_others,
-        m.before,
-        True,
-        mlp.query,
-        0,
-        sizes,
-        m.factors,
-        s.hidden,
-    )
-    if visit.messages > 0:
+    mix_slots(team, T, m.others, visit.mlp, m.before, True, mlp.query, 0, sizes, m.factors, s.hidden)
+    if visit.message.others > 0:
         read_message(team, T, visit, mlp.gate, s.hidden, sizes, s)
     clear_rows(team, T, s.hidden, s.last_hidden)
     run_experts(team, T, mlp.experts, mlp.experts.post_attention_layernorm, s.last_hidden, sizes, s)

@@ -1,5 +1,6 @@
 """The parameters of layers that read mixtures of blocks: see `models.block_mixtures`."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,8 +28,7 @@ LOG2_E = 1.4426950408889634
 
 def mixture_output(net: BlockMixtures, tensors: Tensors) -> MixtureOutput:
     """Return the mixture that the last norm reads."""
-    last = net.visits()[-1]
-    return MixtureOutput(tensors.vector("output_query"), last.mlp_first, last.other, last.mlp_others)
+    return MixtureOutput(tensors.vector("output_query"), net.visits()[-1].mlp)
 
 
 def mixture_layers(
@@ -36,7 +36,7 @@ def mixture_layers(
 ) -> tuple[MixtureMixer, MixtureMlp, MixtureEnd]:
     """Return attention, experts and ends of all runs of layers; experts : `ExpertMlp`, stacked over the layers."""
     runs, L = np.array(config.layer_runs, np.int64), net.layer_count
-    visit = Visit._make(np.array(column, np.int64) for column in zip(*net.visits()))
+    visit = _stacked(net.visits())
     states = Convolutions._make(np.arange(len(runs)) * net.layer_floats + start for start in net.convolutions)
     windows = np.array([window or NO_WINDOW for window in config.sliding_windows], np.int64)
     bounds = net.clip, net.relative_clip, config.attention_scale * LOG2_E
@@ -66,6 +66,13 @@ def mixture_layers(
     )
     mlp = MixtureMlp(visit, Looped(runs, tensors.vectors("mlp_query")), of_mlp, Looped(runs, experts))
     return mixer, mlp, MixtureEnd(visit, states, Looped(runs, tensors.by_tap("mlp_taps", net.value_dim)))
+
+
+def _stacked(rows: Sequence[Any]) -> Any:
+    """Return numbers, or tuples of them, one below the other."""
+    if isinstance(rows[0], tuple):
+        return type(rows[0])(*map(_stacked, zip(*rows)))
+    return np.array(rows, np.int64)
 
 
 def _gate(net: BlockMixtures, tensors: Tensors, visit: Visit, reader: str) -> MessageGate:

@@ -4,6 +4,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tinychat.models.block_mixtures import Seen
+
 
 class MessageGate(NamedTuple):
     """How a mixture takes in a message (`kernels.block_mixtures`)."""
@@ -79,9 +81,7 @@ class MixtureOutput(NamedTuple):
     """The mixture that the last norm reads."""
 
     query: Any  # float32 [D]
-    first: int  # of slots, as `Visit` has them
-    other: int
-    others: int
+    seen: Seen
 
 
 class NoTaps(NamedTuple):

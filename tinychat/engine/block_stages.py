@@ -5,9 +5,9 @@ from tinychat.engine.wiring import stage
 
 
 @stage("block_mixtures")
-def mix_slots(counter, T, slots, first, other, others, hidden, takes_hidden, queries, query, sizes, factors, out):
+def mix_slots(counter, T, slots, seen, hidden, takes_hidden, queries, query, sizes, factors, out):
     """Mix what some slots and the residual stream have."""
-    D, count = sizes.hidden_size, int(first + others) + takes_hidden
+    D, count = sizes.hidden_size, int(seen.first + seen.others) + takes_hidden
     slots.need(counter.config.mixtures.slots * D)
     factors.need(2 * count)
     out.need(hidden.columns)

@@ -180,10 +180,8 @@ def _(team, outputs, streams, sizes, s, batch):
 
 @pick_hidden.where(streams=block_parts.MixtureOutput)
 def _(team, outputs, streams, sizes, s, batch):
-    m, (query, first, other, others) = s.streams, streams
-    mix_slots(
-        team, batch.counts[0], m.others, first, other, others, s.hidden, True, query, 0, sizes, m.factors, m.mixed
-    )
+    m, T = s.streams, batch.counts[0]
+    mix_slots(team, T, m.others, streams.seen, s.hidden, True, streams.query, 0, sizes, m.factors, m.mixed)
     pick_rows(team, outputs, batch.wanted, m.mixed, s.last_hidden)
 
 

@@ -46,29 +46,34 @@ def add_row(x, start, weight, out, target, D):
 
 
 @always_inline
+def slot_of(seen, j):
+    """Return slot `j` of those that are mixed."""
+    return j if j < seen.first else seen.other + j - seen.first
+
+
+@always_inline
 def power_of_two(v):
     """Return ``2**v``."""
     return sum_lanes(exp2(splat_f32(v))) * np.float32(1 / LANES)
 
 
 @stage
-def mix_slots(team, T, slots, first, other, others, hidden, takes_hidden, queries, query, sizes, factors, out):
+def mix_slots(team, T, slots, seen, hidden, takes_hidden, queries, query, sizes, factors, out):
     """Write the mixture of the first slots, of further ones, and of the residual stream.
 
-    slots : float32 [>= T, >= slots D]; first : how many of the first ones; other, others : the first of the further
-    ones, and how many; hidden : float32 [>= T, >= D], the residual stream; takes_hidden : whether it is one of them;
-    queries : float32, of which D from element `query` on are the query; factors : float32 [>= T, >= 2 (first + others
-    + 1)], scratch; out : float32 [>= T, >= D], none of the others.
+    slots : float32 [>= T, >= slots D]; seen : `models.block_mixtures.Seen`; hidden : float32 [>= T, >= D], the residual
+    stream; takes_hidden : whether it is one of them; queries : float32, of which D from element `query` on are the
+    query; factors : float32 [>= T, two for each vector that is mixed], scratch; out : float32 [>= T, >= D], none of
+    the others.
     """
-    D, count = sizes.hidden_size, first + others
+    D, count = sizes.hidden_size, seen.first + seen.others
     begin, end = share_of(team, T)
     for t in range(begin, end):
         row, source, target, factor = t * slots.shape[1], t * hidden.shape[1], t * out.shape[1], t * factors.shape[1]
         largest = LOWEST
         for j in range(count + takes_hidden):
             if j < count:
-                slot = j if j < first else other + j - first
-                score, inverse = score_row(slots, row + slot * D, queries, query, D)
+                score, inverse = score_row(slots, row + slot_of(seen, j) * D, queries, query, D)
             else:
                 score, inverse = score_row(hidden, source, queries, query, D)
             store_one(factors, factor + 2 * j, score)
@@ -84,8 +89,7 @@ def mix_slots(team, T, slots, first, other, others, hidden, takes_hidden, querie
         for j in range(count + takes_hidden):
             weight = load_one(factors, factor + 2 * j) / total * load_one(factors, factor + 2 * j + 1)
             if j < count:
-                slot = j if j < first else other + j - first
-                add_row(slots, row + slot * D, weight, out, target, D)
+                add_row(slots, row + slot_of(seen, j) * D, weight, out, target, D)
             else:
                 add_row(hidden, source, weight, out, target, D)
 

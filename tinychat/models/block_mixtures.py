@@ -24,20 +24,24 @@ GATES = tuple(f"{reader}_gates_proj" for reader in READERS)
 NONE = -1  # no slot
 
 
+class Seen(NamedTuple):
+    """Slots that a mixture is of: the first ones, and further ones that follow one another."""
+
+    first: int  # how many of the first ones
+    other: int = 0  # the first of the further ones
+    others: int = 0  # how many these are
+
+
 class Visit(NamedTuple):
     """The slots that a layer reads and writes in one of its runs."""
 
-    first: int  # how many slots attention reads from the first one on
-    other: int  # the first of further slots that it reads
-    others: int  # how many these are
-    mlp_first: int  # the same of the MLP
-    mlp_others: int
+    attention: Seen
+    mlp: Seen
+    message: Seen  # of the loop before; none in the first loop and outside of loops
     begin: int  # the slot that a loop begins with
     append: int  # the slot that the residual stream is written to where a block begins
     keep: int  # the slot that it is written to where a loop ends
-    message: int  # the first slot of the loop before
-    messages: int  # how many these are
-    loop_layer: int  # the layer's place in the loop
+    loop_layer: int  # the layer's place in the loop, 0 outside
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,27 +109,27 @@ class BlockMixtures(StateLayers):
         """
         loops, size = self.loops, self.block
         before, of_loop = loops.first // size, (loops.last - loops.first) // size
-        runs = loops.layer_runs(self.layer_count)
-        found, first, other, others, loop = [], 0, before + 1, 0, 0
-        for run, layer in enumerate(runs):
-            is_looped = loops.first <= layer < loops.last
-            if is_looped and layer == loops.first:
+        rows = before + 1, before + 1 + of_loop
+        found, loop = [], 0
+        seen, other = Seen(0, rows[0]), rows[0]
+        for run, layer in enumerate(loops.layer_runs(self.layer_count)):
+            is_looped, begin, append, keep, message = loops.first <= layer < loops.last, NONE, NONE, NONE, Seen(0)
+            if layer == loops.first:
                 loop = (run - loops.first) // (loops.last - loops.first)
-                first, other, others = before, before + 1 + loop % 2 * of_loop, 0
-            visit = Visit(first, other, others, first, others, NONE, NONE, NONE, NONE, 0, 0)
-            if is_looped and layer == loops.first and loop:
-                visit = visit._replace(begin=before)
+                other, begin = rows[loop % 2], before if loop else NONE
+                seen = Seen(before, other)
+            attention = seen
             if layer % size == 0:
-                is_first = layer <= loops.first
-                visit = visit._replace(append=first if is_first else other + others)
-                first, others = first + is_first, others + (not is_first)
-            if is_looped and layer == loops.last - 1:
-                visit = visit._replace(keep=other + of_loop - 1)
-            if is_looped:
-                row = before + 1 + (loop + 1) % 2 * of_loop
-                message = (row, of_loop) if loop else (NONE, 0)
-                visit = visit._replace(message=message[0], messages=message[1], loop_layer=layer - loops.first)
-            found.append(visit._replace(mlp_first=first, mlp_others=others))
+                # Those up to the beginning of the loops stay for all of them.
+                stays = layer <= loops.first
+                append = seen.first if stays else other + seen.others
+                seen = seen._replace(first=seen.first + stays, others=seen.others + (not stays))
+            if layer == loops.last - 1:
+                keep = other + of_loop - 1
+            if is_looped and loop:
+                message = Seen(0, rows[(loop + 1) % 2], of_loop)
+            place = layer - loops.first if is_looped else 0
+            found.append(Visit(attention, seen, message, begin, append, keep, place))
         return tuple(found)
 
 
