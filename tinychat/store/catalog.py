@@ -179,7 +179,7 @@ _ENTRIES = (
     CatalogEntry("gpt-oss-20b", "openai/gpt-oss-20b", _APACHE, "GptOssForCausalLM", 131072,
         (24, 2880, 64, 8, 64, 2880, 201088, False), _BOTH, mxfp4=True, more={"num_local_experts": 32}),
     CatalogEntry("muse-glimmer-30b", "meta-models/Muse-Glimmer-30B", _APACHE, "MuseGlimmerForCausalLM", 131072,
-        (52, 6656, 32, 2, 128, 19968, 202048, False), _THINK),
+        (52, 6656, 32, 2, 128, 19968, 202048, False), _BOTH),
     CatalogEntry("qwen3-30b-a3b", "Qwen/Qwen3-30B-A3B-Instruct-2507", _APACHE, "Qwen3MoeForCausalLM", 262144,
         (48, 2048, 32, 4, 128, 768, 151936, False), _TOOLS),
     CatalogEntry("north-mini-code", "CohereLabs/North-Mini-Code-1.0", _APACHE, "Cohere2MoeForCausalLM", 500000,
