@@ -267,7 +267,8 @@ class FakeChunk(NamedTuple):
 class FakeEngine:
     """Runs sequences like `first` one after the other."""
 
-    config = SimpleNamespace(rope_scaling=None, hidden_size=VOCAB_SIZE, bidirectional=False)
+    config = SimpleNamespace(rope_scaling=None, hidden_size=VOCAB_SIZE, vector_size=VOCAB_SIZE, bidirectional=False)
+    projection = None
 
     def __init__(self, first):
         self.vocab_size, self.chunk_size = first.vocab_size, first.chunk_size

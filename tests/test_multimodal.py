@@ -419,7 +419,7 @@ def test_the_ends_of_a_reply_may_stand_in_either_place(place, tmp_path):
     outside = {"eos_token_id": 7} if place == "outside" else {}
     section = "text_config" if place == "outside" else place
     (tmp_path / "config.json").write_text(json.dumps({section: inside, **outside}))
-    tokenizer = SimpleNamespace(eos_id=None, added_tokens={})
+    tokenizer = SimpleNamespace(eos_id=None, added_tokens={}, thought_marks=None)
     template = SimpleNamespace(render=lambda turns, add_generation_prompt: "")
     assert stop_sources(tmp_path, tokenizer, template) == {7: ["config.json"]}
 

@@ -21,7 +21,7 @@ PACKAGE = Path(setup.__file__).parents[1]
 def test_every_file_with_compiled_code_names_the_cache():
     compiled = {path for path in PACKAGE.rglob("*.py") if re.search(COMPILES, path.read_text(), re.MULTILINE)}
     assert {path.parent.name for path in compiled} == {"kernels", "engine"}
-    wired = {Path(module.__file__) for module in (wiring.mixers, wiring.mlps, wiring.wiring)}
+    wired = {Path(module.__file__) for module in (wiring.block_layers, wiring.mixers, wiring.mlps, wiring.wiring)}
     assert compiled | wired <= set(setup.source_files())
 
 

@@ -46,6 +46,7 @@ from tinychat.checkpoint.tensors import Tensor, Tensors, open_tensors
 from tinychat.checkpoint.ternary import METHOD, unpack_ternary
 from tinychat.errors import UnsupportedModelError
 from tinychat.json_file import one_line, read_json_object
+from tinychat.models.architectures import parse_config
 from tinychat.models.passthrough import BITS, GROUPS, Form
 
 # Packed experts alone: `checkpoint.stacked` reads them.
@@ -349,9 +350,10 @@ def is_packed(folder: Path) -> bool:
     config = read_json_object(folder / "config.json")
     if _section_of(config, METHOD) or _section_of(config, STACKED_METHOD) or _section_of_floats(config, folder):
         return True
-    if has_experts_of_floats(open_tensors(folder)):
+    source = str(folder / "config.json")
+    if parse_config(config, source).experts and has_experts_of_floats(open_tensors(folder)):
         return True
-    return read_packing(config, str(folder / "config.json")) is not None
+    return read_packing(config, source) is not None
 
 
 def _section_of(config: Mapping[str, Any], method: str) -> Mapping[str, Any]:

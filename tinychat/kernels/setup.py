@@ -91,7 +91,7 @@ def warn_once(folder: Path, reason: object) -> None:
 def source_files() -> list[Path]:
     """Return every file with compiled code, in a fixed order."""
     package = Path(__file__).parents[1]
-    names = "arguments compiled expert_stages forward mixers mlps stages stream_stages wiring"
+    names = "arguments block_layers block_stages compiled expert_stages forward mixers mlps stages stream_stages wiring"
     engine = [package / "engine" / f"{name}.py" for name in names.split()]
     return sorted([*package.glob("kernels/*.py"), *engine])
 
