@@ -1191,7 +1191,7 @@ def _mixed_block(config, parts, layer, x):
 
 
 def _mlp_block(config, parts, layer, before, first=None):
-    """Return what the MLP gives; `first` is the residual stream before attention."""
+    """Return the outputs of the MLP; `first` is the residual stream before attention."""
     x = parts.norm("post_attention_layernorm", layer, before)
     kind = "wide_" if config.varied and layer in config.varied.wide_mlps else ""
     if config.varied and config.experts:

@@ -79,7 +79,7 @@ def capped_swiglu(gate, up, gate_cap, up_cap):
 
 
 def mixture_layers(config, parts, x):
-    """Return what the last norm reads of a model's embeddings [T, D]."""
+    """Return the last norm's inputs, of a model's embeddings [T, D]."""
     net, T = config.mixtures, len(x)
     first, last = net.loops.first, net.loops.last
     H, G, d, K = config.num_attention_heads, config.num_key_value_heads, config.head_dim, net.taps
@@ -167,7 +167,7 @@ def mixture_layers(config, parts, x):
 
 
 def experts(config, of, at, x):
-    """Return what a layer's experts make of x."""
+    """Return the outputs of a layer's experts for x."""
     mixture = config.experts
     logits = linear(x, of(f"{at}mlp.gate"))
     chosen, weights = choose_scored(logits, of(f"{at}mlp.gate.bias"), mixture.num_experts_per_tok, True)

@@ -18,7 +18,7 @@ def mixtures(layers, block, first, last, count):
 
 
 def by_lists(layers, block, first, last, count):
-    """Return what attention, MLP and messages of each run read, and what the last norm does.
+    """Return the vectors that attention, MLP and messages of each run read, and those of the last norm.
 
     The residual stream behind attention is named by the run and "a", that behind the MLP by the run alone.
     """
@@ -46,7 +46,7 @@ def by_lists(layers, block, first, last, count):
 
 
 def read(slots, seen):
-    """Return what a mixture is of, without the residual stream."""
+    """Return the slots of a mixture, without the residual stream."""
     return [*slots[: seen.first], *slots[seen.other :][: seen.others]]
 
 

@@ -15,15 +15,13 @@ from tinychat.engine.block_parts import (
     MixtureOutput,
     NoTaps,
 )
+from tinychat.engine.dims import LOG2_E, NO_WINDOW
 from tinychat.engine.folder_tensors import Tensors
 from tinychat.engine.mlp_parameters import per_layer
 from tinychat.kernels.variants import QueryClips
 from tinychat.kernels.weights import Looped
 from tinychat.models.block_mixtures import READERS, TAPS, BlockMixtures, Visit
 from tinychat.models.config import ModelConfig
-
-NO_WINDOW = 2**31
-LOG2_E = 1.4426950408889634
 
 
 def mixture_output(net: BlockMixtures, tensors: Tensors) -> MixtureOutput:

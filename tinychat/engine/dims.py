@@ -5,6 +5,9 @@ import numpy as np
 from tinychat.engine.arguments import ModelDims
 from tinychat.models.config import ModelConfig
 
+NO_WINDOW = 2**31
+LOG2_E = 1.4426950408889634
+
 
 def dims_of(config: ModelConfig) -> ModelDims:
     """Return the numbers of a model."""

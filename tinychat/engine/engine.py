@@ -14,10 +14,10 @@ from tinychat.engine.arguments import Arguments, Parameters
 from tinychat.engine.blocks import BlockPool
 from tinychat.engine.context import largest_step
 from tinychat.engine.counting import Cost, count_step
-from tinychat.engine.dims import dims_of
+from tinychat.engine.dims import LOG2_E, dims_of
 from tinychat.engine.forward_pass import ForwardPass
 from tinychat.engine.hidden_states import States, normed_states
-from tinychat.engine.parameters import LOG2_E, bind_parameters
+from tinychat.engine.parameters import bind_parameters
 from tinychat.engine.scheduled_chunk import ScheduledChunk
 from tinychat.engine.scratch import allocate_attention, allocate_batch, allocate_scratch
 from tinychat.engine.share import ALL, ProcessorShare

@@ -31,7 +31,7 @@ from tinychat.engine.arguments import (
 )
 from tinychat.engine.block_parameters import mixture_layers, mixture_output
 from tinychat.engine.block_parts import MixtureOutput
-from tinychat.engine.dims import dims_of, stacked_dims
+from tinychat.engine.dims import LOG2_E, NO_WINDOW, dims_of, stacked_dims
 from tinychat.engine.dory_parts import HOLD, REJOIN, LoopEnd, OtherWidth
 from tinychat.engine.draft_parts import (
     ClusteredOutput,
@@ -85,9 +85,6 @@ from tinychat.models.folder import ModelFolder
 from tinychat.models.mamba import STEPS, Mamba
 from tinychat.models.selective import LOW, SelectiveScan
 from tinychat.models.varied_layers import LAYER_INPUTS, VariedLayers
-
-NO_WINDOW = 2**31
-LOG2_E = 1.4426950408889634
 
 
 def bind_parameters(folder: ModelFolder, embedding: Any = None) -> Parameters:

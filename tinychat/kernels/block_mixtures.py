@@ -110,26 +110,26 @@ def take_message(team, T, gates, message, sizes, x):
             store_f32(x, target + k, fma(kept, load_f32(x, target + k), taken))
 
 
+@always_inline
+def copy_rows(team, T, x, column, out, target_column, D):
+    """Copy D columns of rows, from `column` on, to `target_column` of others."""
+    first, last, first_vector, last_vector = share_columns(team, T, D // LANES)
+    for t in range(first, last):
+        source, target = t * x.shape[1] + column, t * out.shape[1] + target_column
+        for k in range(first_vector * LANES, last_vector * LANES, LANES):
+            store_f32(out, target + k, load_f32(x, source + k))
+
+
 @stage
 def store_slot(team, T, x, slot, sizes, slots):
     """Write rows, float32 [>= T, >= D], to a slot."""
-    D = sizes.hidden_size
-    first, last, first_vector, last_vector = share_columns(team, T, D // LANES)
-    for t in range(first, last):
-        source, target = t * x.shape[1], t * slots.shape[1] + slot * D
-        for k in range(first_vector * LANES, last_vector * LANES, LANES):
-            store_f32(slots, target + k, load_f32(x, source + k))
+    copy_rows(team, T, x, 0, slots, slot * sizes.hidden_size, sizes.hidden_size)
 
 
 @stage
 def load_slot(team, T, slots, slot, sizes, x):
     """Write the rows of a slot to `x`, float32 [>= T, >= D]."""
-    D = sizes.hidden_size
-    first, last, first_vector, last_vector = share_columns(team, T, D // LANES)
-    for t in range(first, last):
-        source, target = t * slots.shape[1] + slot * D, t * x.shape[1]
-        for k in range(first_vector * LANES, last_vector * LANES, LANES):
-            store_f32(x, target + k, load_f32(slots, source + k))
+    copy_rows(team, T, slots, slot * sizes.hidden_size, x, 0, sizes.hidden_size)
 
 
 @stage

@@ -88,9 +88,8 @@ class ModelConfig:
     sinks: bool = False  # each head has a score that attention's softmax counts beside those of the keys
     swiglu_alpha: float = 1.0  # steepness of clamped gates (gpt-oss)
     swiglu_limit: float | None = None  # bound of clamped gates and their inputs; None: as `hidden_act` (gpt-oss)
-    swiglu_caps: tuple[float, float] | None = (
-        None  # soft caps of gates, not in their sigmoid, and of their inputs (Inkling 2)
-    )
+    # Soft caps of gates, but not in their sigmoid, and of their inputs (Inkling 2).
+    swiglu_caps: tuple[float, float] | None = None
     experts: Experts | None = None
     conv_layers: tuple[int, ...] = ()  # the layers that have a short convolution instead of attention (LFM2)
     conv_L_cache: int = 0  # positions that a convolution sees, its own included: the window of those layers
