@@ -275,7 +275,7 @@ CASES = {
         VISION,
         {"perceiver_config": PERCEIVER},
     ),
-    "Idefics3ForConditionalGeneration": ("idefics3", {"model_type": "llama"}, VISION),
+    "Idefics3ForConditionalGeneration": ("idefics3", {"model_type": "llama"}, VISION, {"image_token_id": 7}),
     "Inkling2LoopForConditionalGeneration": (
         "inkling2_loop",
         {**INKLING2, **ROUTED},
@@ -336,7 +336,7 @@ CASES = {
         QWEN_VISION | {"deepstack_visual_indexes": [0]},
         {"audio_config": OMNI_SOUND},
     ),
-    "SmolVLMForConditionalGeneration": ("smolvlm", {"model_type": "llama"}, VISION),
+    "SmolVLMForConditionalGeneration": ("smolvlm", {"model_type": "llama"}, VISION, {"image_token_id": 7}),
     "VideoLlama3ForConditionalGeneration": ("video_llama_3", {"model_type": "qwen2"}, VISION),
     "VoxtralForConditionalGeneration": ("voxtral", {"model_type": "llama"}, {}, {"audio_config": VOXTRAL_SOUND}),
     "Qwen3_5ForConditionalGeneration": ("qwen3_5", QWEN3_5, QWEN_VISION),

@@ -33,7 +33,7 @@ class FloatPass:
         self.firsts = [0, *accumulate(len(text) for text in texts)]
         counts, none = [len(ids), len(ids), len(texts)], np.zeros(0, np.int64)
         arrays = [np.array(each, np.int64) for each in (counts, ids, positions, positions, [], self.firsts)]
-        self._batch = Batch(*arrays, *[none] * 7)
+        self._batch = Batch(*arrays, *[none] * 8)
         self._caches = named_caches(source.config)
         self._inputs: Floats | None = None
 

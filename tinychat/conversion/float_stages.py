@@ -77,6 +77,9 @@ class FloatStages(StateStages, StreamStages, BlockStages):
     def embed(self, T, weight, ids, sizes, hidden):
         hidden.value = self._source.embeddings(ids) * np.float32(self._config.embedding_multiplier)
 
+    def place_rows(self, T, replaced, images, hidden):
+        """Do nothing: the texts of a conversion have no images."""
+
     def add_positions(self, T, vectors, rows, hidden):
         hidden.value += self._source.table(vectors, 1 + rows.max())[rows]
 

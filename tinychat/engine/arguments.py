@@ -319,6 +319,7 @@ class Parameters(NamedTuple):
     """The parameters of a model, as training left them."""
 
     embed_tokens: Any
+    images: Any  # `Images` of a model that sees them, or `NoImages`
     embed_positions: Any  # float32 [P, D]
     embed_norm: Any  # a norm, or `draft_parts.DraftInput` or `StatesInput`
     inputs: Any  # `LayerInputs` or `NoInputs`
@@ -376,6 +377,7 @@ class Scratch(NamedTuple):
     branch: np.ndarray  # float32 [C, D]: what is normed before it is added to the residual stream; [C, 0] without that
     # float32 [C, L P]: what the embeddings give the layers, or hidden states that EAGLE-3 reads; [C, 0] without that
     inputs: np.ndarray
+    images: np.ndarray  # float32 [C, D]: rows of images, of the tokens that stand for them; [C, 0] without that
     kept: np.ndarray  # float32 [C, states D]: the hidden states before some layers, for EAGLE-3; [C, 0] without that
     rows: np.ndarray  # float32 [threads, widest input]
     tiles: np.ndarray  # float32 [threads, TILE_FLOATS]
@@ -419,6 +421,7 @@ class Batch(NamedTuple):
     # int64 [4, C], or [4, 0] without states: by sequence, the addresses of its state before the step, after it, and in
     # between (at a multiple of `SNAPSHOT` positions, or before a draft; 0 for none), and how many rows that comes after
     states: np.ndarray
+    images: np.ndarray  # int64 [C], or [0]: 1 where a row of `Scratch.images` replaces the embedding, else 0
     kept: np.ndarray  # int64 [L + 1]: the columns that hidden states before each layer, and behind all, are kept in; -1
 
 

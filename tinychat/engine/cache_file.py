@@ -45,13 +45,16 @@ class _Header(NamedTuple):
 
 
 def write_cache(path: Path, cache: KVCache, of: str) -> bool:
-    """Write the positions of a cache that are `KVCache.lasting`, in one step; return whether there are any.
+    """Write the positions of a cache that are `KVCache.lasting`, up to an image; return whether there are any.
 
     of : fingerprint of the model and program. SessionError if the file cannot be written; it is then as it was before.
     """
     with cache.pool.lock:
         cache.insert_snapshot()
-        length, angles, snapshots = cache.lasting, angle_set(cache.config, cache.angles_of), cache.snapshots
+        # Image ids mean nothing to another process.
+        until = next((i for i, token_id in enumerate(cache.ids) if token_id >= cache.config.vocab_size), cache.length)
+        length, angles = min(cache.lasting, until), angle_set(cache.config, cache.angles_of)
+        snapshots = [(position, state) for position, state in cache.snapshots if position <= length]
         if not length or angles is None:
             return False
         blocks = [_parts(cache.pool, block) for block in cache.table[: blocks_for(length)]]

@@ -80,7 +80,7 @@ def count_step(
     """Count a step of `T` tokens after `start` others; position_bytes : of a position in the cache, over all layers."""
     counter, none = Counter(config, quantization, T), np.zeros(0, np.int64)
     positions = np.arange(start, start + T)
-    batch = Batch(np.array([T, 1, 1, T]), none, positions, positions, *[none] * 9)
+    batch = Batch(np.array([T, 1, 1, T]), none, positions, positions, *[none] * 10)
     p = parameters_of(config, NamedTensors(config))
     caches = named_caches(config, position_bytes)
     forward(counter, p, dims_of(config), caches, counter.widths, None, batch, Width())

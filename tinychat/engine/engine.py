@@ -17,6 +17,7 @@ from tinychat.engine.counting import Cost, count_step
 from tinychat.engine.dims import LOG2_E, dims_of
 from tinychat.engine.forward_pass import ForwardPass
 from tinychat.engine.hidden_states import States, normed_states
+from tinychat.engine.image_ids import ImageIds, Rows
 from tinychat.engine.parameters import bind_parameters
 from tinychat.engine.scheduled_chunk import ScheduledChunk
 from tinychat.engine.scratch import allocate_attention, allocate_batch, allocate_scratch
@@ -71,6 +72,9 @@ class Engine:
         self.vocab_size: int = config.vocab_size
         self.chunk_size: int = largest_step(config)
         self.threads = threads
+        self.images: ImageIds | None = None
+        if config.image_token_id is not None:
+            self.images = ImageIds(config.vocab_size, config.image_token_id)
         self.parameters: Parameters = bind_parameters(folder, larger and larger.parameters.embed_tokens)
         self._folder = folder
         self._fewest_threads, self._cache_memory = fewest_threads, cache_memory
@@ -120,7 +124,9 @@ class Engine:
     def changed(self, kv: str, threads: int) -> "Engine":
         """Return an engine of the same weights with another type of caches or number of threads, not compiled yet."""
         fewest = min(self._fewest_threads, threads)
-        return Engine(self._folder, threads, kv, fewest, self._cache_memory, self.share.percent)
+        other = Engine(self._folder, threads, kv, fewest, self._cache_memory, self.share.percent)
+        other.images = self.images
+        return other
 
     def run(self, chunks: SequenceOf[ScheduledChunk], out: Logits | None = None) -> list[Logits]:
         """Run ids of sequences, up to `chunk_size` in all, after those in their caches; append them.
@@ -139,8 +145,8 @@ class Engine:
         Raises
         ------
         SettingError
-            If there are no ids, too many, or ids outside of the vocabulary; if a sequence is of another engine, or
-            twice in the batch; if `out` is not of `new_logits`, or has too few rows.
+            If there are no ids, too many, or ids outside of the vocabulary that are of no image (`image_ids`); if a
+            sequence is of another engine, or twice in the batch; if `out` is not of `new_logits`, or has too few rows.
         ContextError
             If the ids do not fit into the context.
         CacheFullError
@@ -149,12 +155,13 @@ class Engine:
         # From here on, what is checked is what runs.
         chunks = [chunk.exact() for chunk in chunks]
         self.share.wait()
+        placed = self._image_rows(chunks)
         # Nobody else may move the blocks of the cache meanwhile, and steps take turns.
         with self.pool.lock:
             self._check(chunks)
             outputs = sum(chunk.outputs for chunk in chunks)
             rows = self.new_logits(outputs) if out is None else self._checked_logits(out, outputs)
-            self._run_checked(chunks, rows)
+            self._run_checked(chunks, rows, placed)
         ends = itertools.accumulate(chunk.outputs for chunk in chunks)
         return [rows[end - chunk.outputs : end] for chunk, end in zip(chunks, ends)]
 
@@ -165,9 +172,10 @@ class Engine:
         """
         chunks = [chunk.exact()._replace(outputs=0) for chunk in chunks]
         self.share.wait()
+        placed = self._image_rows(chunks)
         with self.pool.lock:
             self._check(chunks)
-            self._run_checked(chunks, self.new_logits(0))
+            self._run_checked(chunks, self.new_logits(0), placed)
             rows = self._scratch.hidden[: sum(len(chunk.ids) for chunk in chunks), : self.config.hidden_size]
             states = normed_states(self.parameters.norm, self.config.rms_norm_eps, rows)
         ends = itertools.accumulate(len(chunk.ids) for chunk in chunks)
@@ -217,13 +225,25 @@ class Engine:
         fewest, share = self._fewest_threads, self.share.percent
         return Engine(folder, self.threads, self.kv, fewest, self._cache_memory, share, larger=self)
 
-    def _run_checked(self, chunks: SequenceOf[ScheduledChunk], logits: Logits) -> None:
+    def _image_rows(self, chunks: SequenceOf[ScheduledChunk]) -> list[tuple[int, Rows]]:
+        """Return the rows of images in a step, with the index of each; those that are missing are computed."""
+        if self.images is None or max((max(chunk.ids, default=0) for chunk in chunks), default=0) < self.vocab_size:
+            return []
+        try:
+            return [*self.images.rows([token_id for chunk in chunks for token_id in chunk.ids])]
+        except KeyError as error:
+            what = f"token id {error} is of no image, or of one that is gone"
+            raise SettingError(f"{what}: render its prompt again") from None
+
+    def _run_checked(self, chunks: SequenceOf[ScheduledChunk], logits: Logits, placed: list[tuple[int, Rows]]) -> None:
         """Run a step that was checked, and append its ids to the caches; a drafter leaves these as they are."""
         appended = () if self.config.drafter else chunks
         for chunk in appended:
             chunk.cache.make_room(len(chunk.ids))
         states = self._begin_states(chunks)
-        self._workers.run(*self._post(chunks, logits), states)
+        job = self._post(chunks, logits)
+        self._place(placed)
+        self._workers.run(*job, states)
         self.share.note()
         for chunk in appended:
             chunk.cache.append(chunk.ids, chunk.sequence_length)
@@ -288,6 +308,15 @@ class Engine:
         self._pointers[-len(where) :] = where
         return T, self._lasting, self.pool.buffers, attention.scratch, logits
 
+    def _place(self, placed: list[tuple[int, Rows]]) -> None:
+        """Write rows of images into the posted step, and the image token in place of their ids."""
+        if self.images is not None:
+            batch = self._batch
+            batch.images[: batch.counts[0]] = 0
+            for index, row in placed:
+                batch.ids[index], batch.images[index] = self.images.token_id, 1
+                self._scratch.images[index, : len(row)] = row
+
     def _begin_states(self, chunks: SequenceOf[ScheduledChunk]) -> tuple[object, ...]:
         """Write the addresses of the sequences' states; return these."""
         held: list[object] = []
@@ -330,7 +359,9 @@ class Engine:
             if self.config.bidirectional and (chunk.cache.length or len(chunk.ids) < chunk.sequence_length):
                 raise SettingError("a part of a text: its tokens attend to later ones, so give all of them in one step")
             for token_id in (min(chunk.ids), max(chunk.ids)):
-                if not 0 <= token_id < self.vocab_size:
+                # Those of images were looked up.
+                is_of_image = self.images is not None and token_id >= self.vocab_size
+                if not (0 <= token_id < self.vocab_size or is_of_image):
                     known = f"this model knows 0 to {self.vocab_size - 1}"
                     raise SettingError(f"token id {token_id} is out of range: {known}")
 

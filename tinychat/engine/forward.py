@@ -58,11 +58,12 @@ from tinychat.engine.stream_stages import (
     match_streams,
     pick_quarter,
     pick_stream,
+    place_rows,
     route_streams,
 )
 from tinychat.engine.wiring import by_kind, unless
 from tinychat.kernels.buffers import NoStreams
-from tinychat.kernels.variants import NoEnd, NoInputs, NoNorm, NoPositions, Unchanged
+from tinychat.kernels.variants import NoEnd, NoImages, NoInputs, NoNorm, NoPositions, Unchanged
 from tinychat.kernels.weights import ADD, STORE
 
 # The other streams. Not literals, for each of which a stage would be compiled once more.
@@ -83,6 +84,7 @@ def embed_ids(team, p, sizes, s, batch):
     """Begin the residual stream."""
     T = batch.counts[0]
     embed(team, T, p.embed_tokens, batch.ids, sizes, s.hidden)
+    place_images(team, T, p.images, batch.images, s)
     embed_positions(team, T, p.embed_positions, batch.vectors, s.hidden)
     norm_embedding(team, T, p.embed_norm, sizes, s, batch)
     project_inputs(team, T, p.inputs, sizes, s)
@@ -105,6 +107,12 @@ def predict(team, p, sizes, s, batch, logits):
     find_logits(team, outputs, p.lm_head, p.norm, sizes, s, logits)
     cap_logits(team, outputs, logits, p.cap)
     project_state(team, outputs, p.state, p.norm, sizes, s)
+
+
+@unless(images=NoImages)
+def place_images(team, T, images, replaced, s):
+    """Replace the embeddings of image tokens by the rows of the images."""
+    place_rows(team, T, replaced, s.images, s.hidden)
 
 
 @unless(vectors=NoPositions)

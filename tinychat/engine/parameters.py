@@ -55,8 +55,10 @@ from tinychat.kernels.variants import (
     ChannelScale,
     DistanceBias,
     HeadsNorm,
+    Images,
     NoEnd,
     NoGates,
+    NoImages,
     NoInputs,
     NoLatent,
     NoMixer,
@@ -96,6 +98,7 @@ def parameters_of(config: ModelConfig, tensors: Tensors) -> Parameters:
     """Return the parameters of a model; a tied `lm_head` is the embedding itself."""
     return Parameters(
         embed_tokens=tensors.embedding(),
+        images=NoImages() if config.image_token_id is None else Images(),
         embed_positions=tensors.positions(),
         embed_norm=_embed_norm(config, tensors),
         inputs=_layer_inputs(config, tensors),

@@ -67,7 +67,7 @@ def allocate_scratch(
         latents=NoLatents(),
         states=NoStates(),
         streams=NoStreams(),
-        **floats("hidden", "last_hidden", "qkv", "attended", "gate_up", "branch", "inputs", "kept"),
+        **floats("hidden", "last_hidden", "qkv", "attended", "gate_up", "branch", "inputs", "images", "kept"),
     )
     if config.latents or config.compressed:
         heads = config.compressed.value_heads if config.compressed else config.num_attention_heads
@@ -136,5 +136,6 @@ def allocate_batch(config: ModelConfig, chunk_size: int, stages: int) -> Batch:
         cos_sin=np.zeros((1 + max(config.angle_sets), chunk_size, max(config.rotary_dims)), np.float32),
         query_factors=np.zeros(chunk_size, np.float32),
         states=np.zeros((4, chunk_size if config.state_layers else 0), np.int64),
+        images=np.zeros(chunk_size if config.image_token_id is not None else 0, np.int64),
         kept=np.full(len(config.layer_runs) + 1, -1, np.int64),
     )

@@ -238,8 +238,13 @@ class Sequence:
         return self.cache.length > 0 and None not in (wanted, found) and wanted != found
 
     def _run_again(self, ids: SequenceOf[int], sequence_length: int, first: int = 0) -> None:
-        """Compute keys and values of `ids` again from index `first` on, with the angles of so many tokens."""
+        """Compute keys and values of `ids` again from index `first` on, with the angles of so many tokens.
+
+        Those from an image on that is gone are left out.
+        """
         ids = list(ids)
+        if self.engine.images is not None:
+            ids = ids[: self.engine.images.known_prefix(ids)]
         self.cache.rewind(first)
         for start in range(first, len(ids), self.chunk_size):
             self.engine.run([self.chunk(ids[start : start + self.chunk_size], sequence_length)])

@@ -1,10 +1,17 @@
-"""The stages of models with four residual streams: see `engine.stages`."""
+"""The stages of rows that enter the residual stream, and of four streams: see `engine.stages`."""
 
 from tinychat.engine.stages import FLOAT
 from tinychat.engine.wiring import stage
 from tinychat.models.altup import STREAMS
 
 OTHERS = STREAMS - 1
+
+
+@stage("embedding")
+def place_rows(counter, T, replaced, images, hidden):
+    """Replace embeddings by the rows of images."""
+    images.need(hidden.columns)
+    counter.note("images", T * hidden.columns * 2 * FLOAT)
 
 
 @stage("altup")

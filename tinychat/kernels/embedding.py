@@ -129,6 +129,19 @@ def pick_rows(team, T, rows, hidden, out):
             store_f32(out, t * out.shape[1] + k, load_f32(hidden, rows[t] * hidden.shape[1] + k))
 
 
+@stage
+def place_rows(team, T, replaced, images, hidden):
+    """Replace ``hidden[t]`` by ``images[t]`` where ``replaced[t]`` is not 0.
+
+    replaced : int64 [>= T]; images : float32 [>= T, D], D of 16; hidden : float32 [>= T, >= D].
+    """
+    first, last = share_of(team, T)
+    for t in range(first, last):
+        if replaced[t] != 0:
+            for k in range(0, images.shape[1], LANES):
+                store_f32(hidden, t * hidden.shape[1] + k, load_f32(images, t * images.shape[1] + k))
+
+
 @always_inline
 def keep_rows(team, T, columns, layer, hidden, kept):
     """Copy hidden states to ``kept`` from column ``columns[layer]`` on; -1: nobody reads them.

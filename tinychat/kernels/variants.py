@@ -239,5 +239,7 @@ NoLatent = namedtuple("NoLatent", ())  # of experts, or of gates of a state
 NoGates = namedtuple("NoGates", ())  # of heads of latent attention
 NoInputs = namedtuple("NoInputs", ())  # of layers, beside the residual stream
 NoTable = namedtuple("NoTable", ())  # of these inputs, which are projections alone
+Images = namedtuple("Images", ())  # rows of images replace embeddings
+NoImages = namedtuple("NoImages", ())
 NoEnd = namedtuple("NoEnd", ())
 Unchanged = namedtuple("Unchanged", ())  # scores and logits as they are

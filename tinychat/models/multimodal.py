@@ -90,6 +90,8 @@ WRAPPERS: Mapping[str, Mapping[str, object]] = {
     "VideoLlama3ForConditionalGeneration": {"model_type": "qwen2"},
     "VoxtralForConditionalGeneration": _VOXTRAL,
 }
+# Those that also see images here.
+SEEING = ("Idefics3ForConditionalGeneration", "SmolVLMForConditionalGeneration")
 # Names that published files have for some of them, of the code beside them.
 ALSO_CALLED = {
     "HCXVisionV2ForCausalLM": "HyperCLOVAXVisionV2ForConditionalGeneration",
@@ -140,6 +142,11 @@ def wrapper_of(raw: Mapping[str, object]) -> str | None:
     name = names[0] if isinstance(names, list) and names else None
     name = ALSO_CALLED.get(name, name) if isinstance(name, str) else None
     return name if name in WRAPPERS else None
+
+
+def image_token_of(raw: Mapping[str, object]) -> object:
+    """Return the id of the token that stands for a part of an image, by a `config.json`; None if none is seen."""
+    return raw.get("image_token_id") if wrapper_of(raw) in SEEING else None
 
 
 def text_part(raw: Mapping[str, object]) -> Mapping[str, object]:

@@ -1,0 +1,157 @@
+"""Rows of images in the residual stream: their ids, and that a step computes with them as with embeddings."""
+
+import gc
+import json
+
+import engines
+import numpy as np
+import pytest
+
+from tinychat.engine.image_ids import ImageIds
+from tinychat.engine.sequence import new_sequence
+from tinychat.errors import CheckpointError, SettingError
+from tinychat.models.architectures import read_config
+
+IMAGE_TOKEN = 5
+LENGTH = 40
+PART = range(9, 30)  # those that stand for an image
+
+
+def let_see(folder, token=IMAGE_TOKEN):
+    """Make a model folder one of a model that sees images."""
+    path = folder / "config.json"
+    text = {**json.loads(path.read_text()), "architectures": None}
+    raw = {"architectures": ["SmolVLMForConditionalGeneration"], "text_config": text, "image_token_id": token}
+    path.write_text(json.dumps(raw))
+    return folder
+
+
+@pytest.fixture(scope="module", params=["tinyllama", "gemma2", "lfm2"])
+def folder(request, tmp_path_factory):
+    path = tmp_path_factory.mktemp("images") / request.param
+    return let_see(engines.convert_variant(request.param, "f32", path))
+
+
+@pytest.fixture(scope="module")
+def engine(folder):
+    return engines.open_engine(folder)
+
+
+def embeddings(engine, ids):
+    """Return the rows of the residual stream that ids begin with."""
+    values = engine.parameters.embed_tokens.values
+    rows = values.transpose(0, 2, 1).reshape(-1, values.shape[1])[ids, : engine.config.hidden_size]
+    return rows * np.float32(engine.config.embedding_multiplier)
+
+
+def text_and_image(engine):
+    """Return ids of a text, the same with image ids for a part of it, and the tile of these."""
+    text = engines.draw_ids(new_sequence(engine), LENGTH)
+    tile = engine.images.new_tile(len(PART), lambda: embeddings(engine, text[PART.start : PART.stop]))
+    return text, [*text[: PART.start], *tile.ids, *text[PART.stop :]], tile
+
+
+def logits_of(engine, ids, chunks):
+    sequence, found = new_sequence(engine), []
+    for start, stop in zip([0, *chunks], [*chunks, len(ids)]):
+        found.append(sequence.step(ids[start:stop], len(ids), outputs=stop - start))
+    return np.concatenate(found)
+
+
+@pytest.mark.parametrize("chunks", [[], [8], [9, 10, 29], [12, 30, 39]])
+def test_rows_of_an_image_count_as_embeddings_do(engine, chunks):
+    text, seen, tile = text_and_image(engine)
+    np.testing.assert_array_equal(logits_of(engine, seen, chunks), logits_of(engine, text, []))
+    assert tile.is_computed
+
+
+def test_text_after_an_image_does_not_see_the_rows_of_an_earlier_step(engine):
+    text, seen, _tile = text_and_image(engine)
+    first, other = new_sequence(engine), new_sequence(engine)
+    first.step(seen, outputs=1)
+    np.testing.assert_array_equal(other.step(text, outputs=LENGTH), logits_of(engine, text, []))
+
+
+def test_sequences_of_one_step_have_rows_of_their_own(engine):
+    text, seen, _tile = text_and_image(engine)
+    sequences = [new_sequence(engine) for _ in range(3)]
+    chunks = [one.chunk(ids, LENGTH) for one, ids in zip(sequences, (text, seen, text))]
+    for found in engine.run(chunks):
+        np.testing.assert_array_equal(found, logits_of(engine, text, [])[-1:])
+
+
+def test_rows_change_what_follows(engine):
+    text = engines.draw_ids(new_sequence(engine), LENGTH)
+    tile = engine.images.new_tile(8, lambda: np.ones((8, engine.config.hidden_size), np.float32))
+    plain = [*text[:10], *[IMAGE_TOKEN] * 8, *text[18:]]
+    found = logits_of(engine, [*text[:10], *tile.ids, *text[18:]], [])
+    np.testing.assert_array_equal(found[:10], logits_of(engine, plain, [])[:10])
+    assert np.abs(found[-1] - logits_of(engine, plain, [])[-1]).max() > 1e-3
+
+
+def test_the_prefix_of_the_same_image_is_found_and_of_another_one_is_not(engine):
+    _text, seen, _tile = text_and_image(engine)
+    sequence = new_sequence(engine)
+    sequence.step(seen)
+    sequence.insert_prefix()
+    sequence.release()
+    _, other, _another = text_and_image(engine)
+    assert new_sequence(engine).reuse([*other, 7]) <= PART.start
+    assert new_sequence(engine).reuse([*seen, 7]) == LENGTH
+
+
+def test_hidden_states_of_images_are_given(engine):
+    text, seen, _tile = text_and_image(engine)
+    found = [engine.hidden_states([new_sequence(engine).chunk(ids, LENGTH, 0)])[0] for ids in (text, seen)]
+    np.testing.assert_array_equal(*found)
+
+
+def test_ids_of_an_image_that_is_gone_are_refused_before_anything_runs(engine):
+    _text, seen, tile = text_and_image(engine)
+    sequence = new_sequence(engine)
+    del tile
+    gc.collect()
+    with pytest.raises(SettingError, match="of no image, or of one that is gone"):
+        sequence.step(seen)
+    with pytest.raises(SettingError, match="of no image"):
+        sequence.step([engine.images.first - 1, 1 << 40])
+    assert sequence.ids == []
+
+
+def test_another_type_of_cache_goes_on_with_the_same_images(engine):
+    _text, seen, _tile = text_and_image(engine)
+    sequence = new_sequence(engine)
+    sequence.step(seen)
+    other = sequence.on_changed_engine(kv="f32")
+    assert other.ids == seen
+    other.rewind(0)
+    np.testing.assert_array_equal(other.step(seen), logits_of(other.engine, seen, [8, 12])[-1:])
+
+
+def test_ids_are_told_from_text():
+    images = ImageIds(100, 7)
+    first, second = images.new_tile(3, lambda: np.zeros((3, 4))), images.new_tile(2, lambda: np.ones((2, 4)))
+    assert (first.ids, second.ids) == (range(100, 103), range(103, 105))
+    ids = [1, 100, 101, 102, 2, 103, 104, 3]
+    assert images.tokens(ids) == [1, 7, 7, 7, 2, 7, 7, 3]
+    assert images.tiles_of(ids) == [first, second] and images.tiles_of([1, 104]) == [second]
+    assert images.until_computed(ids) == 5 and images.until_computed([1, 2]) == 2
+    assert [index for index, _ in images.rows(ids[:5])] == [1, 2, 3]
+    assert images.until_computed(ids) == len(ids) and first.is_computed and not second.is_computed
+
+
+def test_the_image_token_is_one_of_the_vocabulary(tmp_path):
+    folder = let_see(engines.convert_variant("tinyllama", "f32", tmp_path / "model"), 1 << 20)
+    with pytest.raises(CheckpointError, match="image_token_id"):
+        read_config(folder / "config.json")
+
+
+def test_a_saved_cache_ends_before_an_image(engine, tmp_path):
+    _text, seen, _tile = text_and_image(engine)
+    sequence = new_sequence(engine)
+    sequence.step(seen)
+    assert sequence.save(tmp_path / "cache")
+    other = engines.open_engine(engine._folder.path)
+    loaded = new_sequence(other)
+    assert loaded.load(tmp_path / "cache") == PART.start
+    assert loaded.reuse(seen) == PART.start

@@ -1,0 +1,102 @@
+"""Image ids: ids beyond the vocabulary, each of which stands for a row of an image in the residual stream.
+
+To sequences, caches and the prefix index they are ids like others. A step gets the id of the image token instead, and
+the row that replaces its embedding. Ids are never used again, so what is cached of an image that is gone is never
+matched.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from weakref import WeakValueDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = NDArray[np.float32]
+
+
+class Tile:
+    """A part of an image: its ids, which are known as long as it is held, and their rows, computed when they run.
+
+    compute : returns the rows, float32 [len(ids), hidden_size].
+    """
+
+    def __init__(self, ids: range, compute: Callable[[], Rows]) -> None:
+        self.ids = ids
+        self._compute: Callable[[], Rows] | None = compute
+        self._rows: Rows | None = None
+
+    @property
+    def is_computed(self) -> bool:
+        """Whether the rows are there."""
+        return self._rows is not None
+
+    @property
+    def rows(self) -> Rows:
+        """The rows."""
+        if self._rows is None:
+            assert self._compute is not None
+            self._rows, self._compute = self._compute(), None
+        return self._rows
+
+
+class ImageIds:
+    """The image ids of an engine, from the end of its vocabulary on; `token_id` is the image token's."""
+
+    def __init__(self, vocab_size: int, token_id: int) -> None:
+        self.first, self.token_id = vocab_size, token_id
+        self._next = vocab_size
+        # In the order of their ids.
+        self._tiles: WeakValueDictionary[int, Tile] = WeakValueDictionary()
+
+    def new_tile(self, count: int, compute: Callable[[], Rows]) -> Tile:
+        """Return a tile of so many new ids."""
+        tile = Tile(range(self._next, self._next + count), compute)
+        self._tiles[self._next] = tile
+        self._next += count
+        return tile
+
+    def tile_of(self, token_id: int) -> Tile:
+        """Return the tile of an image id; KeyError if it is gone, or there never was one."""
+        firsts = [*self._tiles.keys()]
+        tile = self._tiles.get(firsts[bisect_right(firsts, token_id) - 1]) if firsts else None
+        if tile is None or token_id not in tile.ids:
+            raise KeyError(token_id)
+        return tile
+
+    def tiles_of(self, ids: Sequence[int]) -> list[Tile]:
+        """Return the tiles that some of the ids belong to; KeyError for an id of a tile that is gone."""
+        found: list[Tile] = []
+        for token_id in ids:
+            if token_id >= self.first and not (found and token_id in found[-1].ids):
+                found.append(self.tile_of(token_id))
+        return found
+
+    def known_prefix(self, ids: Sequence[int]) -> int:
+        """Return how many leading ids are of text, or of images that are still there."""
+        for index, token_id in enumerate(ids):
+            if token_id >= self.first:
+                try:
+                    self.tile_of(token_id)
+                except KeyError:
+                    return index
+        return len(ids)
+
+    def tokens(self, ids: Sequence[int]) -> list[int]:
+        """Return the ids with the image token's in place of image ids."""
+        return [token_id if token_id < self.first else self.token_id for token_id in ids]
+
+    def until_computed(self, ids: Sequence[int]) -> int:
+        """Return how many leading ids end with the first tile whose rows are not there yet; all without any."""
+        tile = next((tile for tile in self.tiles_of(ids) if not tile.is_computed), None)
+        return len(ids) if tile is None else next((i for i, one in enumerate(ids) if one >= tile.ids.stop), len(ids))
+
+    def rows(self, ids: Sequence[int]) -> Iterator[tuple[int, Rows]]:
+        """Yield index and row, float32 [hidden_size], of each image id; rows that are missing are computed."""
+        by_id = {token_id: tile for tile in self.tiles_of(ids) for token_id in tile.ids}
+        for index, token_id in enumerate(ids):
+            if token_id >= self.first:
+                tile = by_id[token_id]
+                yield index, tile.rows[token_id - tile.ids.start]
