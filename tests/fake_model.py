@@ -269,6 +269,7 @@ class FakeEngine:
 
     config = SimpleNamespace(rope_scaling=None, hidden_size=VOCAB_SIZE, vector_size=VOCAB_SIZE, bidirectional=False)
     projection = None
+    images = None
 
     def __init__(self, first):
         self.vocab_size, self.chunk_size = first.vocab_size, first.chunk_size

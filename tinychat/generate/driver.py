@@ -143,6 +143,7 @@ class Driver:
             self._check_open()
             if run.is_over or run.is_submitted:
                 return
+            run.hold_images(self.engine.images)
             run.is_submitted = True
             self._waiting.append(run)
             if run.listener is not None:
@@ -337,9 +338,8 @@ class Driver:
         left = min(left, self._prompt_budget) if parts else left
         for run, count in zip(reading, row_shares([run.missing for run in reading], left)):
             if count > 0:
-                done, length = len(run.sequence.ids), run.length
-                ids = run.ids[done : done + count]
-                parts.append(ScheduledRun(run, run.sequence.chunk(ids, length, int(done + count == length)), None))
+                ids = run.next_ids(count, self.engine.images)
+                parts.append(ScheduledRun(run, run.sequence.chunk(ids, run.length, int(len(ids) == run.missing)), None))
         return parts
 
     def _decoded_rows(self, run: Run) -> int:
@@ -429,6 +429,7 @@ class Driver:
         if room is None:
             return False
         run.base, run.removed, run.has_begun = room.ids, room.removed, False
+        run.hold_images(self.engine.images)
         return True
 
     def _end(self, run: Run) -> None:
@@ -441,7 +442,7 @@ class Driver:
             self._idle.put(run.sequence, run.text)
             del run.sequence
         # Both may hold the stream, whose finalizer holds the run: none of them would ever go.
-        listener, run.listener, run.make_room = run.listener, None, None
+        listener, run.listener, run.make_room, run.tiles = run.listener, None, None, ()
         if listener is not None:
             with self._turn:
                 if run in self._listened:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from tinychat.generate.drafts import LONGEST, Drafts
@@ -32,6 +33,8 @@ def proposed_ids(drafts: Drafts | None, runs: Sequence[Run], engine: Engine) -> 
     room = engine.chunk_size - rows
     proposed = []
     for text, count in zip(texts, counts):
-        proposed.append(text.suggestion[: min(count, room)])
+        # A text that repeats itself may come to an image.
+        offered = takewhile(engine.vocab_size.__gt__, text.suggestion[: min(count, room)])
+        proposed.append([*offered])
         room -= len(proposed[-1])
     return proposed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tinychat.errors import TinychatError
@@ -14,8 +14,9 @@ from tinychat.generate.sequence import Ids
 
 if TYPE_CHECKING:
     from tinychat.engine.cache import KVCache
+    from tinychat.engine.image_ids import ImageIds, Tile
     from tinychat.engine.scheduled_chunk import ScheduledChunk
-    from tinychat.engine.sequence import Sequence
+    from tinychat.engine.sequence import Sequence as EngineSequence
 
 
 class Prefill(NamedTuple):
@@ -55,7 +56,7 @@ class Run:
     than its prompt's once room was made; `sequence` is set only while it runs.
     """
 
-    sequence: Sequence
+    sequence: EngineSequence
 
     def __init__(self, reply: Reply, make_room: MakeRoom | None = None, ahead: int | None = 1) -> None:
         self.reply = reply
@@ -69,6 +70,7 @@ class Run:
         self.removed: int = reply.prompt.removed
         self.text: DraftText | None = None
         self.seconds: float = 0.0
+        self.tiles: Sequence[Tile] = ()  # of images in `base`, which are held until it ends
         self._ahead = ahead
 
     @property
@@ -85,6 +87,16 @@ class Run:
     def missing(self) -> int:
         """Number of the last `ids` that are not in the cache."""
         return self.length - len(self.sequence.ids)
+
+    def hold_images(self, images: ImageIds | None) -> None:
+        """Let the images of the prompt stay until the run ends; KeyError if one is gone."""
+        self.tiles = () if images is None else images.tiles_of(self.base)
+
+    def next_ids(self, count: int, images: ImageIds | None) -> list[int]:
+        """Return up to `count` ids that the cache lacks; of images, one tile at most whose rows are computed first."""
+        done = len(self.sequence.ids)
+        ids = self.ids[done : done + count]
+        return ids if images is None else ids[: images.until_computed(ids)]
 
     @property
     def tokens_left(self) -> int | None:

@@ -106,7 +106,7 @@ class Sampler:
         penalty, last_n = self.request.repeat_penalty, self.request.repeat_last_n
         if penalty == 1.0 or last_n == 0 or not previous_ids:
             return logits
-        recent = np.unique(np.asarray(previous_ids[-last_n:], dtype=np.int64))
+        recent, _ = _counts(previous_ids[-last_n:], len(logits))
         penalized = logits.copy()
         values = penalized[recent]
         penalized[recent] = np.where(values > 0.0, values / penalty, values * penalty)
@@ -118,7 +118,7 @@ class Sampler:
         last_n = self.request.repeat_last_n
         if frequency == presence == 0.0 or last_n == 0 or not previous_ids:
             return logits
-        recent, counts = np.unique(np.asarray(previous_ids[-last_n:], dtype=np.int64), return_counts=True)
+        recent, counts = _counts(previous_ids[-last_n:], len(logits))
         lowered = logits.copy()
         lowered[recent] -= (counts * frequency + presence).astype(np.float32)
         return lowered
@@ -133,7 +133,7 @@ class Sampler:
         longest = min(self._breakers.unbroken_length(recent), allowed + most)
         dried = logits.copy()
         for token_id, length in repetitions(recent, allowed, longest).items():
-            if dried[token_id] != -np.inf and not self._breakers.is_whole(token_id):
+            if token_id < len(dried) and dried[token_id] != -np.inf and not self._breakers.is_whole(token_id):
                 lowered = float(dried[token_id]) - request.dry_multiplier * request.dry_base ** (length - allowed)
                 # Where a constraint leaves no other token, it comes nevertheless.
                 dried[token_id] = max(lowered, _LOWEST)
@@ -171,6 +171,13 @@ class Sampler:
         cumulative = np.cumsum(weights)
         position = np.searchsorted(cumulative, self._random.random() * cumulative[-1], side="right")
         return int(ids[min(int(position), len(weights) - 1)])
+
+
+def _counts(ids: Sequence[int], vocab_size: int) -> tuple[_Ids, _Ids]:
+    """Return the ids that occur, without those of images, and how often each does."""
+    found, counts = np.unique(np.asarray(ids, dtype=np.int64), return_counts=True)
+    is_text = found < vocab_size
+    return found[is_text], counts[is_text]
 
 
 def _peak(logits: Logits, ids: _Ids | Sequence[int]) -> float:
