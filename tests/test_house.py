@@ -35,6 +35,7 @@ ARROWS = {
     "json_file": [],
     "configuration": ["json_file", "mcp.server_settings", "settings", "user_folders"],
     "models": ["json_file"],
+    "images": ["installing", "json_file", "models"],
     "engine": ["file_lock", "held_signals", "kernels", "machine", "macos", "models"],
     "checkpoint": [
         "json_file",

@@ -1,0 +1,1 @@
+"""Images for models that see: pixels from files, resizing, tiles and patches."""
