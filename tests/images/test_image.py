@@ -168,6 +168,12 @@ def test_huge_images_are_refused_before_they_are_decoded(size):
     )
 
 
+def test_an_image_may_be_narrow_but_not_without_end():
+    assert read_image(png(1 << 16, 1, rows=bytes(1 + 3 * (1 << 16)))).pixels.shape == (1, 1 << 16, 3)
+    for data in (png((1 << 16) + 1, 1), png(1, 1 << 26)):
+        assert problem_of(data) == "image has a side of more than 65536 pixels: send a smaller image"
+
+
 def test_files_of_other_formats_are_not_decoded():
     for kind in ("PPM", "EPS", "ICO", "PDF", "TGA"):
         data = saved(pillow.fromarray(random_pixels(16, 16)), kind)

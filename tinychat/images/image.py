@@ -26,6 +26,8 @@ from tinychat.json_file import one_line
 
 MAX_FILE_BYTES = 64 << 20
 MAX_PIXELS = 64 << 20
+# More than a JPEG file can have. The work of resizing grows with it however narrow the image is.
+MAX_SIDE = 1 << 16
 # Others of Pillow's formats run programs, or are none of images.
 _FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF", "AVIF")
 _ORIENTATION = 0x0112
@@ -121,6 +123,15 @@ def _pillow(field: str) -> Any:
     return PIL.Image
 
 
+def _check_size(height: int, width: int, field: str, called: str) -> None:
+    if 0 in (height, width):
+        raise FieldError(field, f"{called}has no pixels")
+    if height * width > MAX_PIXELS:
+        raise _too_many_pixels(field, called)
+    if max(height, width) > MAX_SIDE:
+        raise FieldError(field, f"{called}has a side of more than {MAX_SIDE} pixels: send a smaller image")
+
+
 def _too_many_pixels(field: str, called: str) -> FieldError:
     return FieldError(field, f"{called}has more than {MAX_PIXELS >> 20} million pixels: send a smaller image")
 
@@ -149,13 +160,10 @@ def _decoded(opened: Callable[[], AbstractContextManager[Any]], field: str, call
 
 def _pixels_of(picture: Any, field: str, called: str) -> npt.NDArray[np.uint8]:
     # Before they are decoded.
-    if picture.width * picture.height > MAX_PIXELS:
-        raise _too_many_pixels(field, called)
+    _check_size(picture.height, picture.width, field, called)
     picture.load()
     if picture.mode in ("I", "F"):
         raise FieldError(field, f"{called}has more than 16 bits in a channel: save it with 8")
-    if 0 in picture.size:
-        raise FieldError(field, f"{called}has no pixels")
     width, height = picture.size
     pixels = np.empty((height, width, 3), np.uint8)
     rows = max(1, _STRIP_PIXELS // width)
@@ -204,10 +212,9 @@ def _from_array(array: npt.NDArray[Any], field: str) -> npt.NDArray[np.uint8]:
     """Return a copy of an array of pixels, in colours."""
     shape = array.shape
     is_image = len(shape) == 2 or (len(shape) == 3 and shape[2] in (3, 4))
-    if array.dtype != np.uint8 or not is_image or 0 in shape:
+    if array.dtype != np.uint8 or not is_image:
         raise FieldError(field, "must be an array of uint8 [height, width] or [height, width, 3 or 4]")
-    if shape[0] * shape[1] > MAX_PIXELS:
-        raise _too_many_pixels(field, "")
+    _check_size(shape[0], shape[1], field, "")
     pixels = np.empty((*shape[:2], 3), np.uint8)
     rows = max(1, _STRIP_PIXELS // shape[1])
     for top in range(0, shape[0], rows):
