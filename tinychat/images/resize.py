@@ -72,12 +72,13 @@ def _weights(indices: npt.NDArray[np.int64], old_count: int, count: int, resampl
     weights[is_near] = filter_of(((old - centers[:, None] + 0.5) * (1 / stretch))[is_near])
     # From the first to the last, as Pillow adds them.
     weights /= np.add.accumulate(weights, axis=1)[:, -1:]
-    whole = np.trunc(weights * (1 << _WEIGHT_BITS) + np.copysign(0.5, weights))
+    whole: Floats = np.trunc(weights * (1 << _WEIGHT_BITS) + np.copysign(0.5, weights))
     return first, whole / (1 << _WEIGHT_BITS)
 
 
 def _triangle(x: Floats) -> Floats:
-    return np.maximum(1 - np.abs(x), 0)
+    found: Floats = np.maximum(1 - np.abs(x), 0)
+    return found
 
 
 def _cubic(x: Floats) -> Floats:

@@ -1,0 +1,207 @@
+"""From an image to what a model sees of it: tiles of patches, and the text in whose tokens they appear."""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from tinychat.images.image import Image
+from tinychat.images.resize import resize
+from tinychat.models.image_preparation import Preparation, ShapedTiles, SquareTiles
+
+IMAGE_TOKEN = "<image>"
+"""The text of the image token, in templates once for an image, in a plan once for each of its rows."""
+_FAKE, _GLOBAL = "<fake_token_around_image>", "<global-img>"
+_START, _THUMBNAIL, _END = "<|image_start|>", "<|img_thumbnail|>", "<|image_end|>"
+
+Size = tuple[int, int]
+"""Height and width."""
+
+
+@dataclass(frozen=True)
+class ImagePlan:
+    """What becomes of an image of some size: known without its pixels.
+
+    `text` replaces the image token of a chat template and holds as many as the model has rows for. The image is resized
+    to each of `sizes` and split into `rows` times `columns` tiles; if there is an `overview`, of this size, it is the
+    last tile, resized from the image itself, or from the last of the sizes where `is_overview_of_tiles`.
+    """
+
+    text: str
+    sizes: tuple[Size, ...]
+    rows: int
+    columns: int
+    overview: Size | None
+    is_overview_of_tiles: bool
+    patch_size: int
+
+    @property
+    def grids(self) -> tuple[Size, ...]:
+        """The rows and columns of patches of each tile, in the order of the text."""
+        height, width = self.sizes[-1]
+        tiles = [(height // self.rows, width // self.columns)] * (self.rows * self.columns)
+        tiles += [self.overview] if self.overview else []
+        return tuple((height // self.patch_size, width // self.patch_size) for height, width in tiles)
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedImage:
+    """The tiles of an image, each float32 [patches, columns] with patches row by row, and the plan they follow.
+
+    The columns of a patch are in the order of the weights of the model's first layer: by channel, row and column
+    where it is a convolution (`SquareTiles`), else by row, column and channel (`ShapedTiles`).
+    """
+
+    plan: ImagePlan
+    tiles: tuple[npt.NDArray[np.float32], ...]
+
+
+def plan(height: int, width: int, preparation: Preparation) -> ImagePlan:
+    """Return what becomes of an image of this size."""
+    if isinstance(preparation, ShapedTiles):
+        return _plan_shaped(height, width, preparation)
+    return _plan_square(height, width, preparation)
+
+
+def prepare(image: Image, preparation: Preparation) -> PreparedImage:
+    """Return the tiles of an image as the model's vision encoder takes them."""
+    height, width, _ = image.pixels.shape
+    planned = plan(height, width, preparation)
+    whole = image.pixels
+    for size in planned.sizes:
+        whole = resize(whole, *size, preparation.resample)
+    lines = np.split(whole, planned.rows)
+    tiles = [tile for line in lines for tile in np.split(line, planned.columns, axis=1)]
+    if planned.overview is not None:
+        source = whole if planned.is_overview_of_tiles else image.pixels
+        tiles.append(resize(source, *planned.overview, preparation.resample))
+    return PreparedImage(planned, tuple(_patches(tile, preparation) for tile in tiles))
+
+
+def _patches(tile: npt.NDArray[np.uint8], preparation: Preparation) -> npt.NDArray[np.float32]:
+    """Return the patches of a tile, their pixels normalized; pixels beyond the last whole patch are dropped."""
+    size = preparation.patch_size
+    rows, columns = tile.shape[0] // size, tile.shape[1] // size
+    tile = tile[: rows * size, : columns * size]
+    values = _values(preparation.rescale, preparation.mean, preparation.std)
+    normal = np.stack([values[channel][tile[..., channel]] for channel in range(3)])
+    axes = (1, 3, 2, 4, 0) if isinstance(preparation, ShapedTiles) else (1, 3, 0, 2, 4)
+    return normal.reshape(3, rows, size, columns, size).transpose(axes).reshape(rows * columns, 3 * size * size)
+
+
+@lru_cache(maxsize=16)
+def _values(rescale: float, mean: tuple[float, ...], std: tuple[float, ...]) -> npt.NDArray[np.float32]:
+    """Return the 256 values of a pixel in each channel, rounded as transformers' default processors round them."""
+    factor = np.float32(1 / rescale)
+    shifts, scales = (np.array(numbers, np.float32)[:, None] * factor for numbers in (mean, std))
+    found: npt.NDArray[np.float32] = (np.arange(256, dtype=np.float32) - shifts) / scales
+    return found
+
+
+def _plan_square(height: int, width: int, preparation: SquareTiles) -> ImagePlan:
+    tile_size = preparation.tile_size
+    tokens = IMAGE_TOKEN * (tile_size // preparation.patch_size // preparation.scale_factor) ** 2
+    tile = (tile_size, tile_size)
+    first = _with_longest_edge(height, width, preparation.longest_edge)
+    last = _in_whole_tiles(*first, tile_size) if preparation.is_split else tile
+    rows, columns = last[0] // tile_size, last[1] // tile_size
+    overview = f"{_FAKE}{_GLOBAL}{tokens}{_FAKE}"
+    if last == tile:
+        return ImagePlan(overview, (first, last), 1, 1, None, True, preparation.patch_size)
+    lines = [
+        "".join(f"{_FAKE}<row_{row + 1}_col_{column + 1}>{tokens}" for column in range(columns)) + "\n"
+        for row in range(rows)
+    ]
+    text = "".join(lines) + "\n" + overview
+    return ImagePlan(text, (first, last), rows, columns, tile, True, preparation.patch_size)
+
+
+def _with_longest_edge(height: int, width: int, longest: int) -> Size:
+    """Return the size of this shape whose longer side is given; the other one is even, but for 1."""
+    ratio = width / height
+    if width >= height:
+        shorter = int(longest / ratio)
+        return max(shorter + shorter % 2, 1), longest
+    shorter = int(longest * ratio)
+    return longest, max(shorter + shorter % 2, 1)
+
+
+def _in_whole_tiles(height: int, width: int, tile_size: int) -> Size:
+    """Return a size of about this shape that consists of square tiles."""
+    ratio = width / height
+    if width >= height:
+        width = _up_to_multiple(width, tile_size)
+        return _up_to_multiple(int(width / ratio), tile_size), width
+    height = _up_to_multiple(height, tile_size)
+    return height, _up_to_multiple(int(height * ratio), tile_size)
+
+
+def _up_to_multiple(number: float, of: int) -> int:
+    return math.ceil(number / of) * of
+
+
+def _plan_shaped(height: int, width: int, preparation: ShapedTiles) -> ImagePlan:
+    step = preparation.patch_size * preparation.scale_factor
+    whole = _within_tokens(height, width, preparation)
+    overview = IMAGE_TOKEN * ((whole[0] // step) * (whole[1] // step))
+    rows = columns = 1
+    if _is_large(height, width, preparation):
+        rows, columns = _tile_grid(height, width, preparation)
+    if rows == columns == 1:
+        return ImagePlan(_START + overview + _END, (whole,), 1, 1, None, False, preparation.patch_size)
+    tile_size = preparation.tile_size
+    tokens = IMAGE_TOKEN * (tile_size // step) ** 2
+    text = "".join(
+        f"<|img_row_{row + 1}_col_{column + 1}|>{tokens}" for row in range(rows) for column in range(columns)
+    )
+    text += _THUMBNAIL + overview if preparation.has_overview else ""
+    size = (rows * tile_size, columns * tile_size)
+    return ImagePlan(
+        _START + text + _END,
+        (size,),
+        rows,
+        columns,
+        whole if preparation.has_overview else None,
+        False,
+        preparation.patch_size,
+    )
+
+
+def _within_tokens(height: int, width: int, preparation: ShapedTiles) -> Size:
+    """Return the size of about this shape that has neither too many nor too few tokens."""
+    step = preparation.patch_size * preparation.scale_factor
+    most, least = (tokens * step * step for tokens in (preparation.max_tokens, preparation.min_tokens))
+    rounded = [max(step, round(side / step) * step) for side in (height, width)]
+    if rounded[0] * rounded[1] > most:
+        shrink = math.sqrt((height * width) / most)
+        rounded = [max(step, math.floor(side / shrink / step) * step) for side in (height, width)]
+    elif rounded[0] * rounded[1] < least:
+        grow = math.sqrt(least / (height * width))
+        rounded = [_up_to_multiple(side * grow, step) for side in (height, width)]
+    # The shorter side of a narrow image has been rounded up. transformers makes up to 3,000 tokens of it, or fails.
+    longest = int(most * preparation.tolerance) // min(rounded) // step * step
+    return min(rounded[0], longest), min(rounded[1], longest)
+
+
+def _is_large(height: int, width: int, preparation: ShapedTiles) -> bool:
+    """Return whether an image has too many pixels for one tile."""
+    step = preparation.patch_size * preparation.scale_factor
+    rounded = [max(preparation.patch_size, round(side / step) * step) for side in (height, width)]
+    return rounded[0] * rounded[1] > preparation.max_tokens * step * step * preparation.tolerance
+
+
+def _tile_grid(height: int, width: int, preparation: ShapedTiles) -> Size:
+    """Return the rows and columns of square tiles whose shape is nearest to that of an image."""
+    sides = range(1, preparation.max_tiles + 1)
+    grids = [(rows, columns) for rows in sides for columns in sides]
+    grids = [grid for grid in grids if preparation.min_tiles <= math.prod(grid) <= preparation.max_tiles]
+    best, least = (1, 1), math.inf
+    for rows, columns in sorted(grids, key=math.prod):
+        distance = abs(width / height - columns / rows)
+        # Of two shapes that are as near, the one with more tiles if the image has half of its pixels.
+        has_pixels = height * width > 0.5 * preparation.tile_size**2 * rows * columns
+        if distance < least or (distance == least and has_pixels):
+            best, least = (rows, columns), distance
+    return best
