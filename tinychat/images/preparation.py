@@ -22,7 +22,7 @@ Size = tuple[int, int]
 
 @dataclass(frozen=True)
 class ImagePlan:
-    """What becomes of an image of some size: known without its pixels.
+    """The tiles and the text of an image of some size: known without its pixels.
 
     `text` replaces the image token of a chat template and holds as many as the model has rows for. The image is resized
     to each of `sizes` and split into `rows` times `columns` tiles; if there is an `overview`, of this size, it is the
@@ -59,7 +59,7 @@ class PreparedImage:
 
 
 def plan(height: int, width: int, preparation: Preparation) -> ImagePlan:
-    """Return what becomes of an image of this size."""
+    """Return the tiles and the text of an image of this size."""
     if isinstance(preparation, ShapedTiles):
         return _plan_shaped(height, width, preparation)
     return _plan_square(height, width, preparation)

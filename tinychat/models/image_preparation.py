@@ -20,7 +20,7 @@ _MAX_SIDE, _MAX_TILES, _MAX_TOKENS = 4096, 64, 1 << 14
 
 @dataclass(frozen=True)
 class _Tiles:
-    """What all models do with the pixels of a tile.
+    """The values that all models have.
 
     Patches are squares of `patch_size` pixels a side; `scale_factor` squared of them are one image token. A pixel of
     each channel becomes ``(pixel * rescale - mean) / std``.
