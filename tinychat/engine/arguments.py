@@ -318,7 +318,7 @@ class Layer(NamedTuple):
 class Parameters(NamedTuple):
     """The parameters of a model, as training left them."""
 
-    embed_tokens: Any
+    embed_tokens: Any  # a linear, or `patch_parts.PatchInput`
     images: Any  # `Images` of a model that sees them, or `NoImages`
     embed_positions: Any  # float32 [P, D]
     embed_norm: Any  # a norm, or `draft_parts.DraftInput` or `StatesInput`
@@ -326,7 +326,7 @@ class Parameters(NamedTuple):
     streams: Any  # `stream_parts.Streams` or `kernels.buffers.NoStreams`
     layers: Layer  # stacked
     norm: Any
-    lm_head: Any  # a linear, or `draft_parts.ClusteredOutput` or `FrequentOutput`
+    lm_head: Any  # a linear, `draft_parts.ClusteredOutput` or `FrequentOutput`, or `patch_parts.NoOutput`
     cap: Any  # of the logits
     state: Any  # the linear of a drafter's state (`models.drafter`), or `draft_parts.NoState`
 
@@ -375,7 +375,8 @@ class Scratch(NamedTuple):
     attended: np.ndarray  # float32 [C, H d]
     gate_up: np.ndarray  # float32 [C, 2 F + slack]
     branch: np.ndarray  # float32 [C, D]: what is normed before it is added to the residual stream; [C, 0] without that
-    # float32 [C, L P]: what the embeddings give the layers, or hidden states that EAGLE-3 reads; [C, 0] without that
+    # float32 [C, L P]: what the embeddings give the layers, or hidden states that EAGLE-3 reads, or patches of images;
+    # [C, 0] without that
     inputs: np.ndarray
     images: np.ndarray  # float32 [C, D]: rows of images, of the tokens that stand for them; [C, 0] without that
     kept: np.ndarray  # float32 [C, states D]: the hidden states before some layers, for EAGLE-3; [C, 0] without that

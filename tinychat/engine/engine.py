@@ -288,6 +288,8 @@ class Engine:
                 larger_states += is_larger * len(chunk.ids)
                 states = self._scratch.inputs if is_larger else self._scratch.last_hidden
                 states[first : len(ids), :width] = chunk.hidden
+            if chunk.rows is not None:
+                self._scratch.inputs[first : len(ids), : chunk.rows.shape[1]] = chunk.rows
         T, outputs = len(ids), len(wanted)
         batch.ids[:T], batch.sequences[:T], batch.positions[:T] = ids, sequences, positions
         batch.vectors[:T] = batch.positions[:T]
@@ -356,6 +358,7 @@ class Engine:
             if chunk.cache.pool is not self.pool:
                 raise SettingError("a sequence of another engine: a step takes those of its own engine")
             chunk.check()
+            self._check_rows(chunk)
             if self.config.bidirectional and (chunk.cache.length or len(chunk.ids) < chunk.sequence_length):
                 raise SettingError("a part of a text: its tokens attend to later ones, so give all of them in one step")
             for token_id in (min(chunk.ids), max(chunk.ids)):
@@ -364,6 +367,13 @@ class Engine:
                 if not (0 <= token_id < self.vocab_size or is_of_image):
                     known = f"this model knows 0 to {self.vocab_size - 1}"
                     raise SettingError(f"token id {token_id} is out of range: {known}")
+
+    def _check_rows(self, chunk: ScheduledChunk) -> None:
+        """Refuse a vision tower's chunk without patches, or one that wants logits; patches for other models."""
+        columns, found = self.config.patch_columns, None if chunk.rows is None else chunk.rows.shape
+        if found != ((len(chunk.ids), columns) if columns else None) or (columns and chunk.outputs):
+            wanted = f"a vision tower takes {columns} of each patch, and gives no logits" if columns else "give ids"
+            raise SettingError(f"rows of the shape {found} for {len(chunk.ids)} ids: {wanted}")
 
     def _checked_logits(self, out: Logits, rows: int) -> Logits:
         """Return memory for logits; refuse an array that compiled code would write beyond, or must not write to."""

@@ -18,7 +18,7 @@ parameters (never written), scratch (allocated once), cache.
 
 import numpy as np
 
-from tinychat.engine import block_parts, draft_parts, stream_parts
+from tinychat.engine import block_parts, draft_parts, patch_parts, stream_parts
 from tinychat.engine.block_layers import end_mixture
 from tinychat.engine.block_stages import mix_slots
 from tinychat.engine.dory_parts import HOLD, REJOIN, LoopEnd
@@ -83,7 +83,7 @@ def forward(team, p, sizes, cache, s, attention, batch, logits):
 def embed_ids(team, p, sizes, s, batch):
     """Begin the residual stream."""
     T = batch.counts[0]
-    embed(team, T, p.embed_tokens, batch.ids, sizes, s.hidden)
+    embed_inputs(team, T, p.embed_tokens, sizes, s, batch)
     place_images(team, T, p.images, batch.images, s)
     embed_positions(team, T, p.embed_positions, batch.vectors, s.hidden)
     norm_embedding(team, T, p.embed_norm, sizes, s, batch)
@@ -107,6 +107,18 @@ def predict(team, p, sizes, s, batch, logits):
     find_logits(team, outputs, p.lm_head, p.norm, sizes, s, logits)
     cap_logits(team, outputs, logits, p.cap)
     project_state(team, outputs, p.state, p.norm, sizes, s)
+
+
+@by_kind
+def embed_inputs(team, T, weight, sizes, s, batch):
+    """Write the embeddings of the ids."""
+    embed(team, T, weight, batch.ids, sizes, s.hidden)
+
+
+@embed_inputs.where(weight=patch_parts.PatchInput)
+def _(team, T, weight, sizes, s, batch):
+    quantize_plain(team, T, s.inputs, weight.projection, s)
+    linear(team, T, weight.projection, s, s.hidden, STORE)
 
 
 @unless(images=NoImages)
@@ -248,7 +260,7 @@ def gate_input(team, T, w, inputs, batch, sizes, s):
     quantize_activated(team, T, s.gate_up, w.activation, sizes.layer_input_size, w.projection, s)
 
 
-@by_kind
+@unless(weight=patch_parts.NoOutput)
 def find_logits(team, outputs, weight, norm, sizes, s, logits):
     """Compute logits of normed rows."""
     quantize_normed(team, outputs, s.last_hidden, norm, sizes, weight, s)

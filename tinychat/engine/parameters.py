@@ -43,6 +43,7 @@ from tinychat.engine.draft_parts import (
 )
 from tinychat.engine.folder_tensors import FolderTensors, Tensors
 from tinychat.engine.mlp_parameters import activation_of, mlps_of, norm_behind, per_layer
+from tinychat.engine.patch_parts import NoOutput, PatchInput
 from tinychat.engine.stages import layer_of
 from tinychat.engine.stream_parts import StreamEnd, StreamMixer, StreamRouter, Streams
 from tinychat.kernels.buffers import NoLatents, NoStreams
@@ -97,7 +98,7 @@ def bind_parameters(folder: ModelFolder, embedding: Any = None) -> Parameters:
 def parameters_of(config: ModelConfig, tensors: Tensors) -> Parameters:
     """Return the parameters of a model; a tied `lm_head` is the embedding itself."""
     return Parameters(
-        embed_tokens=tensors.embedding(),
+        embed_tokens=PatchInput(tensors.embedding()) if config.patch_columns else tensors.embedding(),
         images=NoImages() if config.image_token_id is None else Images(),
         embed_positions=tensors.positions(),
         embed_norm=_embed_norm(config, tensors),
@@ -105,7 +106,7 @@ def parameters_of(config: ModelConfig, tensors: Tensors) -> Parameters:
         streams=_streams(config, tensors),
         layers=_layers(config, tensors),
         norm=tensors.norm("norm"),
-        lm_head=tensors.embedding() if config.tie_word_embeddings else _output(config, tensors),
+        lm_head=_output(config, tensors),
         cap=Unchanged() if config.logits_softcap is None else SoftCap(np.float32(config.logits_softcap)),
         state=tensors.weight(STATE) if config.drafter else NoState(),
     )
@@ -133,6 +134,10 @@ def _mixture_layers(config: ModelConfig, net: BlockMixtures, tensors: Tensors, c
 
 
 def _output(config: ModelConfig, tensors: Tensors) -> Any:
+    if config.patch_columns:
+        return NoOutput()
+    if config.tie_word_embeddings:
+        return tensors.embedding()
     weight = tensors.weight("lm_head")
     if config.eagle and config.eagle.draft_vocab_size < config.vocab_size:
         return FrequentOutput(weight, tensors.vectors(DRAFT_IDS))

@@ -21,6 +21,7 @@ from tinychat.models.selective import LOW
 FLOAT = 4  # bytes
 # What profiles call the inputs of linears that take them as they are.
 PLAIN_INPUTS = {
+    "embed_tokens": "quantize patches",
     "o_proj": "quantize attention",
     "other_o_proj": "quantize attention",
     "wide_o_proj": "quantize attention",

@@ -24,9 +24,10 @@ _ENDINGS = ("ForCausalLM", "LMHeadModel")
 
 @cache
 def supported_families() -> dict[str, Family]:
-    """Return all families by architecture."""
+    """Return all families of models by architecture: vision towers are parts of these."""
     names = [file.name for file in pkgutil.iter_modules(families.__path__)]
-    return {family.architecture: family for name in names for family in _families_in(name)}
+    found = (family for name in names for family in _families_in(name))
+    return {family.architecture: family for family in found if not family.is_tower}
 
 
 @cache

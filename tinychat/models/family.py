@@ -68,3 +68,4 @@ class Family:
     # Takes the name of a tensor in a checkpoint and returns that of `tensors`, where published files have others.
     renamed: Callable[[str], str] | None = None
     draft_head: DraftHead | None = None
+    is_tower: bool = False  # a vision tower (`models.vision`), which no checkpoint holds by itself

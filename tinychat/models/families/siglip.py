@@ -1,0 +1,70 @@
+"""SigLIP's vision tower: BERT's layers, normed before attention and MLP, over the patches of an image.
+
+A convolution whose steps are as large as its kernel makes a row of each patch: a linear of the patch's numbers. The
+patches of a tile have a learned position each (Zhai et al., 2023, https://arxiv.org/abs/2303.15343;
+github.com/huggingface/transformers, models/siglip, idefics3 and smolvlm). There, positions follow from coordinates
+that are rounded; for the grids of published towers, 26, 27 and 32, these are the patches in their order.
+"""
+
+from dataclasses import replace
+
+from tinychat.models.config import ModelConfig
+from tinychat.models.config_values import ConfigValues
+from tinychat.models.decoder import TensorNames, decoder_linears, layer_norms
+from tinychat.models.families.bert import positions_alone, with_positions
+from tinychat.models.family import Family
+from tinychat.models.tensors import Linear
+
+LAYER = "encoder.layers.{}."
+ATTENTION = f"{LAYER}self_attn."
+PATCHES = "embeddings.patch_embedding"
+TENSORS = TensorNames(
+    embed=PATCHES,
+    qkv=(f"{ATTENTION}q_proj", f"{ATTENTION}k_proj", f"{ATTENTION}v_proj"),
+    o=f"{ATTENTION}out_proj",
+    gate_up=(f"{LAYER}mlp.fc1",),
+    down=f"{LAYER}mlp.fc2",
+    norms=layer_norms(f"{LAYER}layer_norm1", f"{LAYER}layer_norm2", "post_layernorm"),
+    norm_bias=True,
+)
+# The first two are ours: no tower has ids, and positions are those of patches.
+DEFAULTS = {
+    "vocab_size": 1,
+    "max_position_embeddings": 1,
+    "hidden_act": "gelu_pytorch_tanh",
+    "layer_norm_eps": 1e-6,
+    "num_channels": 3,
+}
+# A tile runs in one step, which takes no more.
+MOST_PATCHES = 8192
+
+
+def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
+    """Return the configuration of a tower."""
+    patch_size, channels = values.integer("patch_size", 1, 1 << 10), values.integer("num_channels", 1, 16)
+    patches = (values.integer("image_size", patch_size, 1 << 14) // patch_size) ** 2
+    if patches > MOST_PATCHES:
+        raise values.error("image_size", f"one of {MOST_PATCHES} patches of {patch_size} by {patch_size} at most")
+    config = replace(with_positions(config), stream_norms=False, patch_columns=channels * patch_size**2)
+    return replace(config, max_position_embeddings=patches)
+
+
+def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
+    """List the linears, of which the embedding is one of patches."""
+    embedding, *others = decoder_linears(config, names)
+    return [replace(embedding, rows=(config.hidden_size,), columns=config.patch_columns, bias=True), *others]
+
+
+SIGLIP_TOWER = Family(
+    "SiglipVisionTower",
+    "siglip_vision_model",
+    "SigLIP",
+    "the vision tower of SmolVLM and Idefics3",
+    DEFAULTS,
+    read,
+    TENSORS,
+    linears,
+    tables=positions_alone("embeddings.position_embedding"),
+    names={"rms_norm_eps": "layer_norm_eps"},
+    is_tower=True,
+)
