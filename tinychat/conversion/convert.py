@@ -21,7 +21,8 @@ from tinychat.conversion.pack import check_finite, pack_linear, relative_error, 
 from tinychat.conversion.passthrough import count_tensors, passthrough_layers
 from tinychat.conversion.score_head import head_of
 from tinychat.conversion.smoothing import smoothed
-from tinychat.conversion.unfinished import JournaledWriter, Progress, WorkFolder, key_of, work_for
+from tinychat.conversion.unfinished import JournaledWriter, Progress, WorkFolder, key_of, part_of, work_for
+from tinychat.conversion.vision import VisionSource, open_vision
 from tinychat.errors import ConversionError
 from tinychat.files import read_small
 from tinychat.models.architectures import family_of, linears, norms, tables
@@ -35,6 +36,7 @@ from tinychat.models.passthrough import NATIVE
 from tinychat.models.ranker import read_ranker
 from tinychat.models.score_head import SCORE_WEIGHTS, head_file
 from tinychat.models.tensors import Linear, Norm, Table
+from tinychat.models.vision import CONNECTOR, VISION_FOLDER
 from tinychat.text.tiktoken_file import TIKTOKEN_FILE, tiktoken_in, tokenizer_json
 
 # Linears with the largest errors that a quality report names.
@@ -77,6 +79,7 @@ def write_model_folder(
     is_smoothed = quantization.dtype == "int8" and bool(texts)
     checkpoint = open_checkpoint(Path(src))
     check_tensors(checkpoint)
+    vision = open_vision(checkpoint, quantization)
     if is_smoothed:
         checkpoint = smoothed(checkpoint, texts)
     own = work_for(Path(dst), key_of(Path(src), quantization, algorithm, texts)) if work is None else nullcontext(work)
@@ -85,7 +88,9 @@ def write_model_folder(
         quantizer: _Plain | Calibrated = _Plain(checkpoint, quantization)
         if is_calibrated:
             quantizer = Calibrated(checkpoint, quantization, algorithm == "gptq", texts, opened)
-        write_weights(checkpoint, quantization, quantizer, opened, progress)
+        text_bytes = sum(spec.bytes for spec in tensor_specs(checkpoint.config, quantization).values())
+        behind = part_of(progress, 0, vision.size if vision else 0)
+        write_weights(checkpoint, quantization, quantizer, folder / WEIGHTS, opened.folder / "journal", behind)
         write_draft_head(checkpoint, quantization, opened)
         _write_text_files(checkpoint, folder)
         description: dict[str, object] = {
@@ -100,6 +105,8 @@ def write_model_folder(
         if is_calibrated:
             description["coding"] = algorithm
         _write_description(folder, description)
+        if vision is not None:
+            write_vision(vision, opened, part_of(progress, text_bytes, 0))
     return Path(dst)
 
 
@@ -149,12 +156,13 @@ def write_weights(
     checkpoint: Checkpoint,
     quantization: Quantization,
     quantizer: "_Plain | Calibrated",
-    work: WorkFolder,
+    file: Path,
+    journal: Path,
     progress: Progress | None,
 ) -> None:
-    """Write the weight file; `work` may have shards of an earlier try."""
+    """Write a weight file, which may have shards of an earlier try."""
     specs = tensor_specs(checkpoint.config, quantization)
-    with JournaledWriter(work.model / WEIGHTS, work.folder / "journal", specs, progress) as writer:
+    with JournaledWriter(file, journal, specs, progress) as writer:
         if quantization.passthrough:
             for name, layer, parts in passthrough_layers(checkpoint, quantization):
                 if writer.finished(name, layer) is None:
@@ -192,6 +200,21 @@ def write_draft_head(checkpoint: Checkpoint, quantization: Quantization, work: W
         for norm in norms(config):
             for name, data in read_norm(tensors, norm, quantization).items():
                 writer.write_tensor(name, data)
+
+
+def write_vision(vision: VisionSource, work: WorkFolder, progress: Progress | None) -> None:
+    """Write the subfolder of a checkpoint's vision tower, each weight by itself, and the connector's weights in it."""
+    tower, quantization, folder = vision.tower, vision.quantization, work.model / VISION_FOLDER
+    check_tensors(tower)
+    connector = vision.connector_file()
+    folder.mkdir(exist_ok=True)
+    quantizer, behind = _Plain(tower, quantization), part_of(progress, 0, vision.vision.connector_bytes)
+    write_weights(tower, quantization, quantizer, folder / WEIGHTS, work.folder / "vision-journal", behind)
+    (folder / CONNECTOR).write_bytes(connector)
+    (folder / "config.json").write_text(json.dumps(vision.vision.tower, indent=2) + "\n")
+    _write_description(folder, {**description_of(quantization), "relative_rms_error": quantizer.errors()})
+    if progress is not None:
+        progress(vision.size, vision.size)
 
 
 class _Plain:

@@ -15,6 +15,7 @@ from tinychat.checkpoint.checkpoint import open_checkpoint
 from tinychat.checkpoint.gguf import is_gguf
 from tinychat.checkpoint.packed import is_packed
 from tinychat.conversion.unfinished import WorkFolder, key_of, work_for
+from tinychat.conversion.vision import bytes_beside
 from tinychat.errors import ConversionError, FieldError, SettingError
 from tinychat.files import read_text
 from tinychat.machine import available_memory_bytes
@@ -180,7 +181,8 @@ def disk_needed(folder: Path, recipe: Recipe) -> int:
     config = read_config(folder / "config.json")
 
     def size(quantization: Quantization) -> int:
-        return sum(spec.bytes for spec in tensor_specs(config, quantization).values())
+        own = sum(spec.bytes for spec in tensor_specs(config, quantization).values())
+        return own + bytes_beside(folder, quantization)
 
     # A model in int8 writes the texts, and is gone before the other is written.
     writes_texts = recipe.uses_texts and recipe.quant == "int4" and config.writes

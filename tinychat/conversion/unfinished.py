@@ -39,6 +39,13 @@ Progress = Callable[[int, int], None]
 """Called with (bytes done, bytes in all) of the model's weights."""
 
 
+def part_of(progress: Progress | None, before: int, behind: int) -> Progress | None:
+    """Return the progress of a file with so many bytes of others before and behind it."""
+    if progress is None:
+        return None
+    return lambda done, total: progress(before + done, before + total + behind)
+
+
 class _Entry(TypedDict):
     """A line of the journal: the written parts of a layer of a linear, and its note."""
 

@@ -15,6 +15,7 @@ from tinychat.models.embedder import is_embedder
 from tinychat.models.multimodal import wrapper_of
 from tinychat.models.passthrough import STORED_NATIVE, dtype_named
 from tinychat.models.ranker import read_ranker
+from tinychat.models.vision import VISION_FOLDER, sees
 from tinychat.user_folders import data_folder, make_folder
 
 MANIFEST = "tinychat.json"  # every converted model has one
@@ -181,6 +182,8 @@ def code_lines(folder: Path) -> list[str]:
     codes = read_json_object(folder / MANIFEST).get("codes")
     wrapper = wrapper_of(read_json_object(folder / "config.json")) if holds(folder, "config.json") else None
     lines = [f"text only: what {wrapper} has for images and sound is passed over"] if wrapper else []
+    if sees(folder):
+        lines = [f"sees images: {VISION_FOLDER}/ has the vision tower of {wrapper}"]
     for key, words in (("kept", "native"), ("rounded", "rounded to 8 bits")):
         counts = codes.get(key) if isinstance(codes, dict) else None
         if isinstance(counts, dict) and counts:

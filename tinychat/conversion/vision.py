@@ -1,0 +1,108 @@
+"""The vision tower and the connector of a checkpoint, as its conversion reads them: see `models.vision`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tinychat.checkpoint.adjusted import adjusted
+from tinychat.checkpoint.checkpoint import Checkpoint
+from tinychat.checkpoint.mapping import FloatArray
+from tinychat.checkpoint.tensors import Derived, Tensors
+from tinychat.conversion.pack import check_finite
+from tinychat.models.architectures import parse_config
+from tinychat.models.dense import file_of
+from tinychat.models.families.siglip import PATCHES
+from tinychat.models.layout import Quantization, tensor_specs
+from tinychat.models.vision import Vision, read_vision
+
+VISION_SECTION = "vision_config"
+_PATCHES = f"{PATCHES}.weight"
+_TOWER, _CONNECTOR = "vision_model.", "connector.modality_projection."
+
+
+class PatchRows(Derived):
+    """A convolution's weights for patches, [D, C, p, p], or [D, p, p, C] of mlx, as rows of a linear: [D, C p p]."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the rows; of a tensor without such axes its own."""
+        shape = self._tensor.shape
+        return (shape[0], int(np.prod(shape[1:]))) if len(shape) == 4 else shape
+
+    def read(self, start: int, stop: int) -> FloatArray:
+        """Return rows ``start..stop-1``."""
+        rows = self._tensor.read(start, stop)
+        if rows.ndim == 4 and rows.shape[1] == rows.shape[2] != rows.shape[3]:
+            rows = np.moveaxis(rows, 3, 1)
+        return np.ascontiguousarray(rows).reshape(len(rows), -1)
+
+
+@dataclass(frozen=True)
+class VisionSource:
+    """The vision tower and the connector of a checkpoint."""
+
+    vision: Vision
+    tower: Checkpoint  # as a checkpoint of its own
+    quantization: Quantization  # of the tower
+    _connector: Tensors
+
+    @property
+    def size(self) -> int:
+        """Size of the files that are written."""
+        return vision_bytes(self.vision, self.quantization)
+
+    def connector_file(self) -> bytes:
+        """Return the content of the connector's file."""
+        shapes = self.vision.connector_shapes
+        for name, shape in shapes.items():
+            self._connector.expect(name, shape)
+        tensors = {name: self._connector.read(name).astype(np.float32) for name in shapes}
+        for name, values in tensors.items():
+            check_finite(values, f"{_CONNECTOR}{name}")
+        return file_of(shapes, tensors)
+
+
+def tower_quantization(quantization: Quantization) -> Quantization:
+    """Return how a tower is stored beside a text model: in eight bits, which hardly change it, or unquantized."""
+    return Quantization("f32" if quantization.dtype == "f32" else "int8")
+
+
+def vision_bytes(vision: Vision, quantization: Quantization) -> int:
+    """Return the bytes of tower and connector; quantization : the tower's."""
+    specs = tensor_specs(parse_config(vision.tower, VISION_SECTION), quantization)
+    return sum(spec.bytes for spec in specs.values()) + vision.connector_bytes
+
+
+def bytes_beside(folder: Path, quantization: Quantization) -> int:
+    """Return the bytes that the conversion of a checkpoint writes for images; quantization : the text model's."""
+    vision = read_vision(folder)
+    return vision_bytes(vision, tower_quantization(quantization)) if vision else 0
+
+
+def open_vision(checkpoint: Checkpoint, quantization: Quantization) -> VisionSource | None:
+    """Return a checkpoint's tower and connector; None where it has none, or text is all that is supported of it."""
+    vision, tensors = read_vision(checkpoint.path), checkpoint.tensors
+    prefix = _before(f"{_TOWER}{_PATCHES}", tensors.by_name)
+    if vision is None or prefix is None:
+        return None
+    config = parse_config(vision.tower, f"{checkpoint.path / 'config.json'}: {VISION_SECTION}")
+    own = _under(tensors, f"{prefix}{_TOWER}")
+    own.by_name[_PATCHES] = PatchRows(own[_PATCHES])
+    tower = Checkpoint(checkpoint.path, config, adjusted(own, config))
+    connector = _under(tensors, f"{prefix}{_CONNECTOR}")
+    return VisionSource(vision, tower, tower_quantization(quantization), connector)
+
+
+def _before(ending: str, names: Collection[str]) -> str | None:
+    """Return the beginning of the name that has an ending; None where no name ends so."""
+    return next((name.removesuffix(ending) for name in names if name.endswith(ending)), None)
+
+
+def _under(tensors: Tensors, prefix: str) -> Tensors:
+    """Return the tensors whose names begin with a prefix, without it."""
+    found = {name.removeprefix(prefix): each for name, each in tensors.by_name.items() if name.startswith(prefix)}
+    return Tensors(tensors.folder, found)
