@@ -35,7 +35,7 @@ ARROWS = {
     "json_file": [],
     "configuration": ["json_file", "mcp.server_settings", "settings", "user_folders"],
     "models": ["json_file"],
-    "images": ["installing", "json_file", "models"],
+    "images": ["engine", "installing", "json_file", "models"],
     "engine": ["file_lock", "held_signals", "kernels", "machine", "macos", "models"],
     "checkpoint": [
         "json_file",
@@ -57,6 +57,7 @@ ARROWS = {
         "models.selective",
         "models.tensors",
         "models.varied_layers",
+        "models.vision",
         "settings",
         "text.split_patterns",
     ],
@@ -74,6 +75,7 @@ ARROWS = {
         "models.ranker",
         "models.tensors",
         "models.varied_layers",
+        "models.vision",
         "user_folders",
     ],
     "conversion": [

@@ -1,0 +1,350 @@
+"""Vision towers and connectors: their rows against the reference and transformers, on any processor."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import reference_vision
+import towers
+from safetensors.numpy import load_file, save_file
+
+import tinychat
+from tinychat.conversion.pipeline import Recipe, disk_needed
+from tinychat.engine.sequence import new_sequence
+from tinychat.errors import CheckpointError, ConversionError, ModelFolderError, SettingError, UnsupportedModelError
+from tinychat.images.connector import Connector, joined_squares
+from tinychat.images.encoder import ImageEncoder
+from tinychat.kernels.setup import INSTRUCTION_SET, host_instruction_sets
+from tinychat.models.architectures import find_family, parse_config, supported_families
+from tinychat.models.folder import model_fingerprint, open_model_folder
+from tinychat.models.vision import VISION_FOLDER, parse_vision, read_vision, sees
+from tinychat.store.local import code_lines
+
+TESTS = Path(__file__).parent
+# Root of the mean square of errors, in standard deviations of rows, by the quantization of the text model.
+TOLERANCES = {"f32": 2e-5, "int8": 0.03, "int4": 0.03}
+each_seeing = pytest.mark.parametrize("seeing", towers.SEEING, ids=lambda seeing: seeing.name)
+each_quant = pytest.mark.parametrize("quant", TOLERANCES)
+ODD = towers.BY_NAME["odd"]
+
+
+@pytest.fixture(scope="session")
+def model_folders(tmp_path_factory):
+    """Return the model folder of a checkpoint of `towers`."""
+    root, found = tmp_path_factory.mktemp("seeing"), {}
+
+    def folder_of(seeing, quant):
+        if (seeing.name, quant) not in found:
+            checkpoint = towers.write_checkpoint(seeing, root / f"{seeing.name}-{quant}-checkpoint")
+            found[seeing.name, quant] = tinychat.convert(checkpoint, root / f"{seeing.name}-{quant}", quant=quant)
+        return found[seeing.name, quant]
+
+    return folder_of
+
+
+def expected_rows(seeing, tile):
+    states = reference_vision.tower_states(towers.tower_tensors(seeing), seeing.section, tile)
+    return reference_vision.connector_rows(towers.connector_tensor(seeing), states, seeing.scale_factor)
+
+
+def error_of(found, expected):
+    """Return the error of rows in their standard deviations, of which the largest is a few times as large."""
+    assert (found.shape, found.dtype) == (expected.shape, np.float32)
+    error = np.sqrt(np.mean(np.square(found - expected))) / expected.std()
+    assert np.abs(found - expected).max() < 8 * error * expected.std()
+    return error
+
+
+@each_seeing
+@each_quant
+def test_rows_equal_the_reference(seeing, quant, model_folders):
+    encoder, tile = ImageEncoder(model_folders(seeing, quant), threads=1), towers.tile_of(seeing)
+    expected = expected_rows(seeing, tile)
+    found = encoder.rows(tile)
+    assert expected.shape == (encoder.vision.tokens, encoder.vision.text_size)
+    assert error_of(found, expected) < TOLERANCES[quant]
+    # Nothing is left of a tile.
+    encoder.rows(towers.tile_of(seeing, seed=10))
+    assert encoder.rows(tile).tobytes() == found.tobytes()
+
+
+def test_any_number_of_threads_computes_the_same_bits(model_folders):
+    folder, tile = model_folders(ODD, "int8"), towers.tile_of(ODD)
+    one, two = (ImageEncoder(folder, threads=threads).rows(tile).tobytes() for threads in (1, 2))
+    assert one == two
+
+
+ROWS = """
+import sys
+from pathlib import Path
+import towers
+from tinychat.images.encoder import ImageEncoder
+for folder, name in zip(sys.argv[1::2], sys.argv[2::2]):
+    sys.stdout.write(ImageEncoder(Path(folder), threads=1).rows(towers.tile_of(towers.BY_NAME[name])).tobytes().hex())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("isa", [isa for isa in host_instruction_sets() if isa != INSTRUCTION_SET])
+def test_any_instruction_set_computes_the_same_bits(isa, model_folders):
+    cases = [(model_folders(seeing, "int8"), seeing) for seeing in towers.SEEING] + [(model_folders(ODD, "f32"), ODD)]
+    expected = [ImageEncoder(folder, threads=1).rows(towers.tile_of(seeing)).tobytes() for folder, seeing in cases]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
+    environment = kept | {"TINYCHAT_ISA": isa, "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)])}
+    command = [sys.executable, "-c", ROWS, *(str(part) for folder, seeing in cases for part in (folder, seeing.name))]
+    found = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600, check=True)
+    assert found.stdout == b"".join(expected).hex()
+
+
+def test_sums_of_a_connector_have_the_same_bits_in_any_order(rng):
+    weight, states = rng.standard_normal((300, 4 * 1024)), 30 * rng.standard_normal((36, 1024))
+    weight[7], states[5:7] = 0, 0
+    order = rng.permutation(1024)
+    turned = weight.reshape(300, 4, 1024)[:, :, order].reshape(300, -1)
+    found = Connector(weight, 2).rows(states)
+    assert found.tobytes() == Connector(turned, 2).rows(states[:, order]).tobytes()
+    expected = reference_vision.connector_rows(weight, states, 2)
+    assert error_of(found, expected) < 2e-5
+    assert not found[:, 7].any()
+
+
+def test_squares_of_patches_are_joined_row_by_row():
+    joined = joined_squares(np.arange(16.0)[:, None], 2)
+    assert joined.tolist() == [[0, 1, 4, 5], [2, 3, 6, 7], [8, 9, 12, 13], [10, 11, 14, 15]]
+
+
+def test_text_alone_is_what_it_was(model_folders, tmp_path):
+    folder = model_folders(ODD, "int8")
+    checkpoint = towers.write_checkpoint(ODD, tmp_path / "checkpoint")
+    (checkpoint / "preprocessor_config.json").unlink()
+    alone = tinychat.convert(checkpoint, tmp_path / "alone", quant="int8")
+    assert (read_vision(alone), sees(alone), read_vision(folder).tokens, sees(folder)) == (None, False, 4, True)
+    assert (alone / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()
+    assert code_lines(alone) == [
+        "text only: what SmolVLMForConditionalGeneration has for images and sound is passed over"
+    ]
+    assert code_lines(folder) == ["sees images: vision/ has the vision tower of SmolVLMForConditionalGeneration"]
+    with pytest.raises(ModelFolderError, match="has no vision tower: convert the model again"):
+        ImageEncoder(alone)
+
+
+def test_a_model_folder_has_the_tower_as_a_folder_of_its_own(model_folders):
+    for quant, dtype in (("int4", "int8"), ("int8", "int8"), ("f32", "f32")):
+        folder = model_folders(ODD, quant)
+        opened = open_model_folder(folder / VISION_FOLDER)
+        assert (opened.quantization.dtype, opened.config.patch_columns, opened.config.writes) == (dtype, 108, False)
+        assert (opened.config.max_position_embeddings, opened.config.bidirectional) == (36, True)
+        assert (folder / "preprocessor_config.json").is_file()
+    assert json.loads((folder / VISION_FOLDER / "tinychat.json").read_text())["relative_rms_error"] == {}
+    fingerprint = model_fingerprint(folder)
+    assert len(fingerprint) == 64
+
+
+def test_a_tower_is_no_model_of_its_own():
+    assert find_family("SiglipVisionTower") is not None
+    assert "SiglipVisionTower" not in supported_families()
+    with pytest.raises(UnsupportedModelError, match="architecture 'SiglipVisionModel' is not supported"):
+        parse_config({"architectures": ["SiglipVisionModel"], "model_type": "siglip_vision_model"}, "config.json")
+
+
+def test_progress_and_space_count_what_images_need(tmp_path):
+    checkpoint, seen = towers.write_checkpoint(ODD, tmp_path / "checkpoint"), []
+    made = tinychat.convert(checkpoint, tmp_path / "model", quant="int8", progress=lambda *done: seen.append(done))
+    assert seen == sorted(seen)
+    assert (seen[-1], {total for _, total in seen}) == ((1000, 1000), {1000})
+    size = sum(file.stat().st_size for file in made.rglob("*.safetensors"))
+    # Headers and text files are not counted.
+    assert 0 <= size - disk_needed(checkpoint, Recipe("int8", algorithm="plain")) < 30_000
+
+
+def test_patches_in_the_order_of_mlx(model_folders, tmp_path):
+    checkpoint = towers.write_checkpoint(ODD, tmp_path / "checkpoint")
+    tensors, name = load_file(checkpoint / "model.safetensors"), "model.vision_model.embeddings.patch_embedding.weight"
+    tensors[name] = np.ascontiguousarray(np.moveaxis(tensors[name], 1, 3))
+    save_file(tensors, checkpoint / "model.safetensors")
+    made = tinychat.convert(checkpoint, tmp_path / "model", quant="int8") / VISION_FOLDER / "model.safetensors"
+    assert made.read_bytes() == (model_folders(ODD, "int8") / VISION_FOLDER / "model.safetensors").read_bytes()
+
+
+KILLED = """
+import os, signal, sys
+from tinychat.conversion import convert, unfinished
+
+write, steps = unfinished.JournaledWriter.write_parts, int(sys.argv[3])
+
+def write_and_die(self, linear, layer, parts, note=()):
+    global steps
+    steps -= 1
+    if steps < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    write(self, linear, layer, parts, note)
+
+unfinished.JournaledWriter.write_parts = write_and_die
+convert.convert(sys.argv[1], sys.argv[2], "int8")
+"""
+
+
+def test_a_conversion_that_was_killed_in_the_tower_goes_on(tmp_path, monkeypatch):
+    from tinychat.conversion import convert, unfinished
+
+    checkpoint = towers.write_checkpoint(ODD, tmp_path / "checkpoint")
+    expected, target, written = convert.convert(checkpoint, tmp_path / "whole", "int8"), tmp_path / "model", []
+    write = unfinished.JournaledWriter.write_parts
+    monkeypatch.setattr(
+        unfinished.JournaledWriter, "write_parts", lambda self, *part: (written.append(part[:2]), write(self, *part))
+    )
+    convert.convert(checkpoint, tmp_path / "counted", "int8")
+    steps = len(written)
+    command = [sys.executable, "-c", KILLED, str(checkpoint), str(target), str(steps - 4)]
+    assert subprocess.run(command, timeout=120, check=False).returncode == -signal.SIGKILL
+    written.clear()
+    convert.convert(checkpoint, target, "int8")
+    assert len(written) == 4
+    for file in (each for each in expected.rglob("*") if each.is_file()):
+        assert (target / file.relative_to(expected)).read_bytes() == file.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"scale_factor": 4}, "scale_factor is 4; expected a divisor of the 6 patches of a row"),
+        ({"scale_factor": "3"}, "scale_factor is '3'; expected an integer from 1 to 6"),
+        ({"vision_config": []}, "vision_config is \\[\\]; expected an object"),
+        ({"patch_size": 0}, "vision_config: patch_size is 0; expected an integer from 1 to 1024"),
+        ({"image_size": [36, 36]}, "vision_config: image_size is \\[36, 36\\]; expected an integer"),
+        ({"image_size": 5}, "vision_config: image_size is 5; expected an integer from 6"),
+        ({"num_channels": 1}, "vision_config: num_channels is 1; expected an integer from 3 to 3"),
+        ({"hidden_size": 1 << 17}, "scale_factor is 3; expected .* squares have 65536 numbers in all"),
+    ],
+)
+def test_values_that_are_refused(change, message):
+    raw = {"architectures": [ODD.wrapper], "text_config": towers.TEXT.config, "image_token_id": 300, "scale_factor": 3}
+    own = change.keys() & {"scale_factor", "vision_config"}
+    raw |= {"vision_config": ODD.section | ({} if own else change)} | (change if own else {})
+    with pytest.raises(CheckpointError, match=message):
+        parse_vision(raw, "config.json")
+
+
+def test_what_published_files_leave_out():
+    text = {"model_type": "llama", "hidden_size": 576}
+    given = {"hidden_size": 768, "image_size": 512, "num_attention_heads": 12, "patch_size": 16}
+    raw = {"architectures": [ODD.wrapper], "image_token_id": 49190, "scale_factor": 4, "text_config": text}
+    vision = parse_vision({**raw, "vision_config": {**given, "use_base_siglip": False}}, "config.json")
+    assert (vision.patches, vision.patch_columns, vision.tokens) == (1024, 768, 64)
+    assert vision.connector_shapes == {"proj.weight": (576, 12288)}
+    config = parse_config(vision.tower, "config.json")
+    assert (config.intermediate_size, config.num_hidden_layers, config.head_dim) == (3072, 12, 64)
+    assert (config.hidden_act, config.rms_norm_eps, config.attention_scale) == ("gelu_tanh", 1e-6, 1 / 8)
+    assert parse_vision({**raw, "architectures": ["LlavaForConditionalGeneration"]}, "config.json") is None
+    assert parse_vision({**raw, "architectures": ["LlamaForCausalLM"]}, "config.json") is None
+
+
+def test_a_tower_of_another_activation_or_too_many_patches():
+    raw = {"architectures": [ODD.wrapper], "image_token_id": 1, "text_config": {"hidden_size": 8}, "scale_factor": 1}
+    checked = parse_vision(raw, "config.json")
+    with pytest.raises(UnsupportedModelError, match="hidden_act 'quick_gelu' is not supported"):
+        parse_config({**checked.tower, "hidden_act": "quick_gelu"}, "config.json")
+    with pytest.raises(CheckpointError, match="image_size is 4096; expected one of 8192 patches of 32 by 32 at most"):
+        parse_config({**checked.tower, "image_size": 4096}, "config.json")
+
+
+def changed_tensors(folder, change):
+    """Rewrite the tensors of a checkpoint."""
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors")
+
+
+def test_tensors_that_are_missing_or_wrong(tmp_path):
+    layer = "model.vision_model.encoder.layers.1.mlp.fc2.bias"
+    projection = "model.connector.modality_projection.proj.weight"
+    changes = {
+        "has no tensor encoder.layers.1.mlp.fc2.bias": lambda tensors: tensors.pop(layer),
+        "has no tensor proj.weight": lambda tensors: tensors.pop(projection),
+        "position_embedding.weight has shape": lambda tensors: tensors.update(
+            {"model.vision_model.embeddings.position_embedding.weight": np.zeros((25, 88), np.float32)}
+        ),
+        "holds values that are not finite": lambda tensors: tensors[projection].__setitem__((0, 0), np.nan),
+    }
+    for number, (message, change) in enumerate(changes.items()):
+        checkpoint = towers.write_checkpoint(ODD, tmp_path / f"checkpoint{number}")
+        changed_tensors(checkpoint, change)
+        with pytest.raises((CheckpointError, ConversionError), match=message):
+            tinychat.convert(checkpoint, tmp_path / f"model{number}", quant="int8")
+
+
+def test_a_checkpoint_without_a_tower_is_text_alone(tmp_path):
+    checkpoint = towers.write_checkpoint(ODD, tmp_path / "checkpoint")
+
+    def drop(tensors):
+        for name in [name for name in tensors if ".vision_model." in name or ".connector." in name]:
+            del tensors[name]
+
+    changed_tensors(checkpoint, drop)
+    assert not sees(tinychat.convert(checkpoint, tmp_path / "model", quant="int8"))
+
+
+def test_an_engine_takes_patches_for_a_tower_alone(model_folders):
+    engine = ImageEncoder(model_folders(ODD, "int8"), threads=1).engine
+    chunk = new_sequence(engine, 36).chunk([0] * 36, 36, 0)
+    good = towers.tile_of(ODD)
+    for rows, outputs in ((None, 0), (good[:35], 0), (good[:, :107], 0), (good, 1)):
+        with pytest.raises(SettingError, match="a vision tower takes 108 of each patch, and gives no logits"):
+            engine.hidden_states([chunk._replace(rows=rows)]) if not outputs else engine.run(
+                [chunk._replace(rows=rows, outputs=outputs)]
+            )
+    text = tinychat.load(model_folders(ODD, "int8"), threads=1).engine
+    with pytest.raises(SettingError, match="for 2 ids: give ids"):
+        text.run([new_sequence(text, 64).chunk([1, 2], 2)._replace(rows=good[:2])])
+
+
+def theirs_of(checkpoint, seeing):
+    """Return transformers' model of a checkpoint."""
+    import torch
+    import transformers
+
+    kind = getattr(transformers, seeing.wrapper)
+    model, report = kind.from_pretrained(checkpoint, dtype=torch.float32, output_loading_info=True)
+    assert not report["unexpected_keys"] and not report["missing_keys"], report
+    return model.eval()
+
+
+@pytest.mark.live
+@pytest.mark.filterwarnings("ignore")
+@each_seeing
+def test_rows_equal_transformers(seeing, model_folders, tmp_path):
+    torch, _ = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    model = theirs_of(towers.write_checkpoint(seeing, tmp_path / "checkpoint"), seeing)
+    tiles = [towers.tile_of(seeing, seed) for seed in (9, 10)]
+    grid, size = seeing.grid, seeing.section["patch_size"]
+    # Pixels behind the last whole patch are not looked at.
+    pixels = np.ones((len(tiles), 3, *[seeing.section["image_size"]] * 2), np.float32)
+    for image, tile in zip(pixels, tiles):
+        patches = tile.reshape(grid, grid, 3, size, size).transpose(2, 0, 3, 1, 4)
+        image[:, : grid * size, : grid * size] = patches.reshape(3, grid * size, grid * size)
+    with torch.no_grad():
+        found = model.model.get_image_features(torch.from_numpy(pixels)[None]).pooler_output
+    expected = np.concatenate([each.numpy() for each in found]).reshape(len(tiles), -1, found[0].shape[-1])
+    for quant, tolerance in TOLERANCES.items():
+        encoder = ImageEncoder(model_folders(seeing, quant), threads=1)
+        for tile, rows in zip(tiles, expected):
+            assert error_of(encoder.rows(tile), rows) < tolerance
+
+
+@pytest.mark.live
+def test_defaults_equal_transformers():
+    transformers = pytest.importorskip("transformers")
+    for name, model_type in (("Idefics3ForConditionalGeneration", "idefics3"), (ODD.wrapper, "smolvlm")):
+        theirs = transformers.AutoConfig.for_model(model_type).to_dict()
+        # Of the defaults, squares are none of the patches.
+        raw = {"architectures": [name], "image_token_id": 1, "text_config": {"hidden_size": 8}}
+        vision = parse_vision({**raw, "vision_config": {"image_size": 256}}, "config.json")
+        assert vision.scale_factor == theirs["scale_factor"]
+        assert {**theirs["vision_config"], "image_size": 256}.items() >= {
+            key: value for key, value in vision.tower.items() if key not in ("architectures", "model_type")
+        }.items()

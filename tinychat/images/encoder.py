@@ -1,0 +1,61 @@
+"""From the patches of a tile to rows of the text model: a model folder's vision tower, and its connector."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tinychat.errors import ModelFolderError
+from tinychat.images.connector import Connector, read_connector
+from tinychat.models.vision import VISION_FOLDER, Vision, read_vision, sees
+
+if TYPE_CHECKING:
+    from tinychat.engine.engine import Engine
+
+
+class ImageEncoder:
+    """The vision tower and the connector of a model folder that `sees`; they are loaded when a tile first comes.
+
+    threads : as of `load_engine`; progress : called with (steps done, steps in all) if kernels have to be compiled.
+    """
+
+    def __init__(
+        self, folder: Path, threads: int | None = None, progress: Callable[[int, int], None] | None = None
+    ) -> None:
+        vision = read_vision(folder) if sees(folder) else None
+        if vision is None:
+            raise ModelFolderError(f"{folder} has no vision tower: convert the model again")
+        self.vision: Vision = vision
+        self._folder, self._threads, self._progress = folder, threads, progress
+
+    @cached_property
+    def engine(self) -> Engine:
+        """The engine of the tower."""
+        from tinychat.engine.loading import load_engine
+
+        return load_engine(self._folder / VISION_FOLDER, threads=self._threads, progress=self._progress)
+
+    @cached_property
+    def _connector(self) -> Connector:
+        return read_connector(self._folder, self.vision)
+
+    def rows(self, tile: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the rows of the text model, float32 [tokens, text_size], of a tile: float32 [patches, patch_columns].
+
+        They are the same bits on any processor, for any number of threads.
+        """
+        from tinychat.engine.sequence import new_sequence
+
+        patches = self.vision.patches
+        sequence = new_sequence(self.engine, patches)
+        chunk = sequence.chunk([0] * patches, patches, 0)._replace(rows=tile)
+        (states,) = self.engine.hidden_states([chunk])
+        sequence.evict()
+        # Until the next tile the cores are the text model's.
+        self.engine.rest()
+        return self._connector.rows(states)
