@@ -101,6 +101,7 @@ ARROWS = {
         "configuration",
         "engine",
         "held_signals",
+        "images",
         "installing",
         "json_file",
         "limited_process",

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterable
 from contextlib import closing
+from itertools import chain
 from time import perf_counter
 
-from tinychat.errors import TinychatError
+from tinychat.errors import FieldError, TinychatError
 from tinychat.generate.driver import Driver
 from tinychat.generate.prompt import Prompt
 from tinychat.generate.reply import Delta, Reply
@@ -84,6 +85,21 @@ def whole_replies(
     with closing(_steps(driver, asked, parallel, False)) as steps:
         for step in steps:
             yield [(number, got) for number, got in step if not isinstance(got, Delta)]
+
+
+def replies_in_order(driver: Driver, asked: Iterable[Run | TinychatError], parallel: int | None) -> list[Reply]:
+    """Write replies as `whole_replies` does; return them in the order in which they were asked for.
+
+    The first error that comes is raised; FieldError for `parallel` below 1.
+    """
+    if parallel is not None and parallel < 1:
+        raise FieldError("parallel", f"must be 1 or more, not {parallel}")
+    replies: dict[int, Reply] = {}
+    for number, got in chain.from_iterable(whole_replies(driver, asked, parallel)):
+        if isinstance(got, TinychatError):
+            raise got
+        replies[number] = got
+    return [replies[number] for number in sorted(replies)]
 
 
 def _steps(

@@ -143,7 +143,6 @@ class Driver:
             self._check_open()
             if run.is_over or run.is_submitted:
                 return
-            run.hold_images(self.engine.images)
             run.is_submitted = True
             self._waiting.append(run)
             if run.listener is not None:

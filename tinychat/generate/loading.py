@@ -8,8 +8,10 @@ from pathlib import Path
 from tinychat.generate.generation_config import own_defaults
 from tinychat.generate.head_drafts import own_drafts
 from tinychat.generate.model import Model
+from tinychat.images.encoder import ImageEncoder
 from tinychat.models.embedder import Embedder, check_embedder, read_embedder
 from tinychat.models.ranker import check_ranker, read_ranker
+from tinychat.models.vision import sees
 
 
 def load_folder(
@@ -41,6 +43,7 @@ def load_folder(
         check_embedder(embedder, engine.config.vector_size, folder)
     if (ranker := read_ranker(folder)) is not None:
         check_ranker(ranker, engine.config, folder)
+    encoder = ImageEncoder(folder, threads, progress) if sees(folder) and engine.images else None
     sequence = new_sequence(engine, context)
     drafts = own_drafts(sequence, progress) if draft else None
-    return Model(sequence, tokenizer, template, ends, folder, drafts, advised, embedder, ranker)
+    return Model(sequence, tokenizer, template, ends, folder, drafts, advised, embedder, ranker, encoder)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import abc
 from collections.abc import Callable, Generator, Mapping
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -13,12 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tinychat.errors import FieldError, SettingError, TinychatError
-from tinychat.generate.batched import Asked, BatchEvent, whole_replies, write_many
+from tinychat.generate.batched import Asked, BatchEvent, replies_in_order, write_many
 from tinychat.generate.constraints import Constraints
 from tinychat.generate.draft_choice import drafts_of
 from tinychat.generate.drafts import Drafts
 from tinychat.generate.driver import Driver
 from tinychat.generate.grammar import Constraint, Grammar
+from tinychat.generate.image_prompts import ImagePrompts
 from tinychat.generate.prompt import Prompt, check_prompt
 from tinychat.generate.reply import Reply
 from tinychat.generate.request import Request, RequestFields, as_request
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tinychat.engine.sequence import Sequence
     from tinychat.generate.embeddings import Embedding
     from tinychat.generate.ranking import Ranking
+    from tinychat.images.encoder import ImageEncoder
     from tinychat.text.template import ChatTemplate
     from tinychat.text.tokenizer import Tokenizer
     from tinychat.tools.definitions import ToolChoice
@@ -69,6 +70,7 @@ class Model:
         own_defaults: Mapping[str, float] | None = None,
         embedder: Embedder | None = None,
         ranker: Ranker | None = None,
+        encoder: ImageEncoder | None = None,
     ) -> None:
         self.tokenizer, self.template, self.stop_ids, self.path = tokenizer, template, stop_ids, path
         self.own_defaults: Mapping[str, float] = own_defaults or {}
@@ -77,6 +79,7 @@ class Model:
         self.ranker: Ranker | None = ranker
         self.draft: bool | str = drafts is not None
         self.driver: Driver = Driver(sequence, drafts)
+        self._images = ImagePrompts(self.driver, tokenizer, encoder)
 
     def __repr__(self) -> str:
         return f"<Model {self.name}>"
@@ -114,6 +117,11 @@ class Model:
     def name(self) -> str:
         """The folder's name."""
         return self.path.name
+
+    @property
+    def sees_images(self) -> bool:
+        """Whether messages may have images."""
+        return self._images.are_seen
 
     @property
     def context_size(self) -> int:
@@ -171,7 +179,7 @@ class Model:
         `variables` are further ones of the template, such as ``enable_thinking=False``, or ``tools=[...]`` in OpenAI's
         form, of which any model is told.
         """
-        return self.tool_template.render_ids(messages, add_generation_prompt, **variables)
+        return self._images.fill(self.tool_template.render_ids(messages, add_generation_prompt, **variables), messages)
 
     @cached_property
     def tool_template(self) -> ToolTemplate:
@@ -404,7 +412,7 @@ class Model:
         check_prompt(prompt.ids, self.engine, self.context_size)
         if any(token_id >= self.vocab_size for token_id, _ in request.biases):
             raise FieldError("logit_bias", f"must be of token ids below {self.vocab_size}")
-        return Run(Reply(prompt, request, self.tokenizer, self.stop_ids), make_room, ahead)
+        return Run(Reply(prompt, request, self.tokenizer, self.stop_ids), make_room, ahead, self.engine.images)
 
     def generate(
         self, ids: Ids, max_tokens: int | None = 64, temperature: float = 0.0, ignore_eos: bool = False
@@ -437,13 +445,6 @@ class Model:
         """
         if isinstance(prompts, str):
             raise FieldError("prompts", "must be a list of texts or token ids, not one text")
-        if parallel is not None and parallel < 1:
-            raise FieldError("parallel", f"must be 1 or more, not {parallel}")
         request = as_request(**fields)
-        asked = [(self._prompt(prompt), request) for prompt in prompts]
-        replies: dict[int, Reply] = {}
-        for number, got in chain.from_iterable(whole_replies(self.driver, map(self.run_or_error, asked), parallel)):
-            if isinstance(got, TinychatError):
-                raise got
-            replies[number] = got
-        return [replies[number] for number in range(len(asked))]
+        asked = [self.run_or_error((self._prompt(prompt), request)) for prompt in prompts]
+        return replies_in_order(self.driver, asked, parallel)

@@ -52,13 +52,19 @@ class Run:
     """A reply that the driver writes; its sequence is another one after it was preempted.
 
     `ahead` is how many unread events there are at most before it pauses (None for no limit); a `listener` is called
-    with each event, and at last with None, in whichever thread makes a step. `base` are the ids before the reply, fewer
-    than its prompt's once room was made; `sequence` is set only while it runs.
+    with each event, and at last with None, in whichever thread makes a step. `images` are the engine's. `base` are the
+    ids before the reply, fewer than its prompt's once room was made; `sequence` is set only while it runs.
     """
 
     sequence: EngineSequence
 
-    def __init__(self, reply: Reply, make_room: MakeRoom | None = None, ahead: int | None = 1) -> None:
+    def __init__(
+        self,
+        reply: Reply,
+        make_room: MakeRoom | None = None,
+        ahead: int | None = 1,
+        images: ImageIds | None = None,
+    ) -> None:
         self.reply = reply
         self.make_room = make_room
         self.listener: Callable[[Event | None], None] | None = None
@@ -70,8 +76,8 @@ class Run:
         self.removed: int = reply.prompt.removed
         self.text: DraftText | None = None
         self.seconds: float = 0.0
-        self.tiles: Sequence[Tile] = ()  # of images in `base`, which are held until it ends
         self._ahead = ahead
+        self.hold_images(images)
 
     @property
     def ids(self) -> list[int]:
@@ -90,7 +96,7 @@ class Run:
 
     def hold_images(self, images: ImageIds | None) -> None:
         """Let the images of the prompt stay until the run ends; KeyError if one is gone."""
-        self.tiles = () if images is None else images.tiles_of(self.base)
+        self.tiles: Sequence[Tile] = () if images is None else images.tiles_of(self.base)
 
     def next_ids(self, count: int, images: ImageIds | None) -> list[int]:
         """Return up to `count` ids that the cache lacks; of images, one tile at most whose rows are computed first."""

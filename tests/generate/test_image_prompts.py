@@ -1,0 +1,196 @@
+"""Prompts with images: ids in place of image tokens, rows when they run, and replies beside them."""
+
+import gc
+import json
+from types import SimpleNamespace
+
+import engines
+import families
+import numpy as np
+import pytest
+
+from tinychat.engine.sequence import new_sequence
+from tinychat.errors import SettingError, TextError
+from tinychat.generate.image_prompts import ImagePrompts
+from tinychat.generate.model import Model
+from tinychat.images.image import Image
+from tinychat.models.image_preparation import SquareTiles
+
+IMAGE, FAKE, GLOBAL = 500, 501, 502
+TILE = 16
+PREPARATION = SquareTiles(4, 2, "bilinear", 1 / 255, (0.5,) * 3, (0.5,) * 3, TILE, 2 * TILE, True)
+TOKENS = 4  # of a tile
+
+
+class Encoder:
+    """Gives rows that follow from the mean of a tile's patches, and counts them."""
+
+    def __init__(self, width):
+        self.vision = SimpleNamespace(image_token_id=IMAGE, scale_factor=2, text_size=width)
+        self.preparation = PREPARATION
+        self.encoded = []
+
+    def rows(self, tile):
+        self.encoded.append(tile)
+        assert tile.shape == ((TILE // 4) ** 2, 48)
+        wave = np.arange(TOKENS * self.vision.text_size).reshape(TOKENS, -1)
+        return np.sin(wave * (1 + tile.mean())).astype(np.float32)
+
+
+class Tokenizer:
+    """Knows the tokens around images; other characters are their numbers."""
+
+    special = {"<image>": IMAGE, "<fake_token_around_image>": FAKE, "<global-img>": GLOBAL}  # noqa: RUF012
+
+    def encode_rendered(self, text):
+        ids = []
+        while text:
+            name = next((name for name in self.special if text.startswith(name)), None)
+            if name is None and text.startswith("<row"):
+                name = text[: text.index(">") + 1]
+            ids.append(self.special.get(name, 400 + len(name)) if name else ord(text[0]))
+            text = text[len(name or "x") :]
+        return ids
+
+
+def photo(seed, height=20, width=40):
+    return Image(np.random.default_rng(seed).integers(0, 256, (height, width, 3)).astype(np.uint8))
+
+
+def filled(prompts, ids, images):
+    content = [{"type": "text", "text": "?"}, *({"type": "image", "image": image} for image in images)]
+    return prompts.fill(ids, [{"role": "system", "content": "Look."}, {"role": "user", "content": content}])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    found = engines.convert_variant("smollm2", "int8", tmp_path_factory.mktemp("seeing") / "model")
+    path = found / "config.json"
+    text = {**json.loads(path.read_text()), "architectures": None}
+    raw = {"architectures": ["SmolVLMForConditionalGeneration"], "text_config": text, "image_token_id": IMAGE}
+    path.write_text(json.dumps(raw))
+    return found
+
+
+@pytest.fixture
+def engine(folder):
+    return engines.open_engine(folder)
+
+
+@pytest.fixture
+def prompts(engine):
+    return ImagePrompts(SimpleNamespace(engine=engine), Tokenizer(), Encoder(engine.config.hidden_size))
+
+
+def test_an_image_token_becomes_the_tiles_with_their_tokens(prompts, engine):
+    ids = filled(prompts, [1, IMAGE, 2], [photo(0)])
+    # 20 x 40 becomes 16 x 32: two tiles side by side, then the overview.
+    first = range(engine.vocab_size, engine.vocab_size + TOKENS)
+    assert engine.images.tokens(ids) == [
+        *(1, FAKE, 413, *[IMAGE] * 4, FAKE, 413, *[IMAGE] * 4, 10, 10, FAKE, GLOBAL, *[IMAGE] * 4, FAKE, 2)
+    ]
+    assert [one for one in ids if one >= engine.vocab_size] == [*range(first.start, first.start + 3 * TOKENS)]
+    assert prompts._encoder.encoded == []
+
+
+def test_an_image_has_the_same_ids_again_and_another_one_has_others(prompts):
+    first = filled(prompts, [IMAGE], [photo(0)])
+    both = filled(prompts, [IMAGE, 9, IMAGE], [photo(1), photo(0)])
+    assert both[-len(first) :] == first and not set(both[: len(first)]) & {one for one in first if one > IMAGE + 20}
+
+
+def test_rows_are_computed_once_when_they_run(prompts, engine):
+    ids = filled(prompts, [1, IMAGE, 2], [photo(0)])
+    sequence = new_sequence(engine)
+    sequence.step(ids[:5])
+    assert len(prompts._encoder.encoded) == 1
+    sequence.step(ids[5:])
+    assert len(prompts._encoder.encoded) == 3
+    new_sequence(engine).step(ids)
+    assert len(prompts._encoder.encoded) == 3
+
+
+@pytest.mark.parametrize(("tokens", "images"), [(0, 1), (1, 2), (2, 1)])
+def test_a_template_that_leaves_images_out_is_refused(prompts, tokens, images):
+    with pytest.raises(TextError, match=f"writes {tokens} of {images} images"):
+        filled(prompts, [1, *[IMAGE] * tokens], [photo(n) for n in range(images)])
+
+
+def test_images_that_nobody_shows_any_more_go(prompts, engine, monkeypatch):
+    monkeypatch.setattr("tinychat.generate.image_prompts._MOST_BYTES", 4 * engine.config.hidden_size * 3 * TOKENS)
+    first = filled(prompts, [IMAGE], [photo(0)])
+    filled(prompts, [IMAGE], [photo(1)])
+    gc.collect()
+    assert engine.images.known_prefix(first) == 2
+    assert filled(prompts, [IMAGE], [photo(0)]) != first
+
+
+def model_of(folder, threads=1):
+    """Return a model with an encoder of its own, and its prompts."""
+    from tinychat.text.loading import load_tokenizer
+    from tinychat.text.template import load_template
+
+    families.write_tokenizer(folder, 517)
+    tokenizer = load_tokenizer(folder)
+    engine = engines.open_engine(folder, threads)
+    model = Model(new_sequence(engine, 256), tokenizer, load_template(folder, tokenizer), frozenset(), folder)
+    return model, ImagePrompts(model.driver, Tokenizer(), Encoder(engine.config.hidden_size))
+
+
+FIELDS = {"max_tokens": 24, "ignore_eos": True, "temperature": 0.0}
+
+
+def written(model, ids, **fields):
+    return model.stream(ids, **{**FIELDS, **fields}).to_end().token_ids
+
+
+def test_replies_depend_on_the_image_and_on_nothing_else(folder):
+    model, prompts = model_of(folder)
+    text = [1, 30, 31, IMAGE, 40, 41]
+    first = filled(prompts, text, [photo(0)])
+    alone = written(model, first)
+    assert alone != written(model, filled(prompts, text, [photo(1)]))
+    # Found in the cache, then with other drafts, penalties that look at the prompt, and in company.
+    assert written(model, first) == alone
+    model.change_drafts(False)
+    assert written(model, first) == alone
+    penalized = {"repeat_penalty": 1.2, "frequency_penalty": 0.2, "dry_multiplier": 0.5, "repeat_last_n": 64}
+    assert len(written(model, first, **penalized)) == 24
+    others = [filled(prompts, text, [photo(2)]), first, [1, 30, 31, 40]]
+    many = [[*result.token_ids] for result in model.generate_many(others, **FIELDS)]
+    assert many[1] == alone
+    other, its_prompts = model_of(folder, 2)
+    assert written(other, filled(its_prompts, text, [photo(0)])) == alone
+
+
+def test_the_next_turn_finds_the_image_in_the_cache(folder):
+    model, prompts = model_of(folder)
+    ids = filled(prompts, [1, 30, IMAGE, 40], [photo(0)])
+    reply = model.stream(ids, **FIELDS).to_end()
+    again = [*filled(prompts, [1, 30, IMAGE, 40], [photo(0)]), *reply.token_ids, 50, 51]
+    assert model.stream(again, **FIELDS).to_end().summary.reused_tokens >= len(ids)
+    assert len(prompts._encoder.encoded) == 3
+
+
+def test_an_image_that_is_gone_is_told_before_the_reply_begins(folder):
+    model, prompts = model_of(folder)
+    ids = filled(prompts, [1, IMAGE, 2], [photo(0)])
+    prompts._seen.clear()
+    gc.collect()
+    with pytest.raises(SettingError, match="outside the model's vocabulary"):
+        model.stream(ids, **FIELDS)
+
+
+def test_others_get_their_tokens_between_two_tiles(folder):
+    model, prompts = model_of(folder)
+    encoder, tokens_before = prompts._encoder, []
+    compute = encoder.rows
+
+    def rows(tile):
+        tokens_before.append(model.driver.rows)
+        return compute(tile)
+
+    encoder.rows = rows
+    asked = [[1, 30, 31, 40], filled(prompts, [1, IMAGE, 2], [photo(0)])]
+    model.generate_many(asked, parallel=2, **FIELDS)
+    assert len(set(tokens_before)) == 3

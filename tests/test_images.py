@@ -1,0 +1,96 @@
+"""Models that see images, from the pixels to the logits, as transformers runs them."""
+
+import json
+
+import families
+import numpy as np
+import pytest
+from test_multimodal import SIZES
+
+import tinychat
+from tinychat.images.image import Image
+from tinychat.images.preparation import prepare
+
+NAMES = ["<fake_token_around_image>", "<image>", "<global-img>", "<end_of_utterance>"]
+PLACES = [f"<row_{row}_col_{column}>" for row in range(1, 5) for column in range(1, 5)]
+TILE, PATCH = 24, 4
+VISION = {
+    "hidden_size": 48,
+    "intermediate_size": 80,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "image_size": TILE,
+    "patch_size": PATCH,
+    "hidden_act": "gelu_pytorch_tanh",
+}
+TEMPLATE = (
+    "{% for m in messages %}{{ m.role }}:{% for p in m.content %}{{ '<image>' if p.type == 'image' else p.text }}"
+    "{% endfor %}<end_of_utterance>{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"
+)
+
+
+def write_processor(folder, tokenizer_size):
+    """Write the tokenizer with the tokens around images behind others, a template, and the processor's files."""
+    families.write_tokenizer(folder, tokenizer_size)
+    path = folder / "tokenizer.json"
+    tokenizer, ids = json.loads(path.read_text()), {}
+    taken = max([*tokenizer["model"]["vocab"].values(), *(one["id"] for one in tokenizer.get("added_tokens", []))])
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False) | {"special": True}
+    for number, name in enumerate([*NAMES, *PLACES], taken + 1):
+        tokenizer.setdefault("added_tokens", []).append({"id": number, "content": name, **flags})
+        ids[name] = number
+    path.write_text(json.dumps(tokenizer))
+    path = folder / "tokenizer_config.json"
+    config = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(config | {"chat_template": TEMPLATE}))
+    processor = {
+        "image_processor_type": "Idefics3ImageProcessor",
+        "size": {"longest_edge": 3 * TILE},
+        "max_image_size": {"longest_edge": TILE},
+        "resample": 1,
+    }
+    (folder / "preprocessor_config.json").write_text(json.dumps(processor))
+    return ids
+
+
+@pytest.mark.live
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("architecture", "model_type"), [("SmolVLM", "smolvlm"), ("Idefics3", "idefics3")])
+@pytest.mark.parametrize(("quant", "most"), [("f32", 1e-3), ("int8", 0.2)])
+def test_images_are_seen_as_in_transformers(architecture, model_type, quant, most, tmp_path):
+    transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    ids = write_processor(folder, SIZES["vocab_size"])
+    text = {**SIZES, "model_type": "llama", "vocab_size": max(ids.values()) + 3}
+    config = transformers.AutoConfig.for_model(
+        model_type, text_config=text, vision_config=VISION, scale_factor=2, image_token_id=ids["<image>"]
+    )
+    torch.manual_seed(1)
+    theirs = getattr(transformers, f"{architecture}ForConditionalGeneration")(config).eval()
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.mul_(4 if parameter.ndim > 1 else 1.5)
+    theirs.save_pretrained(folder)
+    model = tinychat.load(tinychat.convert(folder, tmp_path / "model", quant=quant, method="plain"), context=512)
+    rng = np.random.default_rng(3)
+    images = [Image(rng.integers(0, 256, (*size, 3)).astype(np.uint8)) for size in ((31, 50), (24, 24))]
+    content = [{"type": "image", "image": images[0]}, {"type": "text", "text": "and"}]
+    content += [{"type": "image", "image": images[1]}, {"type": "text", "text": "What is it?"}]
+    found_ids = model.render_ids([{"role": "user", "content": content}])
+    tokens = model.engine.images.tokens(found_ids)
+    tiles = [tile for image in images for tile in prepare(image, model._images._encoder.preparation).tiles]
+    grid = TILE // PATCH
+    pixels = np.stack(tiles).reshape(-1, grid, grid, 3, PATCH, PATCH).transpose(0, 3, 1, 4, 2, 5)
+    pixels = torch.tensor(pixels.reshape(1, -1, 3, TILE, TILE))
+    assert tokens.count(ids["<image>"]) == len(tiles) * (grid // 2) ** 2 == 9 * (2 * 3 + 1 + 1)
+    with torch.no_grad():
+        expected = theirs(input_ids=torch.tensor([tokens]), pixel_values=pixels).logits[0].numpy()
+    found = model.logits(found_ids)
+    first = found_ids.index(next(one for one in found_ids if one >= model.vocab_size))
+    worst = np.abs(found - expected).max(axis=1) / expected.std()
+    assert worst[first:].max() < most, worst
+    # The images count: other pixels give other logits.
+    with torch.no_grad():
+        blank = theirs(input_ids=torch.tensor([tokens]), pixel_values=torch.zeros_like(pixels)).logits[0].numpy()
+    assert np.abs(blank - expected)[-1].max() / expected.std() > 3 * most

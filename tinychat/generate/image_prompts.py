@@ -1,0 +1,102 @@
+"""Images in prompts: the ids that stand for each, and the rows that are computed when these run."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from functools import partial
+from threading import Lock
+from typing import TYPE_CHECKING, NamedTuple
+
+from tinychat.errors import TextError
+from tinychat.images.image import Image
+from tinychat.images.preparation import IMAGE_TOKEN, plan, prepare
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from tinychat.engine.image_ids import Tile
+    from tinychat.generate.driver import Driver
+    from tinychat.images.encoder import ImageEncoder
+    from tinychat.text.tokenizer import Tokenizer
+
+# Rows of images that later prompts may show again; those of prompts that are being answered are held beside these.
+_MOST_BYTES = 256 << 20
+
+
+class _SeenImage(NamedTuple):
+    """The ids that stand for an image in a prompt, and the tiles that they are known by as long as these are held."""
+
+    ids: list[int]
+    tiles: list[Tile]
+    bytes: int
+
+
+class ImagePrompts:
+    """Puts images into prompts; the same image has the same ids as long as there is room.
+
+    So a conversation finds it in the cache again. `encoder` computes its rows, tile by tile, when they run; None for a
+    model that sees no images.
+    """
+
+    def __init__(self, driver: Driver, tokenizer: Tokenizer, encoder: ImageEncoder | None) -> None:
+        self.are_seen: bool = encoder is not None
+        self._driver, self._tokenizer, self._encoder = driver, tokenizer, encoder
+        self._lock = Lock()
+        self._seen: OrderedDict[str, _SeenImage] = OrderedDict()  # by digest, the least recently used first
+
+    def fill(self, ids: list[int], messages: Sequence[Mapping[str, object]]) -> list[int]:
+        """Return the ids of rendered messages with those of their images in place of image tokens, one for each.
+
+        TextError if there are more or fewer of these than images.
+        """
+        if self._encoder is None:
+            return ids
+        contents = [message.get("content") for message in messages]
+        parts = [part for content in contents if isinstance(content, list) for part in content]
+        images: list[Image] = [part["image"] for part in parts if part["type"] == "image"]
+        token_id = self._encoder.vision.image_token_id
+        if ids.count(token_id) != len(images):
+            raise TextError(f"the chat template writes {ids.count(token_id)} of {len(images)} images: send fewer")
+        with self._lock:
+            waiting = iter([self._ids_of(image, self._encoder) for image in images])
+        return [one for found in ids for one in (next(waiting) if found == token_id else [found])]
+
+    def _ids_of(self, image: Image, encoder: ImageEncoder) -> list[int]:
+        seen = self._seen.pop(image.digest, None) or self._see(image, encoder)
+        self._seen[image.digest] = seen
+        while len(self._seen) > 1 and sum(one.bytes for one in self._seen.values()) > _MOST_BYTES:
+            self._seen.popitem(last=False)
+        return seen.ids
+
+    def _see(self, image: Image, encoder: ImageEncoder) -> _SeenImage:
+        vision, images = encoder.vision, self._driver.engine.images
+        assert images is not None
+        height, width, _ = image.pixels.shape
+        planned, prepared = plan(height, width, encoder.preparation), _Prepared(image, encoder, self._driver)
+        counts = [rows * columns // vision.scale_factor**2 for rows, columns in planned.grids]
+        tiles = [images.new_tile(count, partial(prepared.rows, number)) for number, count in enumerate(counts)]
+        waiting = iter([token_id for tile in tiles for token_id in tile.ids])
+        text = self._tokenizer.encode_rendered(planned.text)
+        if text.count(vision.image_token_id) != sum(counts):
+            raise TextError(f"the tokenizer does not know {IMAGE_TOKEN} as token {vision.image_token_id}")
+        ids = [next(waiting) if token_id == vision.image_token_id else token_id for token_id in text]
+        return _SeenImage(ids, tiles, 4 * vision.text_size * sum(counts))
+
+
+class _Prepared:
+    """The tiles of an image, prepared when the first one runs; each is dropped when its rows are there."""
+
+    def __init__(self, image: Image, encoder: ImageEncoder, driver: Driver) -> None:
+        self._image: Image | None = image
+        self._encoder, self._driver = encoder, driver
+        self._tiles: dict[int, NDArray[np.float32]] = {}
+
+    def rows(self, number: int) -> NDArray[np.float32]:
+        """Compute the rows of a tile, once, while the threads of the text model sleep."""
+        if self._image is not None:
+            self._tiles = dict(enumerate(prepare(self._image, self._encoder.preparation).tiles))
+            self._image = None
+        self._driver.engine.rest()
+        return self._encoder.rows(self._tiles.pop(number))
