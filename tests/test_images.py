@@ -83,7 +83,7 @@ def test_images_are_seen_as_in_transformers(architecture, model_type, quant, mos
     grid = TILE // PATCH
     pixels = np.stack(tiles).reshape(-1, grid, grid, 3, PATCH, PATCH).transpose(0, 3, 1, 4, 2, 5)
     pixels = torch.tensor(pixels.reshape(1, -1, 3, TILE, TILE))
-    assert tokens.count(ids["<image>"]) == len(tiles) * (grid // 2) ** 2 == 9 * (2 * 3 + 1 + 1)
+    assert tokens.count(ids["<image>"]) == len(tiles) * (grid // 2) ** 2 == 9 * (2 * 3 + 1 + 3 * 3 + 1)
     with torch.no_grad():
         expected = theirs(input_ids=torch.tensor([tokens]), pixel_values=pixels).logits[0].numpy()
     found = model.logits(found_ids)
@@ -92,5 +92,5 @@ def test_images_are_seen_as_in_transformers(architecture, model_type, quant, mos
     assert worst[first:].max() < most, worst
     # The images count: other pixels give other logits.
     with torch.no_grad():
-        blank = theirs(input_ids=torch.tensor([tokens]), pixel_values=torch.zeros_like(pixels)).logits[0].numpy()
-    assert np.abs(blank - expected)[-1].max() / expected.std() > 3 * most
+        grey = theirs(input_ids=torch.tensor([tokens]), pixel_values=torch.full_like(pixels, 0.3)).logits[0].numpy()
+    assert np.abs(grey - expected)[-1].max() / expected.std() > 3 * most
