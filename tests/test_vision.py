@@ -22,7 +22,7 @@ from tinychat.images.encoder import ImageEncoder
 from tinychat.kernels.setup import INSTRUCTION_SET, host_instruction_sets
 from tinychat.models.architectures import find_family, parse_config, supported_families
 from tinychat.models.folder import model_fingerprint, open_model_folder
-from tinychat.models.vision import VISION_FOLDER, parse_vision, read_vision, sees
+from tinychat.models.vision import VISION_FOLDER, read_vision, sees
 from tinychat.store.local import code_lines
 
 TESTS = Path(__file__).parent
@@ -209,48 +209,64 @@ def test_a_conversion_that_was_killed_in_the_tower_goes_on(tmp_path, monkeypatch
         assert (target / file.relative_to(expected)).read_bytes() == file.read_bytes()
 
 
+def vision_of(folder, raw, **processor):
+    """Write the configurations of a model, and return what is read of them."""
+    text = {"model_type": "llama", "hidden_size": 576}
+    raw = {"architectures": [ODD.wrapper], "text_config": text, "image_token_id": 300, **raw}
+    (folder / "config.json").write_text(json.dumps(raw))
+    (folder / "preprocessor_config.json").write_text(json.dumps(towers.processor(ODD) | processor))
+    return read_vision(folder)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"scale_factor": 4}, "scale_factor is 4; expected a divisor of the 6 patches of a row"),
         ({"scale_factor": "3"}, "scale_factor is '3'; expected an integer from 1 to 6"),
         ({"vision_config": []}, "vision_config is \\[\\]; expected an object"),
+        ({"image_token_id": -1}, "image_token_id is -1; expected an integer from 0"),
         ({"patch_size": 0}, "vision_config: patch_size is 0; expected an integer from 1 to 1024"),
         ({"image_size": [36, 36]}, "vision_config: image_size is \\[36, 36\\]; expected an integer"),
         ({"image_size": 5}, "vision_config: image_size is 5; expected an integer from 6"),
+        ({"image_size": 54}, "vision_config: image_size is 54; expected that of the tiles that images are prepared as"),
         ({"num_channels": 1}, "vision_config: num_channels is 1; expected an integer from 3 to 3"),
         ({"hidden_size": 1 << 17}, "scale_factor is 3; expected .* squares have 65536 numbers in all"),
     ],
 )
-def test_values_that_are_refused(change, message):
-    raw = {"architectures": [ODD.wrapper], "text_config": towers.TEXT.config, "image_token_id": 300, "scale_factor": 3}
-    own = change.keys() & {"scale_factor", "vision_config"}
-    raw |= {"vision_config": ODD.section | ({} if own else change)} | (change if own else {})
+def test_values_that_are_refused(change, message, tmp_path):
+    outside = change.keys() & {"scale_factor", "vision_config", "image_token_id"}
+    raw = {"scale_factor": 3, "vision_config": ODD.section | ({} if outside else change)}
     with pytest.raises(CheckpointError, match=message):
-        parse_vision(raw, "config.json")
+        vision_of(tmp_path, raw | (change if outside else {}))
 
 
-def test_what_published_files_leave_out():
-    text = {"model_type": "llama", "hidden_size": 576}
+def test_tiles_of_another_family_are_refused(tmp_path):
+    lfm2 = {"image_processor_type": "Lfm2VlImageProcessorFast", "tile_size": 36}
+    with pytest.raises(CheckpointError, match="image_size is 36; expected that of the tiles"):
+        vision_of(tmp_path, {"scale_factor": 3, "vision_config": ODD.section}, **lfm2)
+
+
+def test_what_published_files_leave_out(tmp_path):
     given = {"hidden_size": 768, "image_size": 512, "num_attention_heads": 12, "patch_size": 16}
-    raw = {"architectures": [ODD.wrapper], "image_token_id": 49190, "scale_factor": 4, "text_config": text}
-    vision = parse_vision({**raw, "vision_config": {**given, "use_base_siglip": False}}, "config.json")
-    assert (vision.patches, vision.patch_columns, vision.tokens) == (1024, 768, 64)
-    assert vision.connector_shapes == {"proj.weight": (576, 12288)}
+    raw = {"image_token_id": 49190, "scale_factor": 4, "vision_config": {**given, "use_base_siglip": False}}
+    tiles = {"max_image_size": {"longest_edge": 512}}
+    vision = vision_of(tmp_path, raw, **tiles)
+    assert (vision.patches, vision.patch_columns, vision.tokens, vision.image_token_id) == (1024, 768, 64, 49190)
+    assert (vision.connector_shapes, vision.preparation.tile_size) == ({"proj.weight": (576, 12288)}, 512)
     config = parse_config(vision.tower, "config.json")
     assert (config.intermediate_size, config.num_hidden_layers, config.head_dim) == (3072, 12, 64)
     assert (config.hidden_act, config.rms_norm_eps, config.attention_scale) == ("gelu_tanh", 1e-6, 1 / 8)
-    assert parse_vision({**raw, "architectures": ["LlavaForConditionalGeneration"]}, "config.json") is None
-    assert parse_vision({**raw, "architectures": ["LlamaForCausalLM"]}, "config.json") is None
+    for architecture in ("LlavaForConditionalGeneration", "LlamaForCausalLM"):
+        assert vision_of(tmp_path, {**raw, "architectures": [architecture]}, **tiles) is None
+    assert vision_of(tmp_path, {**raw, "image_token_id": None}, **tiles) is None
 
 
-def test_a_tower_of_another_activation_or_too_many_patches():
-    raw = {"architectures": [ODD.wrapper], "image_token_id": 1, "text_config": {"hidden_size": 8}, "scale_factor": 1}
-    checked = parse_vision(raw, "config.json")
+def test_a_tower_of_another_activation_or_too_many_patches(tmp_path):
+    tower = vision_of(tmp_path, {"scale_factor": 3, "vision_config": ODD.section}).tower
     with pytest.raises(UnsupportedModelError, match="hidden_act 'quick_gelu' is not supported"):
-        parse_config({**checked.tower, "hidden_act": "quick_gelu"}, "config.json")
-    with pytest.raises(CheckpointError, match="image_size is 4096; expected one of 8192 patches of 32 by 32 at most"):
-        parse_config({**checked.tower, "image_size": 4096}, "config.json")
+        parse_config({**tower, "hidden_act": "quick_gelu"}, "config.json")
+    with pytest.raises(CheckpointError, match="image_size is 4096; expected one of 8192 patches of 6 by 6 at most"):
+        parse_config({**tower, "image_size": 4096}, "config.json")
 
 
 def changed_tensors(folder, change):
@@ -337,14 +353,14 @@ def test_rows_equal_transformers(seeing, model_folders, tmp_path):
 
 
 @pytest.mark.live
-def test_defaults_equal_transformers():
-    transformers = pytest.importorskip("transformers")
-    for name, model_type in (("Idefics3ForConditionalGeneration", "idefics3"), (ODD.wrapper, "smolvlm")):
-        theirs = transformers.AutoConfig.for_model(model_type).to_dict()
-        # Of the defaults, squares are none of the patches.
-        raw = {"architectures": [name], "image_token_id": 1, "text_config": {"hidden_size": 8}}
-        vision = parse_vision({**raw, "vision_config": {"image_size": 256}}, "config.json")
-        assert vision.scale_factor == theirs["scale_factor"]
-        assert {**theirs["vision_config"], "image_size": 256}.items() >= {
-            key: value for key, value in vision.tower.items() if key not in ("architectures", "model_type")
-        }.items()
+@pytest.mark.parametrize(
+    ("wrapper", "model_type"), [("Idefics3ForConditionalGeneration", "idefics3"), (ODD.wrapper, "smolvlm")]
+)
+def test_defaults_equal_transformers(wrapper, model_type, tmp_path):
+    theirs = pytest.importorskip("transformers").AutoConfig.for_model(model_type).to_dict()
+    # Of the defaults, squares are none of the patches.
+    raw = {"architectures": [wrapper], "vision_config": {"image_size": 256}}
+    vision = vision_of(tmp_path, raw, max_image_size={"longest_edge": 256})
+    assert vision.scale_factor == theirs["scale_factor"]
+    own = {key: value for key, value in vision.tower.items() if key not in ("architectures", "model_type")}
+    assert ({**theirs["vision_config"], "image_size": 256}.items() >= own.items()) and len(own) == 9

@@ -19,8 +19,8 @@ from tinychat.models.architectures import family_of, read_config
 from tinychat.models.config import ModelConfig
 from tinychat.models.dense import dense_shapes
 from tinychat.models.embedder import DENSE_WEIGHTS, EMBEDDER_FILES, check_embedder, read_embedder
+from tinychat.models.image_preparation import PREPARATION_FILES
 from tinychat.models.ranker import LOGIT_SCORE, check_ranker, read_ranker
-from tinychat.models.vision import PROCESSOR_FILES
 
 TEXT_FILES = (
     "config.json",
@@ -37,7 +37,7 @@ TEXT_FILES = (
     "merges.txt",
     *EMBEDDER_FILES,
     LOGIT_SCORE,
-    *PROCESSOR_FILES,
+    *PREPARATION_FILES,
 )
 """Paths in the folder of a checkpoint, and in that of its conversion."""
 # The largest tokenizer.json of a published checkpoint has 33 MiB.

@@ -13,12 +13,11 @@ from pathlib import Path
 
 from tinychat.json_file import read_json_object
 from tinychat.models.config_values import MAX_VOCAB_SIZE, ConfigValues
+from tinychat.models.image_preparation import PREPARATION_FILES, SquareTiles, read_preparation
 from tinychat.models.multimodal import image_token_of, text_part, wrapper_of
 
 VISION_FOLDER = "vision"
 CONNECTOR, CONNECTOR_WEIGHT = "connector.safetensors", "proj.weight"
-# One of them says how images are prepared.
-PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 # Columns of a connector: with these, its sums are exact (`images.connector`).
 MOST_COLUMNS = 1 << 16
 # What transformers takes for keys that a tower's section lacks.
@@ -46,6 +45,7 @@ class Vision:
 
     wrapper: str  # the model's architecture
     image_token_id: int
+    preparation: SquareTiles
     tower: Mapping[str, object]  # the tower's `config.json`
     hidden_size: int  # of the tower
     patch_size: int  # pixels
@@ -87,23 +87,18 @@ def sees(folder: Path) -> bool:
 def read_vision(folder: Path) -> Vision | None:
     """Return how the model of a checkpoint or model folder sees images; None where text is all that it reads.
 
-    Raises CheckpointError or UnsupportedModelError for values of ``config.json`` that cannot be.
+    Raises CheckpointError or UnsupportedModelError for values of its files that cannot be.
     """
-    if not any((folder / name).is_file() for name in PROCESSOR_FILES):
-        return None
     path = folder / "config.json"
-    return parse_vision(read_json_object(path), str(path))
-
-
-def parse_vision(raw: Mapping[str, object], source: str) -> Vision | None:
-    """Return the same by a parsed `config.json`, whose values errors name as those of `source`."""
+    raw = read_json_object(path)
     wrapper = wrapper_of(raw)
-    if wrapper is None or image_token_of(raw) is None:
+    is_prepared = any((folder / name).is_file() for name in PREPARATION_FILES)
+    if wrapper is None or image_token_of(raw) is None or not is_prepared:
         return None
-    values = ConfigValues({"scale_factor": _SCALE_FACTOR, **raw}, source)
-    section = values.optional_section("vision_config") or ConfigValues({}, source)
+    values = ConfigValues({"scale_factor": _SCALE_FACTOR, **raw}, str(path))
+    section = values.optional_section("vision_config") or ConfigValues({}, str(path))
     found = {key: default if section.get(key) is None else section.get(key) for key, default in _SIGLIP.items()}
-    tower = ConfigValues(found, f"{source}: vision_config")
+    tower = ConfigValues(found, f"{path}: vision_config")
     patch_size = tower.integer("patch_size", 1, 1 << 10)
     tower.integer("num_channels", 3, 3)
     hidden_size, grid = tower.integer("hidden_size", 1, 1 << 20), tower.integer("image_size", patch_size, 1 << 14)
@@ -112,13 +107,17 @@ def parse_vision(raw: Mapping[str, object], source: str) -> Vision | None:
     if grid % scale_factor or hidden_size * scale_factor**2 > MOST_COLUMNS:
         limit = f"{MOST_COLUMNS} numbers in all"
         raise values.error("scale_factor", f"a divisor of the {grid} patches of a row, of which squares have {limit}")
+    preparation = read_preparation(folder, patch_size, scale_factor)
+    if not isinstance(preparation, SquareTiles) or preparation.tile_size // patch_size != grid:
+        raise tower.error("image_size", "that of the tiles that images are prepared as")
     return Vision(
         wrapper,
         values.integer("image_token_id", 0, MAX_VOCAB_SIZE - 1),
+        preparation,
         {"architectures": ["SiglipVisionTower"], "model_type": "siglip_vision_model", **found},
         hidden_size,
         patch_size,
         grid,
         scale_factor,
-        ConfigValues(text_part(raw), source).integer("hidden_size", 1, 1 << 20),
+        ConfigValues(text_part(raw), str(path)).integer("hidden_size", 1, 1 << 20),
     )
