@@ -19,6 +19,8 @@ from tinychat.engine.sequence import new_sequence
 from tinychat.errors import CheckpointError, ConversionError, ModelFolderError, SettingError, UnsupportedModelError
 from tinychat.images.connector import Connector, joined_squares
 from tinychat.images.encoder import ImageEncoder
+from tinychat.images.image import Image
+from tinychat.images.preparation import prepare
 from tinychat.kernels.setup import INSTRUCTION_SET, host_instruction_sets
 from tinychat.models.architectures import find_family, parse_config, supported_families
 from tinychat.models.folder import model_fingerprint, open_model_folder
@@ -84,6 +86,8 @@ import sys
 from pathlib import Path
 import towers
 from tinychat.images.encoder import ImageEncoder
+from tinychat.images.image import Image
+from tinychat.images.preparation import prepare
 for folder, name in zip(sys.argv[1::2], sys.argv[2::2]):
     sys.stdout.write(ImageEncoder(Path(folder), threads=1).rows(towers.tile_of(towers.BY_NAME[name])).tobytes().hex())
 """
@@ -350,6 +354,25 @@ def test_rows_equal_transformers(seeing, model_folders, tmp_path):
         encoder = ImageEncoder(model_folders(seeing, quant), threads=1)
         for tile, rows in zip(tiles, expected):
             assert error_of(encoder.rows(tile), rows) < tolerance
+
+
+@pytest.mark.live
+@pytest.mark.filterwarnings("ignore")
+def test_an_image_becomes_the_rows_of_transformers(model_folders, tmp_path, rng):
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    pillow = pytest.importorskip("PIL.Image")
+    checkpoint = towers.write_checkpoint(ODD, tmp_path / "checkpoint")
+    pixels = rng.integers(0, 256, (70, 100, 3)).astype(np.uint8)
+    processor = transformers.models.idefics3.image_processing_pil_idefics3.Idefics3ImageProcessorPil
+    seen = processor.from_pretrained(checkpoint)([[pillow.fromarray(pixels)]], return_tensors="pt").pixel_values
+    with torch.no_grad():
+        found = theirs_of(checkpoint, ODD).model.get_image_features(seen).pooler_output
+    expected = np.concatenate([each.numpy() for each in found])
+    encoder = ImageEncoder(model_folders(ODD, "f32"), threads=1)
+    tiles = prepare(Image(pixels), encoder.vision.preparation).tiles
+    rows = np.concatenate([encoder.rows(tile) for tile in tiles])
+    assert len(tiles) == seen.shape[1] > 4
+    assert error_of(rows, expected.reshape(rows.shape)) < TOLERANCES["f32"]
 
 
 @pytest.mark.live
