@@ -92,3 +92,20 @@ def test_recorded_bits_of_pillow(resample):
     pixels = (pixels * np.uint32(2654435761) >> 24).astype(np.uint8)
     found = [resize(pixels, *size, resample).tobytes() for size in ((29, 90), (100, 17), (64, 64))]
     assert sha256(b"".join(found)).hexdigest() == digest
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("resample", FILTERS)
+def test_pixels_are_nearly_those_of_torch(resample):
+    """The kernels of its default processors have weights of 15 bits, and the same order."""
+    import torch
+
+    random = np.random.default_rng(2)
+    for seed in range(200):
+        old_height, old_width, height, width = map(int, random.integers(2, 60, 4))
+        pixels = random_pixels(old_height, old_width, seed=seed)
+        tensor = torch.from_numpy(pixels).permute(2, 0, 1)[None].contiguous()
+        theirs = torch.nn.functional.interpolate(tensor, (height, width), mode=resample, antialias=True)[0]
+        ours = resize(pixels, height, width, resample).astype(int)
+        difference = np.abs(ours - theirs.permute(1, 2, 0).numpy())
+        assert difference.max() <= 2 and (difference > 0).mean() < 0.05

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from tinychat.errors import FieldError
 from tinychat.files import read_stream
+from tinychat.images.metadata import orientation_of, without_metadata
 from tinychat.installing import install_command
 from tinychat.json_file import one_line
 
@@ -28,9 +29,8 @@ MAX_FILE_BYTES = 64 << 20
 MAX_PIXELS = 64 << 20
 # More than a JPEG file can have. The work of resizing grows with it however narrow the image is.
 MAX_SIDE = 1 << 16
-# Others of Pillow's formats run programs, or are none of images.
-_FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF", "AVIF")
-_ORIENTATION = 0x0112
+# Others of Pillow's formats run programs, or may need gigabytes for what is beside the pixels: TIFF, AVIF.
+_FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP")
 # Pillow keeps their 16 bits as they are.
 _GREY_16 = ("I;16", "I;16B", "I;16L", "I;16N")
 # An image is converted in strips: a whole one at 16 bytes a pixel would need a gigabyte.
@@ -83,10 +83,11 @@ def read_image(data: bytes, name: str = "", field: str = "image") -> Image:
     if len(data) > MAX_FILE_BYTES:
         raise FieldError(field, f"{called}is larger than {MAX_FILE_BYTES >> 20} MiB: send a smaller image")
     pillow = _pillow(field)
-    pillow.init()
-    # Older versions know less.
-    formats = [kind for kind in _FORMATS if kind in pillow.OPEN]
-    return Image(_decoded(lambda: pillow.open(BytesIO(data), formats=formats), field, called), name, data)
+    try:
+        plain, exif = without_metadata(data)
+    except ValueError as error:
+        raise _unreadable(field, called, error) from None
+    return Image(_decoded(lambda: pillow.open(BytesIO(plain), formats=_FORMATS), exif, field, called), name, data)
 
 
 def image_of(value: object, field: str = "image") -> Image:
@@ -111,7 +112,7 @@ def image_of(value: object, field: str = "image") -> Image:
         return read_image(data, path.name, field)
     pillow = sys.modules.get("PIL.Image")
     if pillow is not None and isinstance(value, pillow.Image):
-        return Image(_decoded(lambda: nullcontext(value), field, ""))
+        return Image(_decoded(lambda: nullcontext(value), b"", field, ""))
     raise FieldError(field, "must be an image: a path, bytes, an array of uint8, or an image of Pillow")
 
 
@@ -136,7 +137,14 @@ def _too_many_pixels(field: str, called: str) -> FieldError:
     return FieldError(field, f"{called}has more than {MAX_PIXELS >> 20} million pixels: send a smaller image")
 
 
-def _decoded(opened: Callable[[], AbstractContextManager[Any]], field: str, called: str) -> npt.NDArray[np.uint8]:
+def _unreadable(field: str, called: str, error: Exception) -> FieldError:
+    reason = one_line(str(error), 80) or type(error).__name__
+    return FieldError(field, f"{called}cannot be read as an image: {reason}; save it again")
+
+
+def _decoded(
+    opened: Callable[[], AbstractContextManager[Any]], exif: bytes, field: str, called: str
+) -> npt.NDArray[np.uint8]:
     """Return the pixels of an image of Pillow's; every failure is a `FieldError`."""
     pillow = _pillow(field)
     with _decoding, warnings.catch_warnings():
@@ -144,7 +152,7 @@ def _decoded(opened: Callable[[], AbstractContextManager[Any]], field: str, call
         warnings.simplefilter("ignore")
         try:
             with opened() as picture:
-                return _pixels_of(picture, field, called)
+                return _pixels_of(picture, exif, field, called)
         except FieldError:
             raise
         except pillow.UnidentifiedImageError:
@@ -154,11 +162,10 @@ def _decoded(opened: Callable[[], AbstractContextManager[Any]], field: str, call
             raise _too_many_pixels(field, called) from None
         # Decoders of damaged files raise errors of many kinds.
         except Exception as error:
-            reason = one_line(str(error), 80) or type(error).__name__
-            raise FieldError(field, f"{called}cannot be read as an image: {reason}; save it again") from None
+            raise _unreadable(field, called, error) from None
 
 
-def _pixels_of(picture: Any, field: str, called: str) -> npt.NDArray[np.uint8]:
+def _pixels_of(picture: Any, exif: bytes, field: str, called: str) -> npt.NDArray[np.uint8]:
     # Before they are decoded.
     _check_size(picture.height, picture.width, field, called)
     picture.load()
@@ -170,12 +177,8 @@ def _pixels_of(picture: Any, field: str, called: str) -> npt.NDArray[np.uint8]:
     for top in range(0, height, rows):
         strip = picture.crop((0, top, width, min(top + rows, height)))
         pixels[top : top + rows] = _strip_pixels(strip)
-    try:
-        orientation = picture.getexif().get(_ORIENTATION)
-    # A damaged comment does not make an image worse.
-    except Exception:
-        orientation = None
-    return np.ascontiguousarray(_upright(pixels, orientation))
+    exif = exif or picture.info.get("exif") or b""
+    return np.ascontiguousarray(_upright(pixels, orientation_of(exif)))
 
 
 def _strip_pixels(strip: Any) -> npt.NDArray[np.uint8]:
@@ -195,10 +198,8 @@ def _on_white(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     return ((mixed + 127) // 255).astype(np.uint8)
 
 
-def _upright(pixels: npt.NDArray[np.uint8], orientation: object) -> npt.NDArray[np.uint8]:
-    """Return pixels turned and mirrored as the EXIF value of a camera says: 1 to 8, others change nothing."""
-    if not isinstance(orientation, int) or not 2 <= orientation <= 8:
-        return pixels
+def _upright(pixels: npt.NDArray[np.uint8], orientation: int) -> npt.NDArray[np.uint8]:
+    """Return pixels turned and mirrored as the EXIF value of a camera says, 1 to 8."""
     if orientation >= 5:
         pixels = pixels.swapaxes(0, 1)
     if orientation in (3, 4, 7, 8):
