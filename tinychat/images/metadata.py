@@ -1,7 +1,7 @@
-"""What image files hold beside their pixels: left out before Pillow reads a file from anybody, but the orientation.
+"""Image files without what is beside their pixels, for Pillow to read; only the orientation is taken from it.
 
-A table of EXIF may name the same bytes thousands of times, and the comment of a GIF file is joined block by block: a
-file of some megabytes would take many gigabytes, or an hour.
+Files come from anybody. A table of EXIF may name the same bytes thousands of times, and Pillow joins the comment of a
+GIF file block by block: a file of some megabytes would take many gigabytes, or an hour.
 """
 
 import struct
