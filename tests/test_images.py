@@ -79,7 +79,7 @@ def test_images_are_seen_as_in_transformers(architecture, model_type, quant, mos
     content += [{"type": "image", "image": images[1]}, {"type": "text", "text": "What is it?"}]
     found_ids = model.render_ids([{"role": "user", "content": content}])
     tokens = model.engine.images.tokens(found_ids)
-    tiles = [tile for image in images for tile in prepare(image, model._images._encoder.preparation).tiles]
+    tiles = [tile for image in images for tile in prepare(image, model._images._encoder.vision.preparation).tiles]
     grid = TILE // PATCH
     pixels = np.stack(tiles).reshape(-1, grid, grid, 3, PATCH, PATCH).transpose(0, 3, 1, 4, 2, 5)
     pixels = torch.tensor(pixels.reshape(1, -1, 3, TILE, TILE))

@@ -26,8 +26,7 @@ class Encoder:
     """Gives rows that follow from the mean of a tile's patches, and counts them."""
 
     def __init__(self, width):
-        self.vision = SimpleNamespace(image_token_id=IMAGE, scale_factor=2, text_size=width)
-        self.preparation = PREPARATION
+        self.vision = SimpleNamespace(image_token_id=IMAGE, preparation=PREPARATION, scale_factor=2, text_size=width)
         self.encoded = []
 
     def rows(self, tile):

@@ -74,7 +74,7 @@ class ImagePrompts:
         vision, images = encoder.vision, self._driver.engine.images
         assert images is not None
         height, width, _ = image.pixels.shape
-        planned, prepared = plan(height, width, encoder.preparation), _Prepared(image, encoder, self._driver)
+        planned, prepared = plan(height, width, encoder.vision.preparation), _Prepared(image, encoder, self._driver)
         counts = [rows * columns // vision.scale_factor**2 for rows, columns in planned.grids]
         tiles = [images.new_tile(count, partial(prepared.rows, number)) for number, count in enumerate(counts)]
         waiting = iter([token_id for tile in tiles for token_id in tile.ids])
@@ -96,7 +96,7 @@ class _Prepared:
     def rows(self, number: int) -> NDArray[np.float32]:
         """Compute the rows of a tile, once, while the threads of the text model sleep."""
         if self._image is not None:
-            self._tiles = dict(enumerate(prepare(self._image, self._encoder.preparation).tiles))
+            self._tiles = dict(enumerate(prepare(self._image, self._encoder.vision.preparation).tiles))
             self._image = None
         self._driver.engine.rest()
         return self._encoder.rows(self._tiles.pop(number))

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from tinychat.errors import ModelFolderError
 from tinychat.images.connector import Connector, read_connector
-from tinychat.models.image_preparation import Preparation, SquareTiles, read_preparation
 from tinychat.models.vision import VISION_FOLDER, Vision, read_vision, sees
 
 if TYPE_CHECKING:
@@ -32,10 +31,6 @@ class ImageEncoder:
         if vision is None:
             raise ModelFolderError(f"{folder} has no vision tower: convert the model again")
         self.vision: Vision = vision
-        self.preparation: Preparation = read_preparation(folder, vision.patch_size, vision.scale_factor)
-        if isinstance(self.preparation, SquareTiles) and self.preparation.tile_size // vision.patch_size != vision.grid:
-            found = f"tiles of {self.preparation.tile_size} pixels"
-            raise ModelFolderError(f"{folder}: {found} for {vision.grid} patches a side: download the model again")
         self._folder, self._threads, self._progress = folder, threads, progress
 
     @cached_property
