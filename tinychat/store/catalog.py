@@ -29,8 +29,8 @@ class CatalogEntry:
 
     `sizes` are the values of the keys `_SIZES`, and `more` other keys, of ``config.json``; what neither says is as the
     family has it by default. `abilities` are those that its chat template knows: "think" before it answers, call
-    "tools"; or "embed" or "rank", of a model that does that alone. `mxfp4` : whether its experts are published in that,
-    which is kept.
+    "tools"; or "embed" or "rank", of a model that does that alone; or "see" images, by a vision tower and a connector of
+    `vision` bytes. `mxfp4` : whether its experts are published in that, which is kept.
     """
 
     name: str
@@ -41,6 +41,7 @@ class CatalogEntry:
     sizes: tuple[int, ...]
     abilities: str = ""
     mxfp4: bool = False
+    vision: int = 0
     more: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -85,18 +86,22 @@ def _experts(experts: int, used: int, width: int) -> dict[str, Any]:
 _LLAMA, _QWEN2, _QWEN3, _QWEN3_5 = (f"{name}ForCausalLM" for name in ("Llama", "Qwen2", "Qwen3", "Qwen3_5"))
 _GRANITE_H, _FALCON_H1 = (f"{name}ForCausalLM" for name in ("GraniteMoeHybrid", "FalconH1"))
 _APACHE = "Apache-2.0"
-_THINK, _TOOLS, _BOTH, _EMBED, _RANK = "think", "tools", "think, tools", "embed", "rank"
+_THINK, _TOOLS, _BOTH, _EMBED, _RANK, _SEE = "think", "tools", "think, tools", "embed", "rank", "see"
 # Rows of a table.
 # fmt: off
 _ENTRIES = (
     CatalogEntry("smollm2-135m", "HuggingFaceTB/SmolLM2-135M-Instruct", _APACHE, _LLAMA, 8192,
         (30, 576, 9, 3, 64, 1536, 49152, True)),
+    CatalogEntry("smolvlm-256m", "HuggingFaceTB/SmolVLM-256M-Instruct", _APACHE, _LLAMA, 8192,
+        (30, 576, 9, 3, 64, 1536, 49280, False), _SEE, vision=121_000_000),
     CatalogEntry("gemma3-270m", "google/gemma-3-270m-it", "Gemma", "Gemma3ForCausalLM", 32768,
         (18, 640, 4, 1, 256, 2048, 262144, True)),
     CatalogEntry("granite4-h-350m", "ibm-granite/granite-4.0-h-350m", _APACHE, _GRANITE_H, 32768,
         (32, 768, 12, 4, 64, 2048, 100352, True), _TOOLS, more=_granite_h(8, 32, 48, 2048)),
     CatalogEntry("smollm2-360m", "HuggingFaceTB/SmolLM2-360M-Instruct", _APACHE, _LLAMA, 8192,
         (32, 960, 15, 5, 64, 2560, 49152, True)),
+    CatalogEntry("smolvlm-500m", "HuggingFaceTB/SmolVLM-500M-Instruct", _APACHE, _LLAMA, 8192,
+        (32, 960, 15, 5, 64, 2560, 49280, False), _SEE, vision=139_000_000),
     CatalogEntry("falcon-h1-0.5b", "tiiuae/Falcon-H1-0.5B-Instruct", "Falcon", _FALCON_H1, 16384,
         (36, 1024, 8, 2, 64, 2048, 32784, False),
         more={"mamba_n_heads": 24, "mamba_d_ssm": 1536, "mamba_d_state": 128}),
@@ -122,6 +127,8 @@ _ENTRIES = (
         (28, 1536, 12, 2, 128, 8960, 151936, True), _TOOLS),
     CatalogEntry("deepseek-r1-1.5b", "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", "MIT", _QWEN2, 131072,
         (28, 1536, 12, 2, 128, 8960, 151936, False), _THINK),
+    CatalogEntry("smolvlm-2.2b", "HuggingFaceTB/SmolVLM-Instruct", _APACHE, _LLAMA, 16384,
+        (24, 2048, 32, 32, 64, 8192, 49155, False), _SEE, vision=520_000_000),
     CatalogEntry("smollm2-1.7b", "HuggingFaceTB/SmolLM2-1.7B-Instruct", _APACHE, _LLAMA, 8192,
         (24, 2048, 32, 32, 64, 8192, 49152, True)),
     CatalogEntry("qwen3-1.7b", "Qwen/Qwen3-1.7B", _APACHE, _QWEN3, 40960,

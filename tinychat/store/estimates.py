@@ -46,7 +46,7 @@ def default_bits(weights: int) -> float:
 
 def disk_bytes(entry: CatalogEntry) -> int:
     """Return the size of a model folder as it is made by default."""
-    return _stored_bytes(entry, lambda linear: 1)
+    return _stored_bytes(entry, lambda linear: 1) + entry.vision
 
 
 def memory_bytes_needed(entry: CatalogEntry) -> int:
@@ -56,7 +56,7 @@ def memory_bytes_needed(entry: CatalogEntry) -> int:
     cached = sum(count * heads * (keys + values) for count, heads, keys, values in sizes)
     cache = context * cached * _BYTES_PER_CACHED_NUMBER
     states = (_STATES + context // _SNAPSHOT) * config.recurrence.state_bytes if config.recurrence else 0
-    in_memory = _stored_bytes(entry, lambda linear: linear.name != LAYER_INPUTS)
+    in_memory = _stored_bytes(entry, lambda linear: linear.name != LAYER_INPUTS) + entry.vision
     return in_memory + cache + states + PROGRAM_BYTES
 
 
