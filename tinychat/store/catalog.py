@@ -29,8 +29,8 @@ class CatalogEntry:
 
     `sizes` are the values of the keys `_SIZES`, and `more` other keys, of ``config.json``; what neither says is as the
     family has it by default. `abilities` are those that its chat template knows: "think" before it answers, call
-    "tools"; or "embed" or "rank", of a model that does that alone; or "see" images, by a vision tower and a connector of
-    `vision` bytes. `mxfp4` : whether its experts are published in that, which is kept.
+    "tools"; or "embed" or "rank", of a model that does that alone; or "see" images, with a vision tower and a connector
+    of `vision` bytes. `mxfp4` : whether its experts are published in that, which is kept.
     """
 
     name: str
