@@ -11,8 +11,9 @@ import numpy as np
 
 from tinychat.engine.context import check_context
 from tinychat.engine.share import ProcessorShare
-from tinychat.errors import SettingError, TextError
+from tinychat.errors import FieldError, SettingError, TextError
 from tinychat.generate.model import Model
+from tinychat.text.parts import refuse_images
 from tinychat.tools.formats.known import HERMES
 
 BOS, EOS, SYSTEM, USER, ASSISTANT = range(256, 261)
@@ -102,8 +103,11 @@ class MarkerTemplate:
         tools = "".join(tool["function"]["name"] for tool in variables.get("tools") or ())
         ids = [BOS, *f"[{tools}]".encode()] if tools else [BOS]
         for message in messages:
+            content = message["content"]
+            if isinstance(content, list):
+                content = "".join(part["text"] if "text" in part else f"({part['image'].name})" for part in content)
             called = "".join(call["function"]["name"] for call in message.get("tool_calls", []))
-            ids += [marks[message["role"]], *f"{message['content']}{called}".encode()]
+            ids += [marks[message["role"]], *f"{content}{called}".encode()]
             ids += [EOS] * (message["role"] == "assistant")
         closed = b"<think>\n\n</think>\n\n" if variables.get(self.thinking_switch) is False else b""
         return [*ids, *[ASSISTANT] * add_generation_prompt, *closed * add_generation_prompt]
@@ -121,6 +125,8 @@ class MarkedTools:
         return self._model.template.render(messages, add_generation_prompt, **variables)
 
     def render_ids(self, messages, add_generation_prompt=True, **variables):
+        if not self._model.sees_images:
+            refuse_images(messages)
         return self._model.template.render_ids(messages, add_generation_prompt, **variables)
 
     def render_ids_of_many(self, conversations, **variables):
@@ -129,7 +135,7 @@ class MarkedTools:
     def _ids_or_none(self, messages, **variables):
         try:
             return self.render_ids(messages, **variables)
-        except TextError:
+        except (FieldError, TextError):
             return None
 
     def marker_ids(self, tokenizer):
@@ -344,9 +350,18 @@ class Replies:
         return self._reply[spoken] if spoken < len(self._reply) else EOS
 
 
-def fake_model(next_id, *, name="fake", has_template=True, **sequence):
-    """Return a Model whose replies `next_id` decides."""
-    model = Model(
+class SeeingModel(Model):
+    """Reads of an image its name, in parentheses."""
+
+    sees_images = True
+
+    def render_ids(self, messages, add_generation_prompt=True, **variables):
+        return self.tool_template.render_ids(messages, add_generation_prompt, **variables)
+
+
+def fake_model(next_id, *, name="fake", has_template=True, sees_images=False, **sequence):
+    """Return a Model whose replies `next_id` decides, and which `sees_images` or not."""
+    model = (SeeingModel if sees_images else Model)(
         sequence=FakeSequence(next_id, **sequence),
         tokenizer=ByteTokenizer(),
         template=MarkerTemplate(is_fallback=not has_template),

@@ -10,7 +10,7 @@ TWO_TURNS = (("one", "1"), ("two", "2"))
 def test_the_table_is_complete():
     wanted = (
         "help exit clear compact run regen undo redo edit retry system set show save load sessions fork model role "
-        "continue rename delete file tools prompt paste detach copy export stats context tokens why multiline"
+        "continue rename delete file image tools prompt paste detach copy export stats context tokens why multiline"
     )
     assert set(COMMANDS) == set(wanted.split())
 

@@ -152,7 +152,7 @@ def damaged(**changes):
         ('{"format": 1', "is not valid JSON"),
         ("[" * 100_000, "is not valid JSON"),
         ("[]", "does not hold a conversation"),
-        (damaged(format=3), "newer version of tinychat, in format 3; this version reads formats up to 2: upgrade"),
+        (damaged(format=4), "newer version of tinychat, in format 4; this version reads formats up to 3: upgrade"),
         (damaged(format=10**400), "newer version of tinychat, in format 10000"),
         (damaged(format=None), "its format cannot be read"),
         (damaged(format="2"), "its format cannot be read"),

@@ -227,8 +227,8 @@ def test_malformed_messages(chatml, messages):
 
 
 def test_messages_nested_without_end(chatml):
-    content = []
-    content.append(content)
+    content = [{"type": "text"}]
+    content[0]["text"] = content
     with pytest.raises(TextError, match="nested too deep"):
         ChatTemplate("x", chatml, "test").render([{"role": "user", "content": content}])
 

@@ -80,7 +80,9 @@ def compact(loop: ChatLoop, argument: str) -> None:
 def edit(loop: ChatLoop, argument: str) -> None:
     """Put an earlier message into the prompt; once sent, it replaces the turns since then."""
     turns = as_count(argument, "/edit [N]")
-    loop.prefill(Draft(loop.chat.message_of(turns), turns))
+    text = loop.chat.message_of(turns)
+    message = loop.chat.messages[exchanges(loop.chat.messages)[-turns]]
+    loop.prefill(Draft(text, turns, images=tuple(placed.image for placed in message.images)))
     sent = "change the message and send it again" if turns == 1 else f"sent, it replaces the last {turns} turns"
     loop.notice(f"{sent}; Ctrl-C cancels")
 

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from tinychat.chat.loop import ChatLoop
-from tinychat.chat.typed_files import typed_files, typed_path
-from tinychat.conversation.attachments import Attachment
+from tinychat.chat.typed_files import IMAGE, TEXT, FileKind, typed_files, typed_path
+from tinychat.conversation.attachments import Attachment, image_tokens, message_with
 from tinychat.conversation.conversation import Chat
-from tinychat.conversation.messages import Message
 from tinychat.conversation.overflow import begins_full, way_out
 from tinychat.errors import SettingError
 from tinychat.files import replacing, write_new
+from tinychat.images.data_url import with_data_urls
 from tinychat.setting_kinds import whole_number
 from tinychat.terminal.clipboard import read_clipboard, write_clipboard
 from tinychat.text.guard import well_formed
@@ -30,19 +30,35 @@ def attach_file(loop: ChatLoop, argument: str) -> None:
     elif (address := argument.partition(":"))[0] in loop.servers and address[2]:
         attach(loop, Attachment(argument, loop.servers[address[0]].read_resource(address[2])))
     else:
-        found = typed_files(argument)
-        before = loop.chat.attachments
-        try:
-            for attachment in found.attachments:
-                attach(loop, attachment, is_alone=len(found.attachments) == 1)
-        except SettingError:
-            loop.chat.attachments = before
-            raise
-        if len(found.attachments) > 1 or found.skipped:
-            tokens = sum(_tokens(loop, attachment) for attachment in found.attachments)
-            skipped = f"; {found.skipped} skipped, which hold no text" if found.skipped else ""
-            files = "1 file" if len(found.attachments) == 1 else f"{len(found.attachments)} files"
-            loop.notice(f"attached {files} ({tokens} tokens){skipped}")
+        _attach_files(loop, argument, TEXT)
+
+
+def attach_image(loop: ChatLoop, argument: str) -> None:
+    """Attach images to the next message; without a path, list the attachments."""
+    model = loop.chat.model
+    if not argument:
+        loop.notice(attachment_list(loop))
+    elif not model.sees_images:
+        raise SettingError(f"{model.name} reads text alone: /model NAME switches to a model that sees images")
+    else:
+        _attach_files(loop, argument, IMAGE)
+
+
+def _attach_files(loop: ChatLoop, argument: str, kind: FileKind) -> None:
+    """Attach all files of an argument, or none."""
+    found = typed_files(argument, kind)
+    before = loop.chat.attachments
+    try:
+        for attachment in found.attachments:
+            attach(loop, attachment, is_alone=len(found.attachments) == 1)
+    except SettingError:
+        loop.chat.attachments = before
+        raise
+    if len(found.attachments) > 1 or found.skipped:
+        tokens = sum(_tokens(loop, attachment) for attachment in found.attachments)
+        skipped = f"; {found.skipped} skipped, which hold no {kind.name}" if found.skipped else ""
+        files = "1 file" if len(found.attachments) == 1 else f"{len(found.attachments)} files"
+        loop.notice(f"attached {files} ({tokens} tokens){skipped}")
 
 
 def detach(loop: ChatLoop, argument: str) -> None:
@@ -126,7 +142,7 @@ def complete_path(_loop: ChatLoop, argument: str) -> Iterable[str]:
 
 def attach(loop: ChatLoop, attachment: Attachment, is_alone: bool = True) -> None:
     """Attach a text once; a changed file replaces its earlier text."""
-    if not attachment.text.strip():
+    if attachment.is_empty:
         raise SettingError(f"{attachment.name} is empty: nothing to attach")
     attached = loop.chat.attachments
     if attachment in attached:
@@ -144,7 +160,7 @@ def attach(loop: ChatLoop, attachment: Attachment, is_alone: bool = True) -> Non
 def _check_room(loop: ChatLoop, attachment: Attachment, attached: Sequence[Attachment]) -> bool:
     """Refuse attachments that fill the context alone; return whether turns will be dropped to make room for them."""
     chat, size = loop.chat, loop.chat.model.context_size
-    message = Message("user", "\n\n".join(each.content for each in attached))
+    message = message_with(attached, (), "")
     needed = len(chat.prompt([*chat.messages[chat.dropped :], message]).ids)
     if not begins_full(needed, size):
         return False
@@ -160,7 +176,10 @@ def _check_room(loop: ChatLoop, attachment: Attachment, attached: Sequence[Attac
 
 
 def _tokens(loop: ChatLoop, attachment: Attachment) -> int:
-    return len(loop.chat.model.encode(attachment.text, add_bos=False))
+    model = loop.chat.model
+    if attachment.image is not None:
+        return image_tokens(model, attachment.image)
+    return len(model.encode(attachment.text, add_bos=False))
 
 
 def export_conversation(chat: Chat, path: Path, overwrites: bool = False) -> None:
@@ -190,7 +209,8 @@ def as_markdown(chat: Chat) -> str:
 def as_json(chat: Chat) -> str:
     """Return the conversation as an object with `model` and `messages` in OpenAI's form."""
     system = [{"role": "system", "content": chat.system}] if chat.system else []
-    document = {"model": chat.model.name, "messages": [*system, *(message.as_dict() for message in chat.messages)]}
+    messages = with_data_urls([message.as_dict() for message in chat.messages])
+    document = {"model": chat.model.name, "messages": [*system, *messages]}
     return json.dumps(document, ensure_ascii=False, indent=2) + "\n"
 
 

@@ -8,6 +8,8 @@ from textwrap import shorten
 
 from tinychat.chat.command import as_count
 from tinychat.chat.loop import ChatLoop
+from tinychat.conversation.attachments import image_tokens
+from tinychat.conversation.contents import PlacedImage, SavedImage
 from tinychat.conversation.conversation import Chat
 from tinychat.conversation.overflow import how_full
 from tinychat.errors import SettingError, TextError
@@ -49,9 +51,14 @@ def context(loop: ChatLoop, _argument: str) -> None:
     if tools:
         lines.append(f"{tools:>6}  tools      {', '.join(loop.shelf.on)}")
     texts = [("system", chat.system)] if chat.system else []
-    texts += [(message.role, message.shortened or message.text) for message in seen]
+    seen_images = [message for message in seen if message.has_images and chat.model.sees_images]
+    texts += [
+        (message.role, message.content if message in seen_images else message.shortened or message.text)
+        for message in seen
+    ]
     if texts:
-        rows = _rows(chat, texts, chat.tokens_in_use() - tools)
+        images = [placed for message in seen_images for placed in message.images]
+        rows = _rows(chat, texts, images, chat.tokens_in_use() - tools)
         lines += [f"{count:>6}  {name:<9}  {shorten(text, 50, placeholder='...')}" for count, name, text in rows]
     if chat.model.runs_here:
         sequence = chat.model.sequence
@@ -60,12 +67,19 @@ def context(loop: ChatLoop, _argument: str) -> None:
     loop.notice("\n".join(lines))
 
 
-def _rows(chat: Chat, texts: Sequence[tuple[str, str]], left: int) -> Iterator[tuple[int, str, str]]:
-    """Yield count, name and text of the parts that have `left` tokens: the texts, and the template around them."""
+def _rows(
+    chat: Chat, texts: Sequence[tuple[str, str]], images: Sequence[PlacedImage], left: int
+) -> Iterator[tuple[int, str, str]]:
+    """Yield count, name and text of the parts that have `left` tokens: texts, images, and the template around them."""
     model = chat.model
     beginning = _beginning(chat, texts[0][1])
     counted = [(len(model.tokenizer.encode_rendered(beginning)), "template", beginning)]
     counted += [(len(model.encode(text, add_bos=False)), role, text) for role, text in texts]
+    counted += [
+        (image_tokens(model, placed.image), "image", placed.image.name)
+        for placed in images
+        if not isinstance(placed.image, SavedImage)
+    ]
     left -= sum(count for count, _, _ in counted)
     yield from counted
     if left > 0:
@@ -77,7 +91,7 @@ def _rows(chat: Chat, texts: Sequence[tuple[str, str]], left: int) -> Iterator[t
 def _beginning(chat: Chat, first: str) -> str:
     """Return the template's text before the `first` text, often a system prompt of its own."""
     system = [{"role": "system", "content": chat.system}] if chat.system else []
-    seen = [message.as_seen() for message in chat.messages[chat.dropped :]]
+    seen = [message.as_seen(chat.model.sees_images) for message in chat.messages[chat.dropped :]]
     try:
         before, found, _ = chat.model.render([*system, *seen]).partition(first.strip())
     except TextError:

@@ -22,7 +22,16 @@ from tinychat.chat.command_conversation import (
     system,
     undo,
 )
-from tinychat.chat.command_files import attach_file, complete_attachment, complete_path, copy, detach, export, paste
+from tinychat.chat.command_files import (
+    attach_file,
+    attach_image,
+    complete_attachment,
+    complete_path,
+    copy,
+    detach,
+    export,
+    paste,
+)
 from tinychat.chat.command_insight import context, stats, tokens, why
 from tinychat.chat.command_model import complete_model, complete_role, model, role
 from tinychat.chat.command_run import complete_run, run
@@ -137,6 +146,7 @@ _TABLE = (
     Command(
         "file", "[PATH]", "Attach files, patterns, folders; alone, list the attachments", attach_file, complete_path
     ),
+    Command("image", "[PATH]", "Attach images, for a model that sees", attach_image, complete_path),
     Command("run", "COMMAND", "Run a shell command once confirmed, and attach its output", run, complete_run),
     Command("tools", "[on NAME]", "List the tools with their tokens; on NAME, off NAME, last", tools, complete_tools),
     Command("prompt", "[NAME]", "Bring SERVER:NAME of an MCP server into the line", prompt, complete_prompt),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tinychat.chat.call_screen import CallScreen
@@ -58,7 +59,7 @@ class ChatLoop:
 
     def prefill(self, draft: Draft) -> None:
         """Begin the next prompt with a text that the user may edit, send or discard."""
-        self.draft = draft if draft.is_command else Draft(as_message(draft.text), draft.replaced)
+        self.draft = draft if draft.is_command else replace(draft, text=as_message(draft.text))
 
     @property
     def interactive(self) -> bool:
@@ -88,7 +89,7 @@ class ChatLoop:
         """Show the last exchange of a conversation just loaded and `lines` about it; prefill its pending message."""
         messages = self.chat.messages
         if self.interactive and messages and messages[-1].role == "assistant":
-            self.renderer.exchange(messages[exchanges(messages)[-1]].content, messages[-1].text)
+            self.renderer.exchange(messages[exchanges(messages)[-1]].shown, messages[-1].text)
         for line in lines:
             self.notice(line)
         self.prefill(pending)

@@ -35,13 +35,13 @@ class Repl(ChatLoop):
             self.notice(NO_TEMPLATE)
         while not self.is_leaving:
             try:
-                line, replaced = self._read()
+                line, draft = self._read()
             except EOFError:
                 return
-            self._handle(line, replaced)
+            self._handle(line, draft)
 
-    def _read(self) -> tuple[str, int]:
-        """Return the next line, empty after Ctrl-C, and the number of exchanges at the end that it replaces."""
+    def _read(self) -> tuple[str, Draft]:
+        """Return the next line, empty after Ctrl-C, and the draft that it began with, if it is sent in its place."""
         draft = self.draft
         try:
             prompt = self._prompt()
@@ -55,8 +55,8 @@ class Repl(ChatLoop):
             self._leave_at_second(press)
         if draft.replaced and (is_command(line) or not unfence(line).strip()):
             self.notice("not edited: the conversation is unchanged")
-            return line, 0
-        return line, draft.replaced
+            return line, Draft()
+        return line, draft
 
     def _leave_at_second(self, press: KeyboardInterrupt) -> None:
         """End the input at the second Ctrl-C on an empty line within two seconds."""
@@ -73,19 +73,19 @@ class Repl(ChatLoop):
         if not self.interactive:
             return InputPrompt()
         chat = self.chat
-        attached = [attachment.name for attachment in chat.attachments]
+        attached = [*(attachment.name for attachment in chat.attachments), *self.draft.image_names]
         # Tokens are counted once for each prompt: the bar is drawn with every key.
         bar = partial(
             status_bar, chat.model.name, chat.tokens_in_use(), chat.model.context_size, attached, chat.summary
         )
         return InputPrompt(self.draft.text, self.multiline, partial(complete_command, self), bar)
 
-    def _handle(self, line: str, replaced: int) -> None:
+    def _handle(self, line: str, draft: Draft) -> None:
         try:
             if is_command(line):
                 run_command(self, line)
             elif unfence(line).strip():
-                self._send(line, replaced)
+                self._send(line, draft)
         except TinychatError as error:
             if not self.interactive:
                 raise
@@ -97,15 +97,16 @@ class Repl(ChatLoop):
             if not self.interactive:
                 raise
 
-    def _send(self, line: str, replaced: int) -> None:
-        """Send a message; if it gets no reply, it returns to the prompt."""
+    def _send(self, line: str, draft: Draft) -> None:
+        """Send a message that began as a draft; if it gets no reply, it returns to the prompt."""
         before = self.chat.messages
         refresh_servers(self)
         try:
-            self.write_reply(partial(self.chat.stream, unfence(as_text(line)), replaced=replaced))
+            text = unfence(as_text(line))
+            self.write_reply(partial(self.chat.stream, text, draft.images, replaced=draft.replaced))
         finally:
             if self.chat.messages is before:
-                self.prefill(Draft(line, replaced))
+                self.prefill(Draft(line, draft.replaced, images=draft.images))
         if self.chat.messages is before:
             self._show_unsent()
 

@@ -1,26 +1,27 @@
-"""The text files that an argument names: paths, patterns and folders."""
+"""The files of text, or of images, that an argument names: paths, patterns and folders."""
 
 from __future__ import annotations
 
 import glob
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from tinychat.conversation.attachments import Attachment
 from tinychat.errors import SettingError
 from tinychat.files import HAS_NUL
+from tinychat.images.image import image_of
 
 # Far more than a context holds.
 MAX_BYTES = 16 << 20
-MAX_FILES = 50
 _PATTERN = "*?["
 
 
 class Found(NamedTuple):
-    """Files as attachments, and the number of a folder's or pattern's files that are no text."""
+    """Files as attachments, and the number of a folder's or pattern's files that are of another kind."""
 
     attachments: list[Attachment]
     skipped: int
@@ -35,10 +36,34 @@ def typed_path(argument: str) -> Path:
     return Path(os.path.expanduser(words[0])) if len(words) == 1 else path
 
 
-def typed_files(argument: str) -> Found:
+def text_of(path: Path) -> Attachment:
+    """Return a file of text; errors are those of `read_text`."""
+    return Attachment(path.name, read_text(path), str(path.resolve()))
+
+
+def image_in(path: Path) -> Attachment:
+    """Return a file of an image; a `SettingError` if it cannot be read."""
+    return Attachment(path.name, "", str(path.resolve()), image_of(path))
+
+
+class FileKind(NamedTuple):
+    """A kind of files that can be attached: its name, how one is read, and how many at once."""
+
+    name: str
+    read: Callable[[Path], Attachment]
+    most: int
+
+
+TEXT = FileKind("text", text_of, 50)
+# A photo takes some 40 MB in memory.
+IMAGE = FileKind("image", image_in, 16)
+
+
+def typed_files(argument: str, kind: FileKind) -> Found:
     """Read the files of an argument: an existing path, or words that are paths, patterns or folders.
 
-    A folder means all files below it without hidden ones; files of folders and patterns that are no text are skipped.
+    A folder means all files below it without hidden ones; files of folders and patterns that are of another kind are
+    skipped.
     """
     words = [argument] if os.path.lexists(os.path.expanduser(argument)) else _words(argument)
     found: dict[Path, Attachment] = {}
@@ -48,20 +73,20 @@ def typed_files(argument: str) -> Found:
             if path in found:
                 continue
             try:
-                text = read_text(path)
+                attachment = kind.read(path)
             except SettingError:
                 if is_named:
                     raise
                 skipped += 1
                 continue
-            if not is_named and not text.strip():
+            if not is_named and attachment.is_empty:
                 skipped += 1
                 continue
-            found[path] = Attachment(path.name if is_named else str(path), text, str(path.resolve()))
-            if len(found) > MAX_FILES:
-                raise SettingError(f"{word} has more than {MAX_FILES} text files: name a part of it")
+            found[path] = attachment if is_named else replace(attachment, name=str(path))
+            if len(found) > kind.most:
+                raise SettingError(f"{word} has more than {kind.most} {kind.name} files: name a part of it")
     if not found:
-        raise SettingError(f"no text files in {argument}: check the path")
+        raise SettingError(f"no {kind.name} files in {argument}: check the path")
     return Found([*found.values()], skipped)
 
 

@@ -28,6 +28,9 @@ from tinychat.user_folders import trusted_state_folder
 _SECONDS_BETWEEN_SAVES = 2.0
 
 
+_UNSEEN = "{} reads text alone: it does not see the images of this conversation"
+
+
 def _no_other_model(name: str) -> Model:
     raise SettingError(f"cannot switch to the model {name} here: leave, and start the chat with it")
 
@@ -200,6 +203,8 @@ class Workspace:
         self.chat.see_all()
         self._model = lasting_name(name)
         self._adopt_settings(name)
+        if not self.chat.model.sees_images and any(message.images for message in self.chat.messages):
+            self.chat.on_notice(_UNSEEN.format(self.chat.model.name))
         self.chat.on_change()
 
     def change_draft(self, draft: bool | str) -> None:
@@ -281,6 +286,9 @@ class Workspace:
             lines.append("the last reply is incomplete: /continue continues it")
         if pending.text:
             lines.append("your last message had no reply: send it again")
+        lines += saved.image_problems
+        if not self.chat.model.sees_images and saved.images:
+            lines.append(_UNSEEN.format(self.chat.model.name))
         if saved.model != self._model:
             lines.append(f"its model was {saved.model or self.models.default()}")
         if saved_context != context:
@@ -308,7 +316,10 @@ def resumed(saved: SavedSession) -> tuple[list[Message], History, Draft]:
     added = messages[change.shared :]
     # Without a message, a reply was being written again.
     has_message = bool(added) and added[0].role == "user"
-    pending = Draft(added[0].content, len(exchanges(change.tail))) if has_message else Draft()
+    pending = Draft()
+    if has_message:
+        images = tuple(placed.image for placed in added[0].images)
+        pending = Draft(added[0].content, len(exchanges(change.tail)), images=images)
     return before, replace(undone, future=()), pending
 
 

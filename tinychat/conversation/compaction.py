@@ -65,7 +65,7 @@ class Compaction:
             ends, True, key=lambda end: len(self._asking([*begun, *left[:end]]).ids) + self._room > size
         )
         if not count:
-            turn = shorten(left[0].content, 40, placeholder="...")
+            turn = shorten(left[0].shown, 40, placeholder="...")
             raise SettingError(f'the turn "{turn}" is too long to be summarised in a context of {size} tokens')
         return ends[count - 1]
 
@@ -103,8 +103,9 @@ class Compaction:
 
     def _prompt(self, messages: Sequence[Message]) -> Prompt:
         chat = self._chat
+        seen = [replace(message, shortened=None).as_seen(chat.model.sees_images) for message in messages]
         # With the tools' text, too, which is cached.
-        seen, tools = [message.as_dict() for message in messages], chat.tool_definitions
+        tools = chat.tool_definitions
         return chat.model.chat_prompt(seen, chat.system, thinking=False, tools=tools)
 
 

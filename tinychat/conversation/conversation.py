@@ -6,9 +6,10 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Itera
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
-from tinychat.conversation.attachments import Attachment
+from tinychat.conversation.attachments import Attachment, message_with
 from tinychat.conversation.chat_tools import MOST_ROUNDS, ChatTools, as_toolbox
 from tinychat.conversation.compaction import Compaction, with_summary
+from tinychat.conversation.contents import SavedImage
 from tinychat.conversation.history import History
 from tinychat.conversation.messages import Message, check_conversation, exchanges, open_calls
 from tinychat.conversation.reply_calls import ReplyCalls
@@ -22,6 +23,8 @@ from tinychat.generate.prompt import Prompt
 from tinychat.generate.reply import Delta, Summary, total
 from tinychat.generate.request import RequestFields, as_request
 from tinychat.generate.sequence import Ids
+from tinychat.images.image import image_of
+from tinychat.text.parts import NO_IMAGES
 from tinychat.text.think_sections import ends_in_thought
 
 if TYPE_CHECKING:
@@ -65,7 +68,7 @@ class Chat(ChatState):
     messages : list of Message
         See `Transcript` for these and their history, `RequestState` for `request`, `origins` and `thinking`.
     attachments : list of Attachment
-        Texts that go with the next message.
+        Texts and images that go with the next message.
     summary : Summary, optional
         Counts, times and end of the last reply that the present model began.
     miss : PrefixMiss or None
@@ -114,8 +117,8 @@ class Chat(ChatState):
     def __exit__(self, *_exception: object) -> None:
         self.close()
 
-    def say(self, text: str) -> str:
-        """Send a message and return the whole reply.
+    def say(self, text: str, images: Iterable[object] = ()) -> str:
+        """Send a message and return the whole reply; `images` are as for `stream`.
 
         Raises
         ------
@@ -123,10 +126,14 @@ class Chat(ChatState):
             If the conversation no longer fits into the context; the message is withdrawn.
         TextError
             If the chat template refuses the conversation; the message is withdrawn.
+        FieldError
+            If an image cannot be read, or the model sees none.
         """
-        return "".join(delta.text for delta in self.stream(text))
+        return "".join(delta.text for delta in self.stream(text, images))
 
-    def stream(self, text: str, *, replaced: int = 0, **hooks: Unpack[ReplyHooks]) -> Generator[Delta, None, None]:
+    def stream(
+        self, text: str, images: Iterable[object] = (), *, replaced: int = 0, **hooks: Unpack[ReplyHooks]
+    ) -> Generator[Delta, None, None]:
         """Send a message, attachments before it, and yield the reply.
 
         A reply that ends early, by `cancelled`, an exception or because the caller stops
@@ -137,6 +144,8 @@ class Chat(ChatState):
         ----------
         text : str
             The message.
+        images : iterable of path, bytes, array or PIL.Image.Image
+            Images before the text, for models that see: files, their bytes, or uint8 [height, width, 3].
         replaced : int
             Exchanges at the end that it replaces; they return if it is withdrawn.
         **hooks
@@ -144,7 +153,7 @@ class Chat(ChatState):
 
         Raises
         ------
-        ContextError, TextError
+        ContextError, TextError, FieldError
             As for `say`.
         SettingError
             If there are not that many exchanges to replace, or a call of a tool has no result yet.
@@ -154,9 +163,12 @@ class Chat(ChatState):
             self.message_of(replaced)
         shared = exchanges(before)[-replaced] if replaced else len(before)
         _check_answered(before[:shared])
-        content = "\n\n".join([*(attachment.content for attachment in self.attachments), text])
+        found = [one if isinstance(one, SavedImage) else image_of(one, "images") for one in images]
+        message = message_with(self.attachments, found, text)
+        if message.has_images and not self.model.sees_images:
+            raise FieldError("images", NO_IMAGES)
         try:
-            asked = [*before[:shared], Message("user", content)]
+            asked = [*before[:shared], message]
             reply = self._answer(asked, self.history.changed(before, shared), hooks)
             yield from self._with_calls(reply, hooks, before[shared:])
         finally:
@@ -184,7 +196,7 @@ class Chat(ChatState):
         _check_answered(asked)
         yield from self._with_calls(self._answer(asked, History(self.history.past), hooks), hooks)
 
-    async def astream(self, text: str) -> AsyncGenerator[Delta, None]:
+    async def astream(self, text: str, images: Iterable[object] = ()) -> AsyncGenerator[Delta, None]:
         """Send a message, and yield the reply in an event loop: ``async for delta in chat.astream(...)``.
 
         A thread makes the steps of `stream`: summaries of a full context may come before the reply.
@@ -193,7 +205,7 @@ class Chat(ChatState):
         import asyncio
         from concurrent.futures import ThreadPoolExecutor
 
-        deltas, loop = self.stream(text), asyncio.get_running_loop()
+        deltas, loop = self.stream(text, images), asyncio.get_running_loop()
         with ThreadPoolExecutor(1) as thread:
             try:
                 while (delta := await loop.run_in_executor(thread, next, deltas, None)) is not None:

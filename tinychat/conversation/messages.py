@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tinychat.conversation.contents import ContentReader, PlacedImage, SavedImage, as_parts, with_labels
 from tinychat.errors import FieldError
 from tinychat.text.guard import well_formed
 from tinychat.tools.definitions import ToolCall as ToolCall
@@ -46,6 +47,8 @@ class Message:
         Thoughts before the content, where they are known apart from it.
     shortened : str, optional
         The content that the model sees while the context is too small for the whole one.
+    images : tuple of PlacedImage
+        Images of a user's message, in the order in which they stand.
     """
 
     role: str
@@ -56,24 +59,39 @@ class Message:
     name: str | None = None
     reasoning: str | None = None
     shortened: str | None = None
+    images: tuple[PlacedImage, ...] = ()
 
     def as_dict(self) -> dict[str, object]:
-        """Return the message in OpenAI's form, without fields that have no value."""
-        fields: dict[str, object] = {"role": self.role, "content": self.content}
+        """Return the message in OpenAI's form, without fields that have no value.
+
+        With images the content is a list of parts: texts, and ``{"type": "image", "image": Image}``.
+        """
+        fields: dict[str, object] = {"role": self.role, "content": as_parts(self.content, self.images)}
         if self.tool_calls:
             fields["tool_calls"] = [call.as_dict() for call in self.tool_calls]
         others = {"tool_call_id": self.tool_call_id, "name": self.name, "reasoning": self.reasoning}
         return fields | {key: value for key, value in others.items() if value is not None}
 
-    def as_seen(self) -> dict[str, object]:
-        """Return the message as the model sees it."""
-        return self.as_dict() | ({} if self.shortened is None else {"content": self.shortened})
+    def as_seen(self, sees_images: bool) -> dict[str, object]:
+        """Return the message as the model sees it, or reads of it where it sees no images."""
+        seen = self.shown if self.images and not sees_images else self.shortened
+        return self.as_dict() | ({} if seen is None else {"content": seen})
+
+    @property
+    def has_images(self) -> bool:
+        """Whether there are images that a model can see."""
+        return any(not isinstance(placed.image, SavedImage) for placed in self.images)
+
+    @property
+    def shown(self) -> str:
+        """The content with the names of its images, for a person to read."""
+        return with_labels(self.content, self.images)
 
     @property
     def text(self) -> str:
         """Thoughts, content and calls, for a person to read."""
         calls = (f"{call.name}({call.arguments})" for call in self.tool_calls)
-        return "\n\n".join(part for part in (self.reasoning, self.content, *calls) if part)
+        return "\n\n".join(part for part in (self.reasoning, self.shown, *calls) if part)
 
     @property
     def is_unwritten(self) -> bool:
@@ -81,21 +99,26 @@ class Message:
         return self.role == "assistant" and self.partial and not self.text
 
 
-def as_messages(value: object) -> list[Message]:
-    """Return the messages of plain dicts; `FieldError` if they are none, or calls and results do not match."""
+def as_messages(value: object, sees_images: bool = True) -> list[Message]:
+    """Return the messages of plain dicts; `FieldError` if they are none, or calls and results do not match.
+
+    Of a model that sees no images they may have none.
+    """
     if not isinstance(value, list) or not value:
         raise FieldError("messages", 'must be a list of {"role": "...", "content": "..."}, at least one')
     if len(value) > _MOST_MESSAGES:
         raise FieldError("messages", f"must be at most {_MOST_MESSAGES}")
-    messages = [as_message(item, f"messages[{index}]") for index, item in enumerate(value)]
+    contents = ContentReader(sees_images)
+    messages = [as_message(item, f"messages[{index}]", contents) for index, item in enumerate(value)]
     check_calls(messages)
     return messages
 
 
-def as_message(value: object, field: str) -> Message:
+def as_message(value: object, field: str, contents: ContentReader) -> Message:
     """Return the message of a plain dict; `field` names it in a `FieldError`.
 
     A content may be missing where there are calls, whose arguments are a text, or the object itself, and in a result.
+    One in parts has texts and, if it is the user's, images: data: URLs or, in Python, what `image_of` takes but texts.
     Keys that are not known change nothing: programs send replies back with what other servers have added.
     """
     if not isinstance(value, dict):
@@ -103,12 +126,11 @@ def as_message(value: object, field: str) -> Message:
     role = value.get("role")
     if role not in ROLES:
         raise FieldError(f"{field}.role", f"must be one of {', '.join(ROLES)}")
-    if value.get("images"):
-        raise FieldError(f"{field}.images", "must be left out: this model reads text alone")
     fields = _object(value, field, _KEYS.get(role, ("role", "content")))
     calls = _calls(fields["tool_calls"], f"{field}.tool_calls") if "tool_calls" in fields else ()
     may_be_empty = bool(calls) or role == "tool"
-    message = Message(role, _text(fields, "content", field, "" if may_be_empty else None), tool_calls=calls)
+    content, images = contents.read(value, field, "" if may_be_empty else None)
+    message = Message(role, content, tool_calls=calls, images=tuple(images))
     if role == "tool":
         message.tool_call_id = _name(fields, "tool_call_id", field)
         message.name = _name(fields, "name", field) if "name" in fields else None

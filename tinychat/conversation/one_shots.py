@@ -39,6 +39,6 @@ class OneShots(SessionStore):
     def _remove_oldest(self) -> None:
         size = 0
         for count, name in enumerate(self.names(), 1):
-            size += self.size(name)
+            size += self.size(name) + self._images.size(self.image_digests(name))
             if count > MOST or size > MOST_BYTES:
                 self.remove(name)

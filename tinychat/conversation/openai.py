@@ -28,8 +28,6 @@ NAMES = {each: name for name in names(entry=LINE) for each in (name, *SETTINGS[n
 _IGNORED = ("model", "user", "metadata", "store", "service_tier", "safety_identifier")
 _ONLY_VALUES = {"n": 1, "stream": False, "logprobs": False, "best_of": 1}
 NO_TOOLS = ToolChoice()
-# Keys of the text of parts of a content, by their type.
-_TEXT_PARTS = {"text": "text", "refusal": "refusal"}
 _FINISH_REASONS = {"stop": "stop", "stop_string": "stop", "length": "length", "context": "length", "loop": "length"}
 
 
@@ -88,26 +86,12 @@ def _settings(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {NAMES[key]: value for key, value in fields.items() if key in NAMES}
 
 
-def read_messages(value: object) -> list[dict[str, object]]:
-    """Return messages; contents in parts are joined, if all of them are text.
+def read_messages(value: object, sees_images: bool = True) -> list[dict[str, object]]:
+    """Return messages as `Message.as_dict` does, for a model that `sees_images` or not.
 
     `FieldError` names a message that is wrong.
     """
-    if isinstance(value, list):
-        value = [_joined(message) if isinstance(message, dict) else message for message in value]
-    return [message.as_dict() for message in as_messages(value)]
-
-
-def _joined(message: dict[str, Any]) -> dict[str, Any]:
-    content = message.get("content")
-    if not isinstance(content, list):
-        return message
-    texts = [
-        part.get(_TEXT_PARTS.get(str(part.get("type")), "")) if isinstance(part, dict) else None for part in content
-    ]
-    if not all(isinstance(text, str) for text in texts):
-        raise FieldError("messages", "must be text: this model reads nothing else")
-    return message | {"content": "".join(map(str, texts))}
+    return [message.as_dict() for message in as_messages(value, sees_images)]
 
 
 def _text(value: object) -> str:

@@ -105,7 +105,7 @@ def dropped_notice(
     dropped: Sequence[Message], used: int, context_size: int, verb: str = "the model no longer sees"
 ) -> str:
     """Return the notice that turns were dropped, or of another `verb`, with the room that there is now."""
-    questions = [message.content for message in dropped if message.role == "user"]
+    questions = [message.shown for message in dropped if message.role == "user"]
     named = ", ".join(f'"{shorten(question, 40, placeholder="...")}"' for question in questions[:_NAMED_TURNS])
     more = f" and {len(questions) - _NAMED_TURNS} more" if len(questions) > _NAMED_TURNS else ""
     turns = "turn" if len(questions) == 1 else f"{len(questions)} turns"

@@ -1,5 +1,7 @@
 """The JSON file of a saved conversation: format 2, and format 1, which had texts of user and assistant only.
 
+Format 3 has images, too: their digests and names, while their own files are beside it.
+
 It begins with the entry that a list shows, so that a list reads only the beginning.
 """
 
@@ -14,20 +16,24 @@ from textwrap import shorten
 from typing import Any, TypeVar
 
 from tinychat.conversation.attachments import without_attachments
+from tinychat.conversation.contents import ContentReader, PlacedImage, SavedImage
 from tinychat.conversation.history import Change, History
 from tinychat.conversation.messages import SUMMARY_REQUEST, Message, as_message, check_conversation
+from tinychat.conversation.saved_images import DIGEST
 from tinychat.errors import SessionError, SettingError
 from tinychat.settings import SET, SETTINGS, names
 from tinychat.text.guard import well_formed
 
-FORMAT = 2
+FORMAT, _WITHOUT_IMAGES = 3, 2
 TITLE_LENGTH = 50
 _PASSAGE_LENGTH = 60
 # As `to_json` begins a file, and did before.
-_BEGINNING = re.compile(r'\{\n "format": [12],\n "about": ')
+_BEGINNING = re.compile(r'\{\n "format": [123],\n "about": ')
 # What the screen shows is not the conversation's.
 _SETTINGS = [name for name in names(entry=SET) if SETTINGS[name].scope != "screen"]
 _Part = TypeVar("_Part")
+ReadImage = Callable[[str, str], Any]
+"""Returns the image of a digest and a name, as an `Image` or a `SavedImage`."""
 
 
 @dataclass
@@ -45,6 +51,19 @@ class SavedSession:
     stop: list[str] = field(default_factory=list)
     history: History | None = None
 
+    @property
+    def images(self) -> list[PlacedImage]:
+        """The images of all messages, those of its history included."""
+        changes = () if self.history is None else (*self.history.past, *self.history.future)
+        states = (self.messages, *(change.tail for change in changes))
+        return [placed for messages in states for message in messages for placed in message.images]
+
+    @property
+    def image_problems(self) -> list[str]:
+        """A line for each image that could not be read."""
+        unread = dict.fromkeys(placed.image for placed in self.images if isinstance(placed.image, SavedImage))
+        return [f"the image {image.name} {image.problem}; the model reads its name alone" for image in unread]
+
 
 @dataclass(frozen=True)
 class About:
@@ -60,9 +79,13 @@ class About:
 
 
 def title_of(messages: Sequence[Message], length: int) -> str:
-    """Return the title of a conversation: its first message in one line, without attachments; or its summary."""
-    first = next((message.content for message in messages if message.content != SUMMARY_REQUEST), "")
-    return shorten(without_attachments(first) or first, length, placeholder="...")
+    """Return the title of a conversation: its first message in one line, without attachments; or its summary.
+
+    The names of its images come first.
+    """
+    first = next((message for message in messages if message.content != SUMMARY_REQUEST), Message("user", ""))
+    text = without_attachments(first.content) or first.content
+    return shorten(" ".join([*(placed.label for placed in first.images), text]), length, placeholder="...")
 
 
 def passage_with(messages: Sequence[Message], word: str) -> str | None:
@@ -84,7 +107,8 @@ def to_json(session: SavedSession) -> str:
     """Return the text of the file."""
     history = session.history and {"past": _steps(session.history.past), "future": _steps(session.history.future)}
     value = {
-        "format": FORMAT,
+        # Earlier versions read what they can.
+        "format": FORMAT if session.images else _WITHOUT_IMAGES,
         "about": asdict(About.of(session.messages)),
         "model": session.model,
         "system": session.system,
@@ -102,13 +126,20 @@ def _steps(changes: Sequence[Change]) -> list[dict[str, object]]:
 
 
 def _saved(message: Message) -> dict[str, object]:
-    return message.as_dict() | ({"partial": True} if message.partial else {})
+    images = [
+        {"offset": placed.offset, "digest": placed.image.digest, "name": placed.image.name} for placed in message.images
+    ]
+    fields = replace(message, images=()).as_dict() | ({"partial": True} if message.partial else {})
+    return fields | ({"images": images} if images else {})
 
 
-def from_json(data: bytes, source: str) -> SavedSession:
-    """Read the bytes of a file; `SessionError` names `source` if they are no conversation, or one of a newer format."""
+def from_json(data: bytes, source: str, read_image: ReadImage = SavedImage) -> SavedSession:
+    """Read the bytes of a file; `SessionError` names `source` if they are no conversation, or one of a newer format.
+
+    By default images are not read.
+    """
     value = _object(data, source)
-    messages = _part(value, "messages", source, _conversation)
+    messages = _part(value, "messages", source, partial(_conversation, read_image))
     settings = _part(value, "settings", source, partial(_of_type, dict))
     try:
         for name, setting in settings.items():
@@ -123,13 +154,13 @@ def from_json(data: bytes, source: str) -> SavedSession:
         messages=messages,
         settings=settings,
         stop=_part(value, "stop", source, _texts),
-        history=_part(value, "history", source, partial(_history, messages)),
+        history=_part(value, "history", source, partial(_history, messages, read_image)),
     )
 
 
 def messages_from_json(data: bytes, source: str) -> list[Message]:
     """Read the messages alone, as `from_json` does."""
-    return _part(_object(data, source), "messages", source, _conversation)
+    return _part(_object(data, source), "messages", source, partial(_conversation, SavedImage))
 
 
 def about_from_json(beginning: bytes) -> About | None:
@@ -174,37 +205,46 @@ def _object(data: bytes, source: str) -> dict[str, object]:
     return value
 
 
-def _conversation(value: object) -> list[Message]:
-    messages = _messages(value)
+def _conversation(read_image: ReadImage, value: object) -> list[Message]:
+    messages = _messages(read_image, value)
     check_conversation(messages)
     return messages
 
 
-def _messages(value: object) -> list[Message]:
-    return [_message(item, f"messages[{index}]") for index, item in enumerate(_of_type(list, value))]
+def _messages(read_image: ReadImage, value: object) -> list[Message]:
+    return [_message(read_image, item, f"messages[{index}]") for index, item in enumerate(_of_type(list, value))]
 
 
-def _message(value: object, field: str) -> Message:
+def _message(read_image: ReadImage, value: object, field: str) -> Message:
     fields = dict(value) if isinstance(value, dict) else {}
     is_partial = _of_type(bool, fields.pop("partial", False))
-    return replace(as_message(fields, field), partial=is_partial)
+    images = tuple(_image(read_image, one) for one in _of_type(list, fields.pop("images", [])))
+    return replace(as_message(fields, field, ContentReader()), partial=is_partial, images=images)
 
 
-def _history(messages: list[Message], value: object) -> History | None:
+def _image(read_image: ReadImage, value: object) -> PlacedImage:
+    match value:
+        case {"offset": int(offset), "digest": str(digest), "name": str(name)} if DIGEST.fullmatch(digest):
+            return PlacedImage(offset, read_image(digest, well_formed(name)))
+    raise SettingError("must be an image with offset, digest and name")
+
+
+def _history(messages: list[Message], read_image: ReadImage, value: object) -> History | None:
     match value:
         case None:
             return None
         case {"past": [*past], "future": [*future]}:
-            history = History(tuple(map(_change, past)), tuple(map(_change, future)))
+            changes = [tuple(_change(read_image, one) for one in side) for side in (past, future)]
+            history = History(*changes)
             history.check(messages)
             return history
     raise SettingError("history must have past and future")
 
 
-def _change(value: object) -> Change:
+def _change(read_image: ReadImage, value: object) -> Change:
     match value:
         case {"kept": int(shared), "tail": tail}:
-            return Change(shared, tuple(_messages(tail)))
+            return Change(shared, tuple(_messages(read_image, tail)))
     raise SettingError("history must be of changes")
 
 

@@ -81,7 +81,7 @@ class ChatState(Transcript, RequestState):
 
         The last one is cached: questions about the conversation between two changes render it once.
         """
-        thinking, seen = self.thinking.wanted, [message.as_seen() for message in messages]
+        thinking, seen = self.thinking.wanted, [message.as_seen(self.model.sees_images) for message in messages]
         tools = self.tool_definitions
         key = self.model, self.system, thinking, seen, tools
         if self._rendered is None or self._rendered[0] != key:

@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
 
 from tinychat.conversation.messages import Message
+from tinychat.conversation.saved_images import FOLDER, SavedImages
 from tinychat.conversation.session_file import (
     About,
     SavedSession,
@@ -28,6 +30,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _TIME_OF_DAY = "%Y-%m-%d-%H%M%S"
 _AUTOMATIC = re.compile(r"\d{4}-\d\d-\d\d-\d{6}(-\d+)?")
 _ENDING = ".json"
+# As `to_json` writes them; a text cannot have quotation marks without a backslash.
+_DIGESTS = re.compile(rb'"digest": "([0-9a-f]{64})"')
 _MAX_BYTES = 256 << 20
 # Read of a file for a list, and of one that does not begin as we write it.
 _BEGINNING_BYTES, _SMALL_BYTES = 4096, 1 << 20
@@ -43,6 +47,7 @@ class SessionStore:
     def __init__(self, folder: Path, beside: SessionStore | None = None) -> None:
         self.folder = folder
         self._beside = beside
+        self._images = SavedImages(folder / FOLDER)
 
     def names(self) -> list[str]:
         """Return all names, the last saved first."""
@@ -85,8 +90,10 @@ class SessionStore:
         return _modified_and_size(self._path(name))[1]
 
     def read(self, name: str) -> SavedSession:
-        """Read a conversation."""
-        return from_json(self._data(name), str(self._path(name)))
+        """Read a conversation; images that are gone are a `SavedImage` with a problem."""
+        store = self if self._beside is None or not self._is_beside(name) else self._beside
+        # One that several states share is read once.
+        return from_json(self._data(name), str(self._path(name)), lru_cache(None)(store._images.read))
 
     def messages(self, name: str) -> list[Message]:
         """Read the messages of a conversation without its history, which may be much more."""
@@ -104,7 +111,7 @@ class SessionStore:
 
     def _data(self, name: str, only_beginning: bool = False) -> bytes:
         """Return the bytes of a conversation's file, or of its beginning."""
-        if self._beside is not None and not self._path(name).exists() and self._beside.exists(name):
+        if self._beside is not None and self._is_beside(name):
             return self._beside._data(name, only_beginning)
         with self._file(name, "read") as path:
             if not only_beginning:
@@ -112,11 +119,16 @@ class SessionStore:
             with open_regular(path) as file:
                 return file.read(_BEGINNING_BYTES)
 
+    def _is_beside(self, name: str) -> bool:
+        """Return whether a conversation is only in the store beside."""
+        return self._beside is not None and not self._path(name).exists() and self._beside.exists(name)
+
     def write(self, name: str, session: SavedSession) -> None:
         """Save a conversation; readers of the file see the old one or the new one, whole."""
         path = self._path(name)
         try:
             make_folder(self.folder)
+            self._images.write(placed.image for placed in session.images)
             with replacing(path) as file:
                 file.write(well_formed(to_json(session)).encode())
                 file.flush()
@@ -133,14 +145,30 @@ class SessionStore:
             os.rename(path, self._path(new))
 
     def delete(self, name: str) -> None:
-        """Delete a conversation."""
+        """Delete a conversation, and the images that no other one has."""
+        digests = self.image_digests(name)
         with self._file(name, "deleted") as path:
             path.unlink()
+        self._remove_images(digests)
 
     def remove(self, name: str) -> None:
-        """Delete a conversation, if it is there and may be deleted."""
+        """Delete a conversation, and the images that no other one has, if it is there and may be deleted."""
+        digests = self.image_digests(name)
         with suppress(OSError):
             self._path(name).unlink()
+            self._remove_images(digests)
+
+    def image_digests(self, name: str) -> set[str]:
+        """Return the digests of a conversation's images, those of its history included; none of a damaged file."""
+        if self._images.is_empty:
+            return set()
+        with suppress(OSError):
+            return {found.decode() for found in _DIGESTS.findall(read_small(self._path(name), _MAX_BYTES))}
+        return set()
+
+    def _remove_images(self, digests: set[str]) -> None:
+        if not self._images.is_empty:
+            self._images.remove(digests, {digest for name in self.names() for digest in self.image_digests(name)})
 
     def new_name(self, wanted: str | None = None) -> str:
         """Return a free name: `wanted`, else the time of day, with a number behind it if need be."""

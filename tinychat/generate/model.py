@@ -184,7 +184,7 @@ class Model:
     @cached_property
     def tool_template(self) -> ToolTemplate:
         """The chat template with tools, calls and results; its `form` is that of the model's calls."""
-        return ToolTemplate(self.template)
+        return ToolTemplate(self.template, self.sees_images)
 
     @cached_property
     def call_markers(self) -> frozenset[int]:

@@ -13,6 +13,7 @@ from tinychat.errors import TextError
 from tinychat.json_file import object_of, read_settings
 from tinychat.limited_process import LimitedProcess, LimitError, LimitExceeded
 from tinychat.text.guard import Guarded, guard, spelling_pattern
+from tinychat.text.parts import as_written
 from tinychat.text.think_sections import OPEN, split_thoughts
 from tinychat.text.tokenizer import Tokenizer
 from tinychat.text.tokenizer_settings import read_tokenizer_file, tokenizer_code
@@ -184,6 +185,21 @@ class ChatTemplate:
         return text.endswith((OPEN,) if marks is None else (OPEN, *marks.openings))
 
     @cached_property
+    def _takes_parts(self) -> bool:
+        """Whether the template writes contents in parts alone, as that of SmolVLM, which loses other texts."""
+        if "type" not in self.source:
+            return False
+        probe = "content probe"
+        try:
+            text, parts = (
+                self._write([{"role": "user", "content": content}], False)
+                for content in (probe, [{"type": "text", "text": probe}])
+            )
+        except TextError:
+            return False
+        return probe in parts and probe not in text
+
+    @cached_property
     def _takes_objects(self) -> bool:
         """Whether the arguments of a tool call may be an object; some templates join them to text, or print them."""
         text, found = self._written_call('{"a": "b"}'), self._written_call({"a": "b"})
@@ -239,6 +255,11 @@ class ChatTemplate:
 
     def _guarded_turn(self, message: Message) -> dict[str, object]:
         turn = self._turn(message)
+        content = turn.get("content")
+        if isinstance(content, list):
+            turn["content"] = as_written(content)
+        elif isinstance(content, str) and self._takes_parts:
+            turn["content"] = [{"type": "text", "text": content}]
         # The model's own words may hold tokens like <think>, which it did write as such; its calls are others' words.
         own = ("content", "reasoning_content", "thinking") if turn["role"] == "assistant" else ()
         return {

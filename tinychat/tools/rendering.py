@@ -10,6 +10,7 @@ from typing import Any
 from tinychat.errors import TextError
 from tinychat.json_file import object_of
 from tinychat.text.guard import Guarded, spelling_pattern
+from tinychat.text.parts import refuse_images
 from tinychat.text.template import ChatTemplate, Message
 from tinychat.text.tokenizer import Tokenizer
 from tinychat.tools.definitions import ToolCall
@@ -36,11 +37,13 @@ class ToolTemplate:
     """A chat template that renders tools, calls and results, whatever it knows of them itself.
 
     A template that knows no tools gets a system prompt of ours, and results in the manner of Hermes. One that writes no
-    calls gets them in the content, as its model has written them.
+    calls gets them in the content, as its model has written them. Unless the model `sees_images`, messages with images
+    are a FieldError.
     """
 
-    def __init__(self, template: ChatTemplate) -> None:
+    def __init__(self, template: ChatTemplate, sees_images: bool = False) -> None:
         self._template = template
+        self._sees_images = sees_images
 
     @cached_property
     def taught(self) -> TaughtFormat:
@@ -69,9 +72,9 @@ class ToolTemplate:
     ) -> list[list[int] | None]:
         """Write and encode many conversations without tools: see `ChatTemplate.render_ids_of_many`.
 
-        None, too, for one with calls or results.
+        None, too, for one with calls, results or images.
         """
-        plain = [not any(_is_of_tools(message) for message in messages) for messages in conversations]
+        plain = [not any(map(_is_special, messages)) for messages in conversations]
         together = [messages for messages, is_plain in zip(conversations, plain) if is_plain]
         found = iter(self._template.render_ids_of_many(together, **variables))
         return [next(found) if is_plain else None for is_plain in plain]
@@ -86,6 +89,8 @@ class ToolTemplate:
         self, messages: Sequence[Message], variables: Mapping[str, object]
     ) -> tuple[Sequence[Message], dict[str, Any]]:
         """Return messages and variables for the template itself."""
+        if not self._sees_images:
+            refuse_images(messages)
         given = {name: value for name, value in variables.items() if value or name != "tools"}
         if "tools" not in given and not any(_is_of_tools(message) for message in messages):
             return messages, given
@@ -108,6 +113,8 @@ class ToolTemplate:
         role = "system" if self._takes_system else "user"
         if first.get("role") not in (role, "developer" if role == "system" else role):
             return [{"role": role, "content": prompt}, *messages]
+        if isinstance(first["content"], list):
+            return [{**first, "content": _joined(Guarded(f"{prompt}\n\n"), first["content"])}, *messages[1:]]
         both = [self._template.guarded(str(first["content"])), prompt]
         content = Guarded("\n\n".join(both if role == "system" else both[::-1]))
         return [{**first, "content": content}, *messages[1:]]
@@ -172,6 +179,15 @@ def _is_of_tools(message: Message) -> bool:
     return bool(message.get("tool_calls")) or message.get("role") == "tool"
 
 
+def _is_special(message: Message) -> bool:
+    return _is_of_tools(message) or isinstance(message.get("content"), list)
+
+
+def _joined(text: str, content: object) -> object:
+    """Return a content, which may be in parts, behind a text."""
+    return [{"type": "text", "text": text}, *content] if isinstance(content, list) else f"{text}{content or ''}"
+
+
 def _guarded_call(call: Any, guarded: Any) -> ToolCall:
     """Return a call without control tokens in its name or arguments; no object stays what it is, in one argument."""
     function = call.get("function", {}) if isinstance(call, Mapping) else {}
@@ -189,6 +205,6 @@ def _results_as_questions(messages: Sequence[Message]) -> list[Message]:
         was_result, is_result = is_result, message.get("role") == "tool"
         turn = {"role": "user", "content": _RESULT.format(message.get("content") or "")} if is_result else message
         if was_result and turn.get("role") == "user":
-            turn = {**turn, "content": f"{found.pop()['content']}\n{turn.get('content') or ''}"}
+            turn = {**turn, "content": _joined(f"{found.pop()['content']}\n", turn.get("content"))}
         found.append(turn)
     return found
