@@ -46,7 +46,7 @@ REFUSED = [
     (line_of("x", "/v1/embeddings", input="x"), "url must be /v1/chat/completions or /v1/completions"),
     (line_of("x", messages=[MESSAGE], n=2), "n must be 1"),
     (line_of("x", method="GET", messages=[MESSAGE]), "method must be POST"),
-    (line_of("x", messages=[IMAGE]), "messages must be text: this model reads nothing else"),
+    (line_of("x", messages=[IMAGE]), "messages[0].content[0].image_url must be a data: URL"),
     (line_of("x", "/v1/completions", prompt=["Once"]), "prompt must be a text"),
     ({"custom_id": "x", "url": "/v1/completions", "body": "Once"}, "body must be an object"),
     (line_of("x", messages=[MESSAGE]) | {"temperature": 0}, "unknown key 'temperature'"),

@@ -7,7 +7,7 @@ import json
 import os
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
@@ -84,6 +84,16 @@ class Api:
             context = ssl.create_default_context()
             return http.client.HTTPSConnection(self._host, self._port, timeout=_CONNECT_SECONDS, context=context)
         return http.client.HTTPConnection(self._host, self._port, timeout=_CONNECT_SECONDS)
+
+
+def sendable(messages: Sequence[Mapping[str, object]]) -> list[Mapping[str, object]]:
+    """Return messages as JSON can have them: images as data: URLs."""
+    if not any(isinstance(message.get("content"), list) for message in messages):
+        return [*messages]
+    # Imported here: it needs numpy.
+    from tinychat.images.data_url import with_data_urls
+
+    return with_data_urls(messages)
 
 
 class ServerAnswer:

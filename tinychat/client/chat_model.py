@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, NoReturn
 from urllib.parse import quote
 
-from tinychat.client.api import Api
+from tinychat.client.api import Api, sendable
 from tinychat.client.remote_completion import RemoteCalls, RemoteCompletion
 from tinychat.errors import PromptTooLongError, ServerError, SettingError
 from tinychat.generate.precedence import LOOP_DEFAULTS
@@ -97,6 +97,7 @@ class RemoteChatModel:
             self.context_size = int(params["n_ctx"])
             self.name = str(props["model_alias"])
             self.template = RemoteTemplate(is_fallback=not props["chat_template"])
+            self.sees_images = bool(props["modalities"]["vision"])
             listed = {model["id"]: model["meta"] or {} for model in api.get("/models")["data"]}
             self.trained_length = int(listed.get(self.name, {}).get("n_ctx_train", self.context_size))
         except (KeyError, TypeError, ValueError, AttributeError):
@@ -158,7 +159,7 @@ class RemoteChatModel:
 
     def render(self, messages: Sequence[Mapping[str, object]]) -> str:
         """Return the text of the chat template for messages."""
-        return str(self._ask("/apply-template", "prompt", messages=[*messages]))
+        return str(self._ask("/apply-template", "prompt", messages=sendable(messages)))
 
     def chat_prompt(
         self,
@@ -169,7 +170,7 @@ class RemoteChatModel:
     ) -> Prompt:
         """Return the prompt that asks for the reply to a conversation, the system prompt before it."""
         standing: list[Mapping[str, object]] = [{"role": "system", "content": system}] if system else []
-        body: dict[str, Any] = {"messages": [*standing, *messages], "return_tokens": True}
+        body: dict[str, Any] = {"messages": sendable([*standing, *messages]), "return_tokens": True}
         if tools:
             body["tools"] = [*tools]
         shown = self.tool_template.markers if tools else frozenset[int]()

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
-from tinychat.client.api import Api, ServerAnswer
+from tinychat.client.api import Api, ServerAnswer, sendable
 from tinychat.errors import ServerError
 from tinychat.generate.prompt import Prompt
 from tinychat.generate.reply import Delta, Summary
@@ -47,7 +47,7 @@ class RemoteModel:
         if isinstance(asked, str):
             path, body["prompt"] = "/completions", asked
         else:
-            path, body["messages"] = "/chat/completions", [*asked]
+            path, body["messages"] = "/chat/completions", sendable(asked)
         if seed is not None:
             body["seed"] = seed
         if self._reports_progress:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tinychat.generate.request import Request
 
 # Made once: `json.dumps` makes an encoder for each value.
-_sorted_json = json.JSONEncoder(sort_keys=True).encode
+_sorted_json = json.JSONEncoder(sort_keys=True, default=lambda image: image.digest).encode
 
 _LINE_START = b'{"id": '
 # Longer than any result.

@@ -16,12 +16,13 @@ from tinychat.commands import options
 from tinychat.commands.constraint_flags import constraint_flags, read_grammar
 from tinychat.commands.default_command import model_and_prompt
 from tinychat.commands.loading import Loader
-from tinychat.commands.one_shot import OneShot, Previous, last_one_shot
+from tinychat.commands.one_shot import OneShot, Previous, last_one_shot, read_images
 from tinychat.commands.prompt_template import fill_template, variables_in
 from tinychat.commands.prompt_text import check_not_blank, prompt_text, warn_if_no_template
 from tinychat.commands.remote import remote_fields, remote_model, server_flags, tell_of_server
 from tinychat.commands.reply_output import OutputFlags, write_replies
 from tinychat.commands.tool_flags import read_tools, tool_flags
+from tinychat.errors import FieldError
 from tinychat.generate.precedence import Preferences
 from tinychat.store.default_model import default_model
 
@@ -38,6 +39,13 @@ _NAME = re.compile(r"[A-Za-z0-9._:/-]*[A-Za-z0-9]")
 @click.option("-p", "--prompt", metavar="TEXT", help="The prompt, as PROMPT; files and stdin come before it")
 @click.option(
     "--file", "files", multiple=True, type=options.PATH, help="Put the text of this file before the prompt; repeatable"
+)
+@click.option(
+    "--image",
+    "images",
+    multiple=True,
+    type=options.PATH,
+    help="Show this image to a model that sees, before the prompt; repeatable",
 )
 @options.continue_flag("one-shot with this prompt as the next message")
 @options.template_flag
@@ -73,6 +81,7 @@ def complete(
     named_model: str | None,
     prompt: str | None,
     files: tuple[Path, ...],
+    images: tuple[Path, ...],
     continues: bool,
     as_chat: bool | None,
     schema: Path | None,
@@ -94,6 +103,7 @@ def complete(
     tinychat -c "And why is it red in the evening?"
     git diff | tinychat complete "Summarise the change above."
     tinychat complete smollm2-135m "List the open questions." --file notes.txt --json
+    tinychat complete smolvlm-256m "What is in this picture?" --image photo.jpg
     tinychat complete "A shell loop over all .txt files, please." -x
     tinychat complete "Name and age of: Ada, 36" --schema person.json
     tinychat -t translate language=German < letter.txt
@@ -108,11 +118,14 @@ def complete(
     # Imported here: they import numpy.
     from tinychat.conversation.openai import call_fields
     from tinychat.conversation.reply_calls import ReplyCalls
+    from tinychat.text.parts import NO_IMAGES
 
     preferences = options.take_preferences(flags)
     output = OutputFlags(**flags)
     options.check_raw(preferences, as_chat)
     _check_flags(output, continues, as_chat, "logprobs" in preferences.flags)
+    if images and as_chat is False:
+        raise click.UsageError("--image needs the chat template: leave out --raw")
     choice = read_tools(tool_file, tool_choice, is_single)
     if tool_file is not None:
         _check_tools(output, schema or grammar, as_chat, server)
@@ -124,28 +137,31 @@ def complete(
     if is_alone and _NAME.fullmatch(text):
         print(f"no model is named {text!r}: using it as the prompt", file=sys.stderr)
     preferences = previous.under(preferences)
+    pictures = read_images(images)
     if server is not None:
         remote = remote_model(server, api_key, named, preferences)
         # What nobody asked for is left to the server.
         found = preferences.resolve(named, remote.name, is_text=False)
         fields = remote_fields(found, schema, grammar)
-        one_shot = OneShot(previous, text, None, None if as_chat is False else found.chat.system, found)
+        one_shot = OneShot(previous, text, None, None if as_chat is False else found.chat.system, found, pictures)
         _ask(remote, one_shot, as_chat is not False, fields, output)
         return
     named = previous.model if named is None else named
     model = preferences.model(named)
     tell_of_server(model or default_model(), "complete")
     loaded = load(model, preferences.resolve(named, model).loading)
+    if pictures and not loaded.sees_images:
+        raise FieldError("images", NO_IMAGES)
     is_text = constraint is None and not output.code_only
     found = preferences.resolve(named, model, loaded.name, advice=loaded.own_defaults, is_text=is_text)
-    one_shot = OneShot(previous, text, model, None if as_chat is False else found.chat.system, found)
+    one_shot = OneShot(previous, text, model, None if as_chat is False else found.chat.system, found, pictures)
     request = replace(found.request, think_budget=found.thinking.budget)
     if constraint is not None:
         request = replace(request, constraint=loaded.constraint(constraint))
     form = loaded.tool_template.form if choice.tools else None
     if form is not None:
         request = replace(request, constraint=loaded.call_constraint(choice))
-    as_message = continues or form is not None or loaded.takes_message(one_shot.system, as_chat)
+    as_message = continues or bool(images) or form is not None or loaded.takes_message(one_shot.system, as_chat)
     if as_message:
         warn_if_no_template(loaded)
     as_markdown = as_message and constraint is None and not found.screen.plain

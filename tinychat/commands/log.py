@@ -83,7 +83,7 @@ def _show(messages: Sequence[Message]) -> None:
         if number:
             print()
         if message.role == "user":
-            lines = (safe_text(message.content) if sys.stdout.isatty() else message.content).split("\n")
+            lines = (safe_text(message.shown) if sys.stdout.isatty() else message.shown).split("\n")
             print("\n".join(f"> {line}" for line in lines), flush=True)
         else:
             renderer.text(message.text)

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tinychat.errors import SessionError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from tinychat.generate.model import Model
     from tinychat.generate.precedence import Preferences, Resolved
     from tinychat.generate.reply import Reply
+    from tinychat.images.image import Image
     from tinychat.tools.definitions import Tool
 
 
@@ -54,21 +56,37 @@ def last_one_shot() -> Previous:
     log = open_log()
     name = log.last()
     revision, saved = log.revision(name), log.read(name)
+    for line in saved.image_problems:
+        print(line, file=sys.stderr)
     flags = {**saved.settings, **({"stop": saved.stop} if saved.stop else {})}
     if saved.system is not None:
         flags["system"] = saved.system
     return Previous(name, revision, saved.model, flags, tuple(saved.messages))
 
 
+def read_images(paths: Sequence[Path]) -> tuple[Image, ...]:
+    """Return the images of files; `FieldError` if one cannot be read."""
+    if not paths:
+        return ()
+    # Imported here: it needs numpy.
+    from tinychat.images.image import image_of
+
+    return tuple(image_of(path, "images") for path in paths)
+
+
 @dataclass(frozen=True)
 class OneShot:
-    """A prompt for a model (None: the default one), after the messages of a previous one-shot, and its settings."""
+    """A prompt for a model (None: the default one), after the messages of a previous one-shot, and its settings.
+
+    `images` stand before the text.
+    """
 
     previous: Previous
     text: str
     model: str | None
     system: str | None
     found: Resolved
+    images: tuple[Image, ...] = ()
 
     def prompt(self, loaded: Model, as_chat: bool | None, tools: Sequence[Tool] = ()) -> Prompt:
         """Return the rendered prompt; `as_chat` is as for `text_prompt`, and counts for a new one-shot only.
@@ -76,7 +94,7 @@ class OneShot:
         The model is told of `tools`: then the prompt is always a message.
         """
         thinking = self.found.thinking.wanted
-        if not self.previous.messages and not tools:
+        if not self.previous.messages and not tools and not self.images:
             return loaded.text_prompt(self.text, self.system, as_chat, thinking)
         return loaded.chat_prompt(self._messages, self.system, thinking, [tool.as_dict() for tool in tools])
 
@@ -88,7 +106,14 @@ class OneShot:
 
     @property
     def _messages(self) -> list[dict[str, object]]:
-        return [*(message.as_dict() for message in self.previous.messages), {"role": "user", "content": self.text}]
+        return [message.as_dict() for message in (*self.previous.messages, self._question)]
+
+    @property
+    def _question(self) -> Message:
+        # Imported here: the command line starts faster without.
+        from tinychat.conversation.attachments import message_with
+
+        return message_with((), self.images, self.text)
 
     def save(self, reply: Reply | RemoteReply) -> None:
         """Save prompt and reply in the log, unless the reply is empty."""
@@ -99,7 +124,7 @@ class OneShot:
         if not reply.text:
             return
         partial = reply.summary.finish_reason not in ("stop", "stop_string")
-        messages = [*self.previous.messages, Message("user", self.text), Message("assistant", reply.text, partial)]
+        messages = [*self.previous.messages, self._question, Message("assistant", reply.text, partial)]
         settings = self._saved_settings()
         stop = list(settings.pop("stop", ()))
         session = SavedSession(lasting_name(self.model), self.system, messages, settings, stop)
