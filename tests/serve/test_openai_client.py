@@ -370,7 +370,10 @@ def test_completions(server, client):
         ({"reasoning_effort": "huge"}, "reasoning_effort"),
         ({"extra_body": {"unheard_of": 1}}, "unheard_of"),
         ({"messages": []}, None),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "messages"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+            "messages[0].content[0]",
+        ),
         ({"max_tokens": -5}, "max_tokens"),
         ({"stop": ["a"] * 65}, "stop"),
         ({"stream": "yes"}, "stream"),

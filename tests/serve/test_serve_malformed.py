@@ -182,7 +182,7 @@ def test_bytes_that_are_no_body(client, path, data):
 
 
 def test_a_body_that_is_too_large(client):
-    answer = client.post("/completion", content=b'{"prompt": "' + b"a" * (33 << 20) + b'"}')
+    answer = client.post("/completion", content=b'{"prompt": "' + b"a" * (65 << 20) + b'"}')
     assert answer.status_code == 413 and "MiB" in answer.json()["error"]["message"]
 
 

@@ -12,8 +12,8 @@ from starlette.requests import Request as HttpRequest
 from tinychat.serve.api_error import ApiError
 from tinychat.text.guard import well_formed_data
 
-MOST_BYTES = 32 << 20
-"""Most bytes of a body; a conversation of a million tokens has some four."""
+MOST_BYTES = 64 << 20
+"""Most bytes of a body; a conversation of a million tokens has some four million, a photo in base64 up to ten."""
 _DEEPEST = 64
 _MOST_SECONDS = 120
 

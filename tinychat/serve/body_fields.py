@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -195,6 +195,12 @@ def take_ids(fields: dict[str, Any], name: str, model: Model) -> list[int]:
     if not isinstance(ids, list) or not all(type(one) is int and 0 <= one < model.vocab_size for one in ids):
         raise FieldError(name, f"must be a list of token ids below {model.vocab_size}")
     return ids
+
+
+def spelled_ids(ids: Sequence[int], model: Model) -> Sequence[int]:
+    """Return the ids of a prompt as they are spelled: the image token stands for those of images."""
+    images = model.engine.images
+    return ids if images is None else images.tokens(ids)
 
 
 def take_template_variables(fields: dict[str, Any]) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class ChatBody(NamedTuple):
 def read_chat(body: Payload, served: ServedModel) -> ChatBody:
     """Return the request of a body to a model; `FieldError` names a field that is wrong."""
     fields, model = dict(body), served.model
-    messages = read_messages(fields.pop("messages", None))
+    messages = read_messages(fields.pop("messages", None), model.sees_images)
     continues = body_fields.take_bool(fields, "continue_final_message", True)
     options = body_fields.take_stream_options(fields)
     choices = body_fields.take_choices(fields)

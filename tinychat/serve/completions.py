@@ -167,7 +167,7 @@ class _CompletionChoice:
         scored: Sequence[TokenLogprobs | int] = (
             [] if self._count is None else [ids[0], *prompt_logprobs(self._model, ids, self._count)]
         )
-        return self._add(self._model.decode(ids), scored)
+        return self._add(self._model.decode(body_fields.spelled_ids(ids, self._model)), scored)
 
     def add(self, delta: Delta) -> tuple[str, Payload | None]:
         """Take a delta of the reply; return its text and log-probabilities."""

@@ -153,7 +153,9 @@ class LlamaAnswer(Answer):
             "tokens_predicted": summary.new_tokens,
             "tokens_evaluated": summary.prompt_tokens,
             "generation_settings": self._settings(index),
-            "prompt": self._model.tokenizer.decode(reply.prompt.ids, skip_special=False),
+            "prompt": self._model.tokenizer.decode(
+                body_fields.spelled_ids(reply.prompt.ids, self._model), skip_special=False
+            ),
             "has_new_line": any("\n" in text for text in choice.texts),
             "truncated": reply.finish_reason == "context",
             "stop_type": "limit" if asked.max_tokens == 0 else _STOP_TYPES.get(reply.finish_reason, "limit"),

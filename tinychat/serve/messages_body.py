@@ -111,17 +111,34 @@ def _assistant(blocks: list[tuple[str, Payload]]) -> Payload:
 
 
 def _user(role: str, blocks: list[tuple[str, Payload]]) -> Iterator[Payload]:
-    """Yield the results of calls, each as a message, and then the text."""
-    texts, has_results = [], False
+    """Yield the results of calls, each as a message, and then the text, in parts where it has images."""
+    texts: list[str] = []
+    parts: list[Payload] = []
+    has_results = False
     for path, block in blocks:
         if block.get("type") == "tool_result":
             has_results = True
             result = "\n".join(_texts(block.get("content", ""), f"{path}.content"))
             yield {"role": "tool", "tool_call_id": text_of(block, "tool_use_id", path), "content": result}
+        elif block.get("type") == "image":
+            parts += [*_text_parts(texts), {"type": "image_url", "image_url": _url_of(block, path)}]
+            texts = []
         else:
             texts.append(_text_of(block, path))
-    if texts or not has_results:
-        yield {"role": role, "content": "\n".join(texts)}
+    if texts or parts or not has_results:
+        yield {"role": role, "content": [*parts, *_text_parts(texts)] if parts else "\n".join(texts)}
+
+
+def _text_parts(texts: list[str]) -> list[Payload]:
+    return [{"type": "text", "text": "\n".join(texts)}] if texts else []
+
+
+def _url_of(block: Payload, path: str) -> str:
+    """Return the data: URL of an image."""
+    match block.get("source"):
+        case {"type": "base64", "data": str() as data, **others}:
+            return f"data:{others.get('media_type')};base64,{data}"
+    raise FieldError(f"{path}.source", 'must be {"type": "base64", "media_type": "image/png", "data": "..."}')
 
 
 def _tool(tool: object, path: str) -> Payload:

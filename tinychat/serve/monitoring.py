@@ -58,7 +58,10 @@ def _model_fields(server: Server, name: str, model: Model | None) -> Payload:
         "created": server.started,
         "created_at": datetime.fromtimestamp(server.started, UTC).isoformat(),
         "owned_by": "tinychat",
-        "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]},
+        "architecture": {
+            "input_modalities": ["text", *["image"] * (model is not None and model.sees_images)],
+            "output_modalities": ["text"],
+        },
         "meta": meta,
     }
 
@@ -78,7 +81,7 @@ async def props(server: Server, http: HttpRequest) -> Response:
                 "chat_template": "" if model.template.is_fallback else model.template.source,
                 "bos_token": tokenizer.bos_token or "",
                 "eos_token": tokenizer.eos_token or "",
-                "modalities": {"vision": False, "audio": False},
+                "modalities": {"vision": model.sees_images, "audio": False},
                 "build_info": f"tinychat {version('tinychat')}",
                 "is_sleeping": False,
             }

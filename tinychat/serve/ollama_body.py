@@ -20,7 +20,7 @@ from tinychat.serve.chat_body import ChatBody, read_chat
 from tinychat.serve.infill import infill_tokens, take_hole
 from tinychat.serve.llama_fields import OFF, our_values
 from tinychat.serve.model_pool import ServedModel
-from tinychat.serve.ollama_messages import read_ollama_messages, refuse_images
+from tinychat.serve.ollama_messages import read_ollama_messages
 from tinychat.serve.wire import Payload
 from tinychat.setting_kinds import seconds_of
 
@@ -72,28 +72,31 @@ def read_generate(body: Payload, served: ServedModel) -> OllamaBody:
         body_fields.take_text(fields, name) for name in ("prompt", "suffix", "system", "template")
     ]
     is_raw, context = body_fields.take_bool(fields, "raw"), _take_context(fields)
-    refuse_images(fields.pop("images", None), "images")
+    images = body_fields.take_list(fields, "images")
     if template:
         raise FieldError("template", "is not supported: the model's own is used, or none with raw: true")
     if is_raw and (system or context):
         raise FieldError("raw", "cannot be given beside system or context: leave one out")
+    if images and (is_raw or suffix or context):
+        raise FieldError("images", "cannot be given beside raw, suffix or context: use /api/chat")
     translated = _take_shared(fields, model)
     body_fields.refuse_others(fields)
-    if not prompt and not suffix:
+    if not prompt and not suffix and not images:
         return OllamaBody(None, is_streamed, keep)
     if is_raw or suffix:
         translated.pop("reasoning_effort", None)
         asked = read_chat(translated | {"messages": [{"role": "user", "content": ""}]}, served)
         ids = _infill_ids(prompt, suffix, model) if suffix else _raw_ids(prompt, model)
         return OllamaBody(asked._replace(prompt=Prompt(ids)), is_streamed, keep, is_raw=True)
-    question = {"role": "user", "content": prompt}
+    question = {"role": "user", "content": prompt, "images": images}
     asked = read_chat(
         translated | {"messages": [{"role": "system", "content": system}] * bool(system) + [question]}, served
     )
     if context:
         ids = [*context, *_ids_behind_reply(question, translated.get("reasoning_effort"), model)]
         asked = asked._replace(prompt=replace(asked.prompt, ids=ids))
-    return OllamaBody(asked, is_streamed, keep, returns_context=True)
+    # Ids of images mean nothing without these.
+    return OllamaBody(asked, is_streamed, keep, returns_context=not images)
 
 
 def _take_shared(fields: Payload, model: Model) -> Payload:

@@ -14,7 +14,7 @@ def read_ollama_messages(value: object) -> list[object]:
 
     A result without the ``tool_call_id`` of a call answers the first open call of its ``tool_name``, else the first
     open one. Clients cut their histories anywhere: a result whose call is gone is left out, and a call without a result
-    gets an empty one. `FieldError` names a message with images.
+    gets an empty one. Images stay as they are.
     """
     if not isinstance(value, list):
         raise FieldError("messages", "must be a list of messages")
@@ -39,16 +39,9 @@ def read_ollama_messages(value: object) -> list[object]:
     return found
 
 
-def refuse_images(value: object, field: str) -> None:
-    """Refuse images; clients send an empty list where there are none."""
-    if value:
-        raise FieldError(field, "is not supported: this server reads text only")
-
-
 def _translated(message: Message, field: str) -> Message:
     """Return a message with our names of its fields."""
     fields = {"content": "", **{key: item for key, item in message.items() if item is not None}}
-    refuse_images(fields.pop("images", None), f"{field}.images")
     for theirs, ours in (("thinking", "reasoning_content"), ("tool_name", "name")):
         # Clients send back the empty ones of answers, too.
         value = fields.pop(theirs, "")
@@ -56,8 +49,9 @@ def _translated(message: Message, field: str) -> Message:
             raise FieldError(f"{field}.{theirs}", "must be a text")
         if value:
             fields[ours] = value
-    if fields.get("tool_calls") == []:
-        del fields["tool_calls"]
+    for name in ("tool_calls", "images"):
+        if fields.get(name) == []:
+            del fields[name]
     return fields
 
 

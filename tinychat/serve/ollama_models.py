@@ -174,6 +174,8 @@ def _capabilities(model: Model) -> list[str]:
     found = ["completion", "tools"]
     if model.template.thinking_switch is not None or model.template.names_thoughts:
         found.append("thinking")
+    if model.sees_images:
+        found.append("vision")
     with suppress(ApiError):
         infill_tokens(model.tokenizer)
         found.append("insert")

@@ -45,8 +45,9 @@ _STREAMED: Schema = {
     "n": _CHOICES,
     "grammar": _TEXT,
 }
+_CONTENT: Schema = _any_of(_TEXT, _list_of({"type": "object", "properties": {"type": _TEXT}, "required": ["type"]}))
 _MESSAGES: Schema = {
-    "messages": _list_of({"type": "object", "properties": {"role": _TEXT, "content": _TEXT}, "required": ["role"]})
+    "messages": _list_of({"type": "object", "properties": {"role": _TEXT, "content": _CONTENT}, "required": ["role"]})
 }
 _TOOLS: Schema = {"tools": _OBJECTS, "tool_choice": _any_of(_TEXT, _OBJECT), "parallel_tool_calls": _SWITCH}
 _CHAT: Schema = _MESSAGES | _TOOLS | {"chat_template_kwargs": _OBJECT}
@@ -109,6 +110,7 @@ _OLLAMA_MESSAGE: Schema = {
     "type": "object",
     "properties": {
         **dict.fromkeys(("role", "content", "thinking", "tool_name", "tool_call_id"), _TEXT),
+        "images": _TEXTS,
         "tool_calls": _OBJECTS,
     },
     "required": ["role"],
@@ -182,7 +184,7 @@ def _ollama_fields() -> dict[str, Schema]:
     embed = {"options": _OBJECT, "keep_alive": _OLLAMA["keep_alive"], "truncate": _SWITCH, "dimensions": {}}
     return {
         "/api/chat": shared | {"messages": _list_of(_OLLAMA_MESSAGE), "tools": _OBJECTS},
-        "/api/generate": shared | texts | {"raw": _SWITCH, "context": _IDS},
+        "/api/generate": shared | texts | {"raw": _SWITCH, "context": _IDS, "images": _TEXTS},
         "/api/embed": embed | {"input": _any_of(_TEXT, _TEXTS)},
         "/api/embeddings": embed | {"prompt": _TEXT},
         "/api/show": {"verbose": _SWITCH},

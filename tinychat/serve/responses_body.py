@@ -149,18 +149,23 @@ def _message(item: Payload, path: str) -> Payload:
     return {"role": item["role"], "content": _content(item.get("content"), f"{path}.content")}
 
 
-def _content(content: object, path: str) -> str:
-    """Return the text of a content that has nothing else."""
+def _content(content: object, path: str) -> str | list[Payload]:
+    """Return a content as a text, or in parts where it has images."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
         raise FieldError(path, "must be a text or a list of parts")
-    texts = []
-    for index, part in enumerate(content):
-        if not isinstance(part, dict) or part.get("type") not in [*_TEXT_PARTS]:
-            raise FieldError(f"{path}[{index}]", "must be a text: this model reads nothing else")
-        texts.append(text_of(part, _TEXT_PARTS[part["type"]], f"{path}[{index}]"))
-    return "".join(texts)
+    parts = [_part(part, f"{path}[{index}]") for index, part in enumerate(content)]
+    return parts if any("image_url" in part for part in parts) else "".join(part["text"] for part in parts)
+
+
+def _part(part: object, path: str) -> Payload:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if isinstance(part, dict) and kind == "input_image":
+        return {"type": "image_url", "image_url": text_of(part, "image_url", path)}
+    if not isinstance(part, dict) or kind not in [*_TEXT_PARTS]:
+        raise FieldError(path, "must be a text or an image: a model reads nothing else")
+    return {"type": "text", "text": text_of(part, _TEXT_PARTS[kind], path)}
 
 
 def _thoughts(item: Payload, path: str) -> str:

@@ -18,6 +18,7 @@ from tinychat.serve.model_pool import ServedModel
 from tinychat.serve.server import Server
 from tinychat.serve.wire import Payload
 from tinychat.text.guard import unguard
+from tinychat.text.parts import has_images
 from tinychat.tools.definitions import ToolChoice, tool_choice
 from tinychat.tools.formats.form_fields import fields_of_form
 
@@ -71,7 +72,7 @@ def apply_template(body: Payload, served: ServedModel) -> Payload:
     with ``return_calls``, how the model writes calls of ``tools``, and why they cannot be held to their schemas.
     """
     model = served.model
-    messages = read_messages(body.pop("messages", None))
+    messages = read_messages(body.pop("messages", None), model.sees_images)
     begins_reply = body_fields.take_bool(body, "add_generation_prompt", default=True)
     variables = body_fields.take_template_variables(body)
     tools = tool_choice(*(body.pop(name, None) for name in TOOL_FIELDS))
@@ -85,7 +86,11 @@ def apply_template(body: Payload, served: ServedModel) -> Payload:
     fields: Payload = {"prompt": unguard(rendered)}
     if returns_tokens:
         fields |= {
-            "tokens": model.tokenizer.encode_rendered(rendered),
+            "tokens": (
+                model.render_ids(messages, begins_reply, **variables)
+                if any(map(has_images, messages))
+                else model.tokenizer.encode_rendered(rendered)
+            ),
             "stop": [*model.template.stop_strings],
             "opens_thinking": model.opens_thinking(thinking),
         }
