@@ -59,7 +59,8 @@ class BatchAnswers:
             while group := dict(islice(coming, at_once)):
                 for number, task in group.items():
                     seen(task)
-                    asked[number] = task, results.digest(task)
+                    # Without its prompt, whose images take memory.
+                    asked[number] = replace(task, prompt=""), results.digest(task)
                 yield self.requests([*group.values()])
 
         written = 0

@@ -191,13 +191,11 @@ class ChatTemplate:
             return False
         probe = "content probe"
         try:
-            text, parts = (
-                self._write([{"role": "user", "content": content}], False)
-                for content in (probe, [{"type": "text", "text": probe}])
-            )
+            if probe in self._write([{"role": "user", "content": probe}], False):
+                return False
+            return probe in self._write([{"role": "user", "content": [{"type": "text", "text": probe}]}], False)
         except TextError:
             return False
-        return probe in parts and probe not in text
 
     @cached_property
     def _takes_objects(self) -> bool:
