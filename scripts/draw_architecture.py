@@ -40,6 +40,7 @@ ROOMS = {
     "files": "reads files of others",
     "generate": "writes replies",
     "held_signals": "signals that wait",
+    "images": "pixels to rows",
     "installing": "commands for extras",
     "json_file": "reads JSON of others",
     "kernels": "compiled operations",

@@ -42,7 +42,7 @@ def test_sizes_that_are_known_elsewhere_are_the_same(name):
 def test_a_converted_model_has_the_size_that_is_estimated(entry):
     recipe = Recipe() if entry.writes else Recipe("int8", check=False)
     made = sum(spec.bytes for spec in tensor_specs(entry.config, fitted(entry.config, recipe)).values())
-    assert made == pytest.approx(disk_bytes(entry), rel=0.06)
+    assert made + entry.vision == pytest.approx(disk_bytes(entry), rel=0.06)
 
 
 @pytest.mark.parametrize("entry", CATALOG.values(), ids=lambda entry: entry.name)
