@@ -21,7 +21,7 @@ from tinychat.conversion.convert import convert
 from tinychat.images.encoder import ImageEncoder
 from tinychat.images.image import Image
 from tinychat.images.preparation import plan, prepare
-from tinychat.machine import usable_cores
+from tinychat.machine import available_cores
 
 PHOTO = 3024, 4032
 TEXT = {
@@ -56,7 +56,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", type=Path)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=usable_cores())
+    parser.add_argument("--threads", type=int, default=available_cores())
     asked = parser.parse_args()
     photo = Image(np.random.default_rng(1).integers(0, 256, (*PHOTO, 3), np.uint8))
     with tempfile.TemporaryDirectory() as folder:
