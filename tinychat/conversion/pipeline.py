@@ -15,15 +15,16 @@ from tinychat.checkpoint.checkpoint import open_checkpoint
 from tinychat.checkpoint.gguf import is_gguf
 from tinychat.checkpoint.packed import is_packed
 from tinychat.conversion.unfinished import WorkFolder, key_of, work_for
-from tinychat.conversion.vision import bytes_beside
+from tinychat.conversion.vision import VISION_SECTION, bytes_beside, tower_quantization
 from tinychat.errors import ConversionError, FieldError, SettingError
 from tinychat.files import read_text
 from tinychat.machine import available_memory_bytes
-from tinychat.models.architectures import linears, read_config, weight_count
+from tinychat.models.architectures import linears, parse_config, read_config, weight_count
 from tinychat.models.config import ModelConfig
 from tinychat.models.folder import WEIGHTS
 from tinychat.models.layout import LANES, Quantization, tensor_specs
 from tinychat.models.passthrough import NATIVE
+from tinychat.models.vision import read_vision
 from tinychat.store.estimates import PROGRAM_BYTES, SMALL, check_space, default_bits, gigabytes
 
 # What needs Numba is imported where it is used: a wrong argument is reported before that is loaded.
@@ -158,6 +159,9 @@ def make(
     if for_store and not recipe.uses_texts and not recipe.check and config.larger_size is None:
         # What is converted in seconds is wanted at once; what takes minutes computes on all cores.
         begin_ahead(config, quantization)
+    if for_store and (vision := read_vision(folder)) is not None:
+        # No conversion runs a vision tower.
+        begin_ahead(parse_config(vision.tower, VISION_SECTION), tower_quantization(quantization))
     # Read once, since it may be a pipe.
     text = None if recipe.calibration is None else read_text(recipe.calibration)
     key = key_of(folder, recipe, quantization, text)
