@@ -53,6 +53,7 @@ def best_entry(bandwidth: Callable[[int], float], free: int | None) -> CatalogEn
         for entry in CATALOG.values()
         if entry.licence in _OPEN_LICENCES
         and entry.writes
+        and not entry.vision  # it is larger, not better at texts
         # Their checkpoints also hold what reads pictures or listens, which would be downloaded in vain.
         and entry.config.delta_net is None
         and entry.config.varied is None
