@@ -2,6 +2,8 @@
 
 import gc
 import json
+import sys
+from threading import Thread
 
 import engines
 import numpy as np
@@ -138,6 +140,34 @@ def test_ids_are_told_from_text():
     assert images.until_computed(ids) == 5 and images.until_computed([1, 2]) == 2
     assert [index for index, _ in images.rows(ids[:5])] == [1, 2, 3]
     assert images.until_computed(ids) == len(ids) and first.is_computed and not second.is_computed
+
+
+def test_a_tile_is_found_while_another_thread_makes_some():
+    images = ImageIds(100, 7)
+    held = [images.new_tile(4, lambda: None) for _ in range(500)]
+    wanted, found = [held[100].ids[0], held[400].ids[3]], []
+    reader = Thread(target=lambda: found.extend(images.tiles_of(wanted) for _ in range(3000)))
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        reader.start()
+        while reader.is_alive():
+            held.append(images.new_tile(4, lambda: None))
+            del held[500:-100]
+        reader.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert found == [[held[100], held[400]]] * 3000
+
+
+def test_tiles_that_are_gone_take_no_memory_and_leave_the_others():
+    images = ImageIds(100, 7)
+    held = images.new_tile(4, lambda: None)
+    for _ in range(1000):
+        images.new_tile(4, lambda: None)
+    assert images.tile_of(101) is held and len(images._firsts) < 9
+    with pytest.raises(SettingError, match="token id 4103 is of no image"):
+        images.tile_of(100 + 4003)
 
 
 def test_the_image_token_is_one_of_the_vocabulary(tmp_path):

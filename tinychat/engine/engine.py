@@ -229,11 +229,7 @@ class Engine:
         """Return the rows of images in a step, with the index of each; those that are missing are computed."""
         if self.images is None or max((max(chunk.ids, default=0) for chunk in chunks), default=0) < self.vocab_size:
             return []
-        try:
-            return [*self.images.rows([token_id for chunk in chunks for token_id in chunk.ids])]
-        except KeyError as error:
-            what = f"token id {error} is of no image, or of one that is gone"
-            raise SettingError(f"{what}: render its prompt again") from None
+        return [*self.images.rows([token_id for chunk in chunks for token_id in chunk.ids])]
 
     def _run_checked(self, chunks: SequenceOf[ScheduledChunk], logits: Logits, placed: list[tuple[int, Rows]]) -> None:
         """Run a step that was checked, and append its ids to the caches; a drafter leaves these as they are."""

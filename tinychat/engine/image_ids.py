@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from threading import Lock
 from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tinychat.errors import SettingError
 
 Rows = NDArray[np.float32]
 
@@ -43,31 +46,42 @@ class Tile:
 
 
 class ImageIds:
-    """The image ids of an engine, from the end of its vocabulary on; `token_id` is the image token's."""
+    """The image ids of an engine, from the end of its vocabulary on; `token_id` is the image token's.
+
+    Any thread may look ids up while another one makes a tile.
+    """
 
     def __init__(self, vocab_size: int, token_id: int) -> None:
         self.first, self.token_id = vocab_size, token_id
+        self._lock = Lock()
         self._next = vocab_size
-        # In the order of their ids.
+        # By the first of their ids. These stand in `_firsts`, too, with those of tiles that are gone: a dictionary
+        # that grows cannot be gone through meanwhile.
         self._tiles: WeakValueDictionary[int, Tile] = WeakValueDictionary()
+        self._firsts: list[int] = []
 
     def new_tile(self, count: int, compute: Callable[[], Rows]) -> Tile:
         """Return a tile of so many new ids."""
-        tile = Tile(range(self._next, self._next + count), compute)
-        self._tiles[self._next] = tile
-        self._next += count
+        with self._lock:
+            tile = Tile(range(self._next, self._next + count), compute)
+            self._tiles[self._next] = tile
+            if len(self._firsts) > 2 * len(self._tiles):
+                self._firsts = [first for first in self._firsts if first in self._tiles]
+            self._firsts.append(self._next)
+            self._next += count
         return tile
 
     def tile_of(self, token_id: int) -> Tile:
-        """Return the tile of an image id; KeyError if it is gone, or there never was one."""
-        firsts = [*self._tiles.keys()]
-        tile = self._tiles.get(firsts[bisect_right(firsts, token_id) - 1]) if firsts else None
+        """Return the tile of an image id; SettingError if it is gone, or there never was one."""
+        firsts = self._firsts
+        index = bisect_right(firsts, token_id)
+        tile = self._tiles.get(firsts[index - 1]) if index else None
         if tile is None or token_id not in tile.ids:
-            raise KeyError(token_id)
+            raise SettingError(f"token id {token_id} is of no image, or of one that is gone: render its prompt again")
         return tile
 
     def tiles_of(self, ids: Sequence[int]) -> list[Tile]:
-        """Return the tiles that some of the ids belong to; KeyError for an id of a tile that is gone."""
+        """Return the tiles that some of the ids belong to; errors are those of `tile_of`."""
         found: list[Tile] = []
         for token_id in ids:
             if token_id >= self.first and not (found and token_id in found[-1].ids):
@@ -76,11 +90,12 @@ class ImageIds:
 
     def known_prefix(self, ids: Sequence[int]) -> int:
         """Return how many leading ids are of text, or of images that are still there."""
+        known = range(0)
         for index, token_id in enumerate(ids):
-            if token_id >= self.first:
+            if token_id >= self.first and token_id not in known:
                 try:
-                    self.tile_of(token_id)
-                except KeyError:
+                    known = self.tile_of(token_id).ids
+                except SettingError:
                     return index
         return len(ids)
 

@@ -95,7 +95,7 @@ class Run:
         return self.length - len(self.sequence.ids)
 
     def hold_images(self, images: ImageIds | None) -> None:
-        """Let the images of the prompt stay until the run ends; KeyError if one is gone."""
+        """Let the images of the prompt stay until the run ends; SettingError if one is gone."""
         self.tiles: Sequence[Tile] = () if images is None else images.tiles_of(self.base)
 
     def next_ids(self, count: int, images: ImageIds | None) -> list[int]:
