@@ -1,7 +1,9 @@
 """Prompts with images: ids in place of image tokens, rows when they run, and replies beside them."""
 
+import asyncio
 import gc
 import json
+import re
 from types import SimpleNamespace
 
 import engines
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 
 from tinychat.engine.sequence import new_sequence
-from tinychat.errors import SettingError, TextError
+from tinychat.errors import ModelFolderError, SettingError, TextError, TinychatError
 from tinychat.generate.image_prompts import ImagePrompts
 from tinychat.generate.model import Model
 from tinychat.images.image import Image
@@ -193,3 +195,41 @@ def test_others_get_their_tokens_between_two_tiles(folder):
     asked = [[1, 30, 31, 40], filled(prompts, [1, IMAGE, 2], [photo(0)])]
     model.generate_many(asked, parallel=2, **FIELDS)
     assert len(set(tokens_before)) == 3
+
+
+def failing_once(model, prompts, error):
+    """Return the ids of a prompt whose second tile fails, once."""
+    compute, waiting = prompts._encoder.rows, [None, error]
+
+    def rows(tile):
+        if waiting and (found := waiting.pop(0)) is not None:
+            raise found
+        return compute(tile)
+
+    prompts._encoder.rows = rows
+    return filled(prompts, [1, 30, IMAGE, 2], [photo(0)])
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(ModelFolderError("no tower"), "no tower"), (MemoryError(), "memory is full"), (OSError(5, "Bad"), "seen: .*Bad")],
+)
+def test_an_image_that_fails_ends_its_reply_alone_and_may_come_again(folder, error, told):
+    model, prompts = model_of(folder)
+    text = [1, 30, 31, 40]
+    expected = written(model, text)
+    ids = failing_once(model, prompts, error)
+
+    async def one(asked):
+        return [one async for delta in model.astream(asked, **FIELDS) for one in delta.ids]
+
+    async def both():
+        async with asyncio.timeout(60):
+            return await asyncio.gather(one(text), one(ids), return_exceptions=True)
+
+    beside, failed = asyncio.run(both())
+    assert beside == expected and re.search(told, str(failed)) and isinstance(failed, TinychatError)
+    other, others = model_of(folder)
+    again = written(other, filled(others, [1, 30, IMAGE, 2], [photo(0)]))
+    assert asyncio.run(one(ids)) == again == written(model, ids)
+    assert prompts._seen.popitem()[1].tiles[2].is_computed

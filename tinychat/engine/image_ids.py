@@ -36,9 +36,8 @@ class Tile:
         """Whether the rows are there."""
         return self._rows is not None
 
-    @property
-    def rows(self) -> Rows:
-        """The rows."""
+    def compute(self) -> Rows:
+        """Return the rows, computed if they are not there yet; after an error that is tried again."""
         if self._rows is None:
             assert self._compute is not None
             self._rows, self._compute = self._compute(), None
@@ -108,10 +107,15 @@ class ImageIds:
         tile = next((tile for tile in self.tiles_of(ids) if not tile.is_computed), None)
         return len(ids) if tile is None else next((i for i, one in enumerate(ids) if one >= tile.ids.stop), len(ids))
 
+    def compute(self, ids: Sequence[int]) -> None:
+        """Compute the rows of some ids that are missing."""
+        for tile in self.tiles_of(ids):
+            tile.compute()
+
     def rows(self, ids: Sequence[int]) -> Iterator[tuple[int, Rows]]:
         """Yield index and row, float32 [hidden_size], of each image id; rows that are missing are computed."""
         by_id = {token_id: tile for tile in self.tiles_of(ids) for token_id in tile.ids}
         for index, token_id in enumerate(ids):
             if token_id >= self.first:
                 tile = by_id[token_id]
-                yield index, tile.rows[token_id - tile.ids.start]
+                yield index, tile.compute()[token_id - tile.ids.start]

@@ -337,8 +337,12 @@ class Driver:
         left = min(left, self._prompt_budget) if parts else left
         for run, count in zip(reading, row_shares([run.missing for run in reading], left)):
             if count > 0:
-                ids = run.next_ids(count, self.engine.images)
-                parts.append(ScheduledRun(run, run.sequence.chunk(ids, run.length, int(len(ids) == run.missing)), None))
+                try:
+                    ids = run.next_ids(count, self.engine.images)
+                    chunk = run.sequence.chunk(ids, run.length, int(len(ids) == run.missing))
+                    parts.append(ScheduledRun(run, chunk, None))
+                except TinychatError as error:
+                    self._end(run, error)
         return parts
 
     def _decoded_rows(self, run: Run) -> int:
@@ -365,14 +369,11 @@ class Driver:
     def _free_memory(self, error: CacheFullError) -> None:
         """Free memory: of an idle sequence, else of a paused run, else of the youngest."""
         still = [run for run in self._running if not run.wants_more]
-        if self._idle.release_oldest():
-            return
-        if still or len(self._running) > 1:
-            self._preempt((still or self._running)[-1])
-        else:
-            run = self._running[0]
-            run.deliver(error)
-            self._end(run)
+        if not self._idle.release_oldest():
+            if still or len(self._running) > 1:
+                self._preempt((still or self._running)[-1])
+            else:
+                self._end(self._running[0], error)
 
     def _preempt(self, run: Run) -> None:
         """Let the run wait again, before all that came after it."""
@@ -415,8 +416,7 @@ class Driver:
             if is_full and not self._make_room(run):
                 delta = replace(delta, text=delta.text + reply.finish("context"))
         except TinychatError as error:
-            run.deliver(error)
-            self._end(run)
+            self._end(run, error)
             return
         run.deliver(delta)
         if reply.finish_reason is not None:
@@ -427,12 +427,13 @@ class Driver:
         room = run.make_room and run.make_room(run.reply.token_ids)
         if room is None:
             return False
-        run.base, run.removed, run.has_begun = room.ids, room.removed, False
-        run.hold_images(self.engine.images)
+        run.begin_after(room, self.engine.images)
         return True
 
-    def _end(self, run: Run) -> None:
-        """End a run; its sequence becomes idle."""
+    def _end(self, run: Run, error: TinychatError | None = None) -> None:
+        """End a run, by an error if there is one; its sequence becomes idle."""
+        if error is not None:
+            run.deliver(error)
         run.is_over, self._is_full = True, False
         if run in self._waiting:
             self._waiting.remove(run)

@@ -8,9 +8,10 @@ from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
-from tinychat.errors import TextError
+from tinychat.errors import SettingError, TextError
 from tinychat.images.image import Image
 from tinychat.images.preparation import IMAGE_TOKEN, plan, prepare
+from tinychat.json_file import one_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -94,9 +95,17 @@ class _Prepared:
         self._tiles: dict[int, NDArray[np.float32]] = {}
 
     def rows(self, number: int) -> NDArray[np.float32]:
-        """Compute the rows of a tile, once, while the threads of the text model sleep."""
-        if self._image is not None:
-            self._tiles = dict(enumerate(prepare(self._image, self._encoder.vision.preparation).tiles))
-            self._image = None
-        self._driver.engine.rest()
-        return self._encoder.rows(self._tiles.pop(number))
+        """Compute the rows of a tile, once, while the threads of the text model sleep.
+
+        SettingError where there is no memory for it, or a file of the tower cannot be read; others are of the tower.
+        """
+        try:
+            if self._image is not None:
+                self._tiles = dict(enumerate(prepare(self._image, self._encoder.vision.preparation).tiles))
+                self._image = None
+            self._driver.engine.rest()
+            found = self._encoder.rows(self._tiles[number])
+        except (MemoryError, OSError) as error:
+            raise SettingError(f"the image cannot be seen: {one_line(str(error), 80) or 'memory is full'}") from error
+        del self._tiles[number]
+        return found

@@ -98,11 +98,19 @@ class Run:
         """Let the images of the prompt stay until the run ends; SettingError if one is gone."""
         self.tiles: Sequence[Tile] = () if images is None else images.tiles_of(self.base)
 
+    def begin_after(self, room: Room, images: ImageIds | None) -> None:
+        """Go on after a shorter past, whose prefix is looked for in the cache; errors are those of `hold_images`."""
+        self.base, self.removed, self.has_begun = room.ids, room.removed, False
+        self.hold_images(images)
+
     def next_ids(self, count: int, images: ImageIds | None) -> list[int]:
-        """Return up to `count` ids that the cache lacks; of images, one tile at most whose rows are computed first."""
+        """Return up to `count` ids that the cache lacks; of images, one tile at most whose rows are computed now."""
         done = len(self.sequence.ids)
         ids = self.ids[done : done + count]
-        return ids if images is None else ids[: images.until_computed(ids)]
+        if images is not None:
+            ids = ids[: images.until_computed(ids)]
+            images.compute(ids)
+        return ids
 
     @property
     def tokens_left(self) -> int | None:
