@@ -182,6 +182,16 @@ def test_an_image_that_is_gone_is_told_before_the_reply_begins(folder):
         model.stream(ids, **FIELDS)
 
 
+def test_images_run_in_any_order(folder):
+    model, prompts = model_of(folder)
+    # The first one is told of, as where tokens are counted, and runs behind the second.
+    filled(prompts, [1, IMAGE], [photo(0)])
+    written(model, filled(prompts, [1, IMAGE], [photo(1)]))
+    found = written(model, filled(prompts, [2, IMAGE, 30, IMAGE, 40], [photo(1), photo(0)]))
+    other, others = model_of(folder)
+    assert found == written(other, filled(others, [2, IMAGE, 30, IMAGE, 40], [photo(1), photo(0)]))
+
+
 def test_others_get_their_tokens_between_two_tiles(folder):
     model, prompts = model_of(folder)
     encoder, tokens_before = prompts._encoder, []

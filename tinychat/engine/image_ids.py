@@ -105,7 +105,11 @@ class ImageIds:
     def until_computed(self, ids: Sequence[int]) -> int:
         """Return how many leading ids end with the first tile whose rows are not there yet; all without any."""
         tile = next((tile for tile in self.tiles_of(ids) if not tile.is_computed), None)
-        return len(ids) if tile is None else next((i for i, one in enumerate(ids) if one >= tile.ids.stop), len(ids))
+        if tile is None:
+            return len(ids)
+        begin = next(i for i, one in enumerate(ids) if one in tile.ids)
+        others = (i for i in range(begin, len(ids)) if ids[i] >= self.first and ids[i] not in tile.ids)
+        return next(others, len(ids))
 
     def compute(self, ids: Sequence[int]) -> None:
         """Compute the rows of some ids that are missing."""
