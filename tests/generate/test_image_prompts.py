@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tinychat.engine.sequence import new_sequence
-from tinychat.errors import ModelFolderError, SettingError, TextError, TinychatError
+from tinychat.errors import ModelFolderError, PromptTooLongError, SettingError, TextError, TinychatError
 from tinychat.generate.image_prompts import ImagePrompts
 from tinychat.generate.model import Model
 from tinychat.images.image import Image
@@ -86,11 +86,12 @@ def prompts(engine):
 def test_an_image_token_becomes_the_tiles_with_their_tokens(prompts, engine):
     ids = filled(prompts, [1, IMAGE, 2], [photo(0)])
     # 20 x 40 becomes 16 x 32: two tiles side by side, then the overview.
-    first = range(engine.vocab_size, engine.vocab_size + TOKENS)
     assert engine.images.tokens(ids) == [
         *(1, FAKE, 413, *[IMAGE] * 4, FAKE, 413, *[IMAGE] * 4, 10, 10, FAKE, GLOBAL, *[IMAGE] * 4, FAKE, 2)
     ]
-    assert [one for one in ids if one >= engine.vocab_size] == [*range(first.start, first.start + 3 * TOKENS)]
+    tiles = engine.images.tiles_of(ids)
+    assert [one for one in ids if one >= engine.vocab_size] == [one for tile in tiles for one in tile.ids]
+    assert [len(tile.ids) for tile in tiles] == [TOKENS] * 3
     assert prompts._encoder.encoded == []
 
 
@@ -178,8 +179,10 @@ def test_an_image_that_is_gone_is_told_before_the_reply_begins(folder):
     ids = filled(prompts, [1, IMAGE, 2], [photo(0)])
     prompts._seen.clear()
     gc.collect()
-    with pytest.raises(SettingError, match="outside the model's vocabulary"):
+    with pytest.raises(SettingError, match="is of no image, or of one that is gone: render its prompt again"):
         model.stream(ids, **FIELDS)
+    with pytest.raises(PromptTooLongError):
+        model.stream(ids * 100, **FIELDS)
 
 
 def test_images_run_in_any_order(folder):

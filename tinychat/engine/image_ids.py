@@ -1,14 +1,15 @@
 """Image ids: ids beyond the vocabulary, each of which stands for a row of an image in the residual stream.
 
 To sequences, caches and the prefix index they are ids like others. A step gets the id of the image token instead, and
-the row that replaces its embedding. Ids are never used again, so what is cached of an image that is gone is never
-matched.
+the row that replaces its embedding. They are drawn at random: clients of a server, which may send ids, cannot guess
+those of another one's image, and ids of an image that is gone, cached or kept by a client, are never another one's.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from secrets import randbelow
 from threading import Lock
 from weakref import WeakValueDictionary
 
@@ -18,6 +19,8 @@ from numpy.typing import NDArray
 from tinychat.errors import SettingError
 
 Rows = NDArray[np.float32]
+# Ids of a tile begin at a multiple of `_MOST`; all are below 2**63.
+_MOST, _BEGINS = 1 << 16, 1 << 46
 
 
 class Tile:
@@ -53,22 +56,23 @@ class ImageIds:
     def __init__(self, vocab_size: int, token_id: int) -> None:
         self.first, self.token_id = vocab_size, token_id
         self._lock = Lock()
-        self._next = vocab_size
-        # By the first of their ids. These stand in `_firsts`, too, with those of tiles that are gone: a dictionary
-        # that grows cannot be gone through meanwhile.
+        # By the first of their ids. These stand in `_firsts`, too, which never changes: a dictionary that grows cannot
+        # be gone through meanwhile.
         self._tiles: WeakValueDictionary[int, Tile] = WeakValueDictionary()
         self._firsts: list[int] = []
 
     def new_tile(self, count: int, compute: Callable[[], Rows]) -> Tile:
         """Return a tile of so many new ids."""
+        assert count <= _MOST
         with self._lock:
-            tile = Tile(range(self._next, self._next + count), compute)
-            self._tiles[self._next] = tile
-            if len(self._firsts) > 2 * len(self._tiles):
-                self._firsts = [first for first in self._firsts if first in self._tiles]
-            self._firsts.append(self._next)
-            self._next += count
+            first = next(first for first in iter(self._drawn, None) if first not in self._tiles)
+            tile = Tile(range(first, first + count), compute)
+            self._tiles[first] = tile
+            self._firsts = sorted(one for one in (*self._firsts, first) if one in self._tiles)
         return tile
+
+    def _drawn(self) -> int:
+        return self.first + _MOST * randbelow(_BEGINS)
 
     def tile_of(self, token_id: int) -> Tile:
         """Return the tile of an image id; SettingError if it is gone, or there never was one."""

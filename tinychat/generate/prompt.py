@@ -36,13 +36,11 @@ def check_prompt(ids: Sequence[int], engine: Engine, context_size: int) -> None:
     if not ids:
         raise SettingError("the prompt is empty: give at least one token to continue")
     smallest, largest, vocab_size = min(ids), max(ids), engine.vocab_size
-    if smallest < 0 or (largest >= vocab_size and not _shows_images(ids, engine)):
+    if smallest < 0 or (largest >= vocab_size and engine.images is None):
         wrong = smallest if smallest < 0 else largest
         raise SettingError(f"token id {wrong} is outside the model's vocabulary: use 0 to {vocab_size - 1}")
     if len(ids) > context_size:
         raise PromptTooLongError(len(ids), context_size, engine.trained_length)
-
-
-def _shows_images(ids: Sequence[int], engine: Engine) -> bool:
-    """Return whether ids outside the vocabulary are of images, none of which is gone."""
-    return engine.images is not None and engine.images.known_prefix(ids) == len(ids)
+    if largest >= vocab_size and engine.images is not None:
+        # All must be of images, none of which is gone.
+        engine.images.tiles_of(ids)
