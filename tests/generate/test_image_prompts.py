@@ -127,6 +127,27 @@ def test_images_that_nobody_shows_any_more_go(prompts, engine, monkeypatch):
     assert filled(prompts, [IMAGE], [photo(0)]) != first
 
 
+def test_images_that_never_run_take_no_more_memory_than_others(prompts):
+    # As those of requests that only count tokens, or that end before the first tile.
+    images = [Image(np.full((4000, 5000, 3), shade, np.uint8), data=bytes(shade)) for shade in range(7)]
+    for image in images:
+        filled(prompts, [IMAGE], [image])
+    held = [seen.prepared._image for seen in prompts._seen.values()]
+    assert held == images[-4:] and not any(image.data for image in held)
+    assert len(filled(prompts, [IMAGE] * 7, images)) > 7 and len(prompts._seen) == 7
+
+
+def test_an_image_counts_its_tiles_until_all_have_run(prompts, engine):
+    ids = filled(prompts, [1, IMAGE, 2], [photo(0)])
+    (seen,) = prompts._seen.values()
+    patches, sequence = (TILE // 4) ** 2 * 48 * 4, new_sequence(engine)
+    assert seen.prepared.bytes == 20 * 40 * 3
+    sequence.step(ids[:5])
+    assert seen.prepared.bytes == 2 * patches
+    sequence.step(ids[5:])
+    assert seen.prepared.bytes == 0 and seen.bytes == 4 * engine.config.hidden_size * 3 * TOKENS
+
+
 def model_of(folder, threads=1):
     """Return a model with an encoder of its own, and its prompts."""
     from tinychat.text.loading import load_tokenizer

@@ -7,7 +7,7 @@ those of another one's image, and ids of an image that is gone, cached or kept b
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from collections.abc import Callable, Iterator, Sequence
 from secrets import randbelow
 from threading import Lock
@@ -56,8 +56,8 @@ class ImageIds:
     def __init__(self, vocab_size: int, token_id: int) -> None:
         self.first, self.token_id = vocab_size, token_id
         self._lock = Lock()
-        # By the first of their ids. These stand in `_firsts`, too, which never changes: a dictionary that grows cannot
-        # be gone through meanwhile.
+        # By the first of their ids. These stand in `_firsts`, too, a list that never changes: a dictionary that
+        # grows cannot be gone through meanwhile.
         self._tiles: WeakValueDictionary[int, Tile] = WeakValueDictionary()
         self._firsts: list[int] = []
 
@@ -68,7 +68,11 @@ class ImageIds:
             first = next(first for first in iter(self._drawn, None) if first not in self._tiles)
             tile = Tile(range(first, first + count), compute)
             self._tiles[first] = tile
-            self._firsts = sorted(one for one in (*self._firsts, first) if one in self._tiles)
+            firsts = [*self._firsts]
+            if len(firsts) > 2 * len(self._tiles):
+                firsts = [one for one in firsts if one in self._tiles]
+            insort(firsts, first)
+            self._firsts = firsts
         return tile
 
     def _drawn(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from tinychat.images.encoder import ImageEncoder
     from tinychat.text.tokenizer import Tokenizer
 
-# Rows of images that later prompts may show again; those of prompts that are being answered are held beside these.
+# Images that later prompts may show again: their rows and, before these are there, their pixels. Those of prompts that
+# are being answered are held beside these.
 _MOST_BYTES = 256 << 20
 
 
@@ -31,7 +33,13 @@ class _SeenImage(NamedTuple):
 
     ids: list[int]
     tiles: list[Tile]
-    bytes: int
+    prepared: _Prepared
+    row_bytes: int
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the rows, and of what they are not computed of yet."""
+        return self.row_bytes + self.prepared.bytes
 
 
 class ImagePrompts:
@@ -62,14 +70,19 @@ class ImagePrompts:
             raise TextError(f"the chat template writes {ids.count(token_id)} of {len(images)} images: send fewer")
         with self._lock:
             waiting = iter([self._ids_of(image, self._encoder) for image in images])
+            self._make_room(len(set(images)))
         return [one for found in ids for one in (next(waiting) if found == token_id else [found])]
 
     def _ids_of(self, image: Image, encoder: ImageEncoder) -> list[int]:
         seen = self._seen.pop(image.digest, None) or self._see(image, encoder)
         self._seen[image.digest] = seen
-        while len(self._seen) > 1 and sum(one.bytes for one in self._seen.values()) > _MOST_BYTES:
-            self._seen.popitem(last=False)
         return seen.ids
+
+    def _make_room(self, shown: int) -> None:
+        """Let the least recently used images go, but none of those that were just shown."""
+        left = sum(one.bytes for one in self._seen.values())
+        while left > _MOST_BYTES and len(self._seen) > max(shown, 1):
+            left -= self._seen.popitem(last=False)[1].bytes
 
     def _see(self, image: Image, encoder: ImageEncoder) -> _SeenImage:
         vision, images = encoder.vision, self._driver.engine.images
@@ -83,16 +96,23 @@ class ImagePrompts:
         if text.count(vision.image_token_id) != sum(counts):
             raise TextError(f"the tokenizer does not know {IMAGE_TOKEN} as token {vision.image_token_id}")
         ids = [next(waiting) if token_id == vision.image_token_id else token_id for token_id in text]
-        return _SeenImage(ids, tiles, 4 * vision.text_size * sum(counts))
+        return _SeenImage(ids, tiles, prepared, 4 * vision.text_size * sum(counts))
 
 
 class _Prepared:
     """The tiles of an image, prepared when the first one runs; each is dropped when its rows are there."""
 
     def __init__(self, image: Image, encoder: ImageEncoder, driver: Driver) -> None:
-        self._image: Image | None = image
+        # Without its file, which may be as large.
+        self._image: Image | None = replace(image, data=b"")
         self._encoder, self._driver = encoder, driver
         self._tiles: dict[int, NDArray[np.float32]] = {}
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the pixels, or of the tiles that have not run."""
+        image = self._image
+        return sum(tile.nbytes for tile in [*self._tiles.values()]) if image is None else image.pixels.nbytes
 
     def rows(self, number: int) -> NDArray[np.float32]:
         """Compute the rows of a tile, once, while the threads of the text model sleep.
