@@ -4,8 +4,8 @@ import numpy as np
 import reference
 
 
-def tower_states(tensors, section, patches):
-    """Return the states behind a tower, [P, D], of patches [P, C p p].
+def tower_states(tensors, section, patches, grid):
+    """Return the states behind a tower, [P, D], of patches [P, C p p]; grid : their rows and columns.
 
     tensors : by their names in a checkpoint, without what stands before ``embeddings.``; section : ``vision_config``.
     """
@@ -18,7 +18,10 @@ def tower_states(tensors, section, patches):
     def norm(name, x):
         return reference.layer_norm(x, tensors[f"{name}.weight"], tensors[f"{name}.bias"], eps)
 
-    x = linear("embeddings.patch_embedding", patches) + tensors["embeddings.position_embedding.weight"]
+    positions = tensors["embeddings.position_embedding.weight"].astype(np.float64)
+    if "num_patches" in section:
+        positions = fitted_positions(positions, grid)
+    x = linear("embeddings.patch_embedding", patches) + positions
     for layer in range(section["num_hidden_layers"]):
         name = f"encoder.layers.{layer}"
         y = norm(f"{name}.layer_norm1", x)
@@ -30,12 +33,32 @@ def tower_states(tensors, section, patches):
     return norm("post_layernorm", x)
 
 
-def connector_rows(weight, states, scale_factor):
-    """Return the rows of the text model, [tokens, N], of states [P, D]; weight : [N, D * scale_factor**2]."""
-    grid = round(len(states) ** 0.5)
+def fitted_positions(positions, grid):
+    """Return the vectors of a grid's positions, [rows columns, D], from those of a square one."""
+    side, found = round(len(positions) ** 0.5), []
+
+    def weight(new, old, count):
+        center, width = (new + 0.5) * side / count - 0.5, max(side / count, 1)
+        return max(0, 1 - abs(old - center) / width)
+
+    for row in range(grid[0]):
+        for column in range(grid[1]):
+            weights = [weight(row, y, grid[0]) * weight(column, x, grid[1]) for y in range(side) for x in range(side)]
+            found.append(np.average(positions, axis=0, weights=weights))
+    return np.stack(found)
+
+
+def connector_rows(tensors, states, grid, scale_factor):
+    """Return the rows of the text model, [tokens, N], of states [P, D]; tensors : by their names behind the stem."""
     rows = []
-    for top in range(0, grid, scale_factor):
-        for left in range(0, grid, scale_factor):
-            square = [states[(top + y) * grid + left + x] for y in range(scale_factor) for x in range(scale_factor)]
+    for top in range(0, grid[0], scale_factor):
+        for left in range(0, grid[1], scale_factor):
+            square = [states[(top + y) * grid[1] + left + x] for y in range(scale_factor) for x in range(scale_factor)]
             rows.append(np.concatenate(square))
-    return reference.linear(np.stack(rows), weight)
+    x = np.stack(rows)
+    if "proj.weight" in tensors:
+        return reference.linear(x, tensors["proj.weight"])
+    if "layer_norm.weight" in tensors:
+        x = reference.layer_norm(x, tensors["layer_norm.weight"], tensors["layer_norm.bias"], 1e-5)
+    x = reference.linear(x, tensors["linear_1.weight"], tensors.get("linear_1.bias"))
+    return reference.linear(reference.gelu(x), tensors["linear_2.weight"], tensors.get("linear_2.bias"))

@@ -23,32 +23,47 @@ VISION = {
     "patch_size": PATCH,
     "hidden_act": "gelu_pytorch_tanh",
 }
+PROCESSOR = {
+    "image_processor_type": "Idefics3ImageProcessor",
+    "size": {"longest_edge": 3 * TILE},
+    "max_image_size": {"longest_edge": TILE},
+    "resample": 1,
+}
 TEMPLATE = (
     "{% for m in messages %}{{ m.role }}:{% for p in m.content %}{{ '<image>' if p.type == 'image' else p.text }}"
     "{% endfor %}<end_of_utterance>{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"
 )
 
 
-def write_processor(folder, tokenizer_size):
+SHAPED_NAMES = ["<image>", "<|image_start|>", "<|img_thumbnail|>", "<|image_end|>", "<end_of_utterance>"]
+SHAPED_PLACES = [f"<|img_row_{row}_col_{column}|>" for row in range(1, 7) for column in range(1, 7)]
+# A tile of 3 by 3 tokens; images of more than 32 tokens are split.
+SHAPED_PROCESSOR = {
+    "image_processor_type": "Lfm2VlImageProcessor",
+    "downsample_factor": 2,
+    "encoder_patch_size": PATCH,
+    "tile_size": TILE,
+    "min_tiles": 2,
+    "max_tiles": 6,
+    "min_image_tokens": 4,
+    "max_image_tokens": 16,
+}
+
+
+def write_processor(folder, tokenizer_size, tokens=(*NAMES, *PLACES), processor=PROCESSOR):
     """Write the tokenizer with the tokens around images behind others, a template, and the processor's files."""
     families.write_tokenizer(folder, tokenizer_size)
     path = folder / "tokenizer.json"
     tokenizer, ids = json.loads(path.read_text()), {}
     taken = max([*tokenizer["model"]["vocab"].values(), *(one["id"] for one in tokenizer.get("added_tokens", []))])
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False) | {"special": True}
-    for number, name in enumerate([*NAMES, *PLACES], taken + 1):
+    for number, name in enumerate(tokens, taken + 1):
         tokenizer.setdefault("added_tokens", []).append({"id": number, "content": name, **flags})
         ids[name] = number
     path.write_text(json.dumps(tokenizer))
     path = folder / "tokenizer_config.json"
     config = json.loads(path.read_text()) if path.exists() else {}
     path.write_text(json.dumps(config | {"chat_template": TEMPLATE}))
-    processor = {
-        "image_processor_type": "Idefics3ImageProcessor",
-        "size": {"longest_edge": 3 * TILE},
-        "max_image_size": {"longest_edge": TILE},
-        "resample": 1,
-    }
     (folder / "preprocessor_config.json").write_text(json.dumps(processor))
     return ids
 
@@ -94,3 +109,69 @@ def test_images_are_seen_as_in_transformers(architecture, model_type, quant, mos
     with torch.no_grad():
         grey = theirs(input_ids=torch.tensor([tokens]), pixel_values=torch.full_like(pixels, 0.3)).logits[0].numpy()
     assert np.abs(grey - expected)[-1].max() / expected.std() > 3 * most
+
+
+# Square, wide and tall ones, that are enlarged, kept or shrunk; and ones that are split, with an overview or without.
+SIZES_OF_IMAGES = {
+    "whole": (True, [(8, 8), (40, 40), (15, 61), (70, 24), (9, 90)]),
+    "split": (True, [(60, 90), (24, 24), (95, 33)]),
+    "no overview": (False, [(24, 150), (50, 50)]),
+}
+
+
+@pytest.mark.live
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", SIZES_OF_IMAGES)
+# With larger weights the gates of convolutions make much of what rounding changes: of text alone, half as much.
+@pytest.mark.parametrize(("quant", "factor", "most"), [("f32", 4, 1e-3), ("int8", 1, 0.3)])
+def test_images_of_any_shape_are_seen_as_in_transformers(case, quant, factor, most, tmp_path):
+    transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    has_overview, sizes = SIZES_OF_IMAGES[case]
+    processor = SHAPED_PROCESSOR | {"use_thumbnail": has_overview}
+    ids = write_processor(folder, SIZES["vocab_size"], (*SHAPED_NAMES, *SHAPED_PLACES), processor)
+    text = {**SIZES, "model_type": "lfm2", "layer_types": ["conv", "full_attention"]}
+    vision = {key: value for key, value in VISION.items() if key != "image_size"}
+    config = transformers.AutoConfig.for_model(
+        "lfm2_vl",
+        text_config={**text, "vocab_size": max(ids.values()) + 3},
+        vision_config={**vision, "model_type": "siglip2_vision_model", "num_patches": 25, "vision_use_head": False},
+        projector_hidden_size=100,
+        image_token_id=ids["<image>"],
+    )
+    torch.manual_seed(1)
+    theirs = transformers.Lfm2VlForConditionalGeneration(config).eval()
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.mul_(factor if parameter.ndim > 1 else 1.5)
+    theirs.save_pretrained(folder)
+    model = tinychat.load(tinychat.convert(folder, tmp_path / "model", quant=quant, method="plain"), context=512)
+    rng = np.random.default_rng(3)
+    images = [Image(rng.integers(0, 256, (*size, 3)).astype(np.uint8)) for size in sizes]
+    content = [
+        part for image in images for part in ({"type": "image", "image": image}, {"type": "text", "text": "and"})
+    ]
+    found_ids = model.render_ids([{"role": "user", "content": content}])
+    tokens = model.engine.images.tokens(found_ids)
+    prepared = [prepare(image, model._images._encoder.vision.preparation) for image in images]
+    tiles = [tile for each in prepared for tile in each.tiles]
+    grids = [grid for each in prepared for grid in each.plan.grids]
+    assert (len(tiles) == len(images)) == (case == "whole")
+    assert tokens.count(ids["<image>"]) == sum(rows * columns // 4 for rows, columns in grids)
+    pixels = np.zeros((len(tiles), max(map(len, tiles)), 3 * PATCH**2), np.float32)
+    for row, tile in zip(pixels, tiles):
+        row[: len(tile)] = tile
+    seen = {
+        "spatial_shapes": torch.tensor(grids),
+        "pixel_attention_mask": torch.tensor([[i < len(tile) for i in range(pixels.shape[1])] for tile in tiles]),
+    }
+    with torch.no_grad():
+        expected = theirs(input_ids=torch.tensor([tokens]), pixel_values=torch.from_numpy(pixels), **seen).logits[0]
+        grey = theirs(input_ids=torch.tensor([tokens]), pixel_values=torch.full(pixels.shape, 0.3), **seen).logits[0]
+    found = model.logits(found_ids)
+    first = found_ids.index(next(one for one in found_ids if one >= model.vocab_size))
+    worst = np.abs(found - expected.numpy()).max(axis=1) / float(expected.std())
+    assert worst[first:].max() < most, worst
+    # The images count: other pixels give other logits.
+    assert float((grey - expected)[-1].abs().max() / expected.std()) > 3 * most

@@ -20,11 +20,12 @@ from tinychat.errors import CheckpointError, ConversionError, ModelFolderError, 
 from tinychat.images.connector import Connector, joined_squares
 from tinychat.images.encoder import ImageEncoder
 from tinychat.images.image import Image
+from tinychat.images.positions import grid_positions
 from tinychat.images.preparation import prepare
 from tinychat.kernels.setup import INSTRUCTION_SET, host_instruction_sets
 from tinychat.models.architectures import find_family, parse_config, supported_families
 from tinychat.models.folder import model_fingerprint, open_model_folder
-from tinychat.models.vision import VISION_FOLDER, read_vision, sees
+from tinychat.models.vision import VISION_FOLDER, ConnectorLinear, ConnectorParts, read_vision, sees
 from tinychat.store.local import code_lines
 
 TESTS = Path(__file__).parent
@@ -32,7 +33,7 @@ TESTS = Path(__file__).parent
 TOLERANCES = {"f32": 2e-5, "int8": 0.03, "int4": 0.03}
 each_seeing = pytest.mark.parametrize("seeing", towers.SEEING, ids=lambda seeing: seeing.name)
 each_quant = pytest.mark.parametrize("quant", TOLERANCES)
-ODD = towers.BY_NAME["odd"]
+ODD, WIDE = towers.BY_NAME["odd"], towers.BY_NAME["wide"]
 
 
 @pytest.fixture(scope="session")
@@ -50,8 +51,8 @@ def model_folders(tmp_path_factory):
 
 
 def expected_rows(seeing, tile):
-    states = reference_vision.tower_states(towers.tower_tensors(seeing), seeing.section, tile)
-    return reference_vision.connector_rows(towers.connector_tensor(seeing), states, seeing.scale_factor)
+    states = reference_vision.tower_states(towers.tower_tensors(seeing), seeing.section, tile, seeing.grid)
+    return reference_vision.connector_rows(towers.connector_tensors(seeing), states, seeing.grid, seeing.scale_factor)
 
 
 def error_of(found, expected):
@@ -67,17 +68,18 @@ def error_of(found, expected):
 def test_rows_equal_the_reference(seeing, quant, model_folders):
     encoder, tile = ImageEncoder(model_folders(seeing, quant), threads=1), towers.tile_of(seeing)
     expected = expected_rows(seeing, tile)
-    found = encoder.rows(tile)
-    assert expected.shape == (encoder.vision.tokens, encoder.vision.text_size)
+    found = encoder.rows(tile, seeing.grid)
+    assert expected.shape == (seeing.tokens, encoder.vision.text_size)
     assert error_of(found, expected) < TOLERANCES[quant]
     # Nothing is left of a tile.
-    encoder.rows(towers.tile_of(seeing, seed=10))
-    assert encoder.rows(tile).tobytes() == found.tobytes()
+    encoder.rows(towers.tile_of(seeing, seed=10), seeing.grid)
+    assert encoder.rows(tile, seeing.grid).tobytes() == found.tobytes()
 
 
-def test_any_number_of_threads_computes_the_same_bits(model_folders):
-    folder, tile = model_folders(ODD, "int8"), towers.tile_of(ODD)
-    one, two = (ImageEncoder(folder, threads=threads).rows(tile).tobytes() for threads in (1, 2))
+@pytest.mark.parametrize("seeing", [ODD, WIDE], ids=lambda seeing: seeing.name)
+def test_any_number_of_threads_computes_the_same_bits(seeing, model_folders):
+    folder, tile = model_folders(seeing, "int8"), towers.tile_of(seeing)
+    one, two = (ImageEncoder(folder, threads=threads).rows(tile, seeing.grid).tobytes() for threads in (1, 2))
     assert one == two
 
 
@@ -89,15 +91,20 @@ from tinychat.images.encoder import ImageEncoder
 from tinychat.images.image import Image
 from tinychat.images.preparation import prepare
 for folder, name in zip(sys.argv[1::2], sys.argv[2::2]):
-    sys.stdout.write(ImageEncoder(Path(folder), threads=1).rows(towers.tile_of(towers.BY_NAME[name])).tobytes().hex())
+    seeing = towers.BY_NAME[name]
+    rows = ImageEncoder(Path(folder), threads=1).rows(towers.tile_of(seeing), seeing.grid)
+    sys.stdout.write(rows.tobytes().hex())
 """
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("isa", [isa for isa in host_instruction_sets() if isa != INSTRUCTION_SET])
 def test_any_instruction_set_computes_the_same_bits(isa, model_folders):
-    cases = [(model_folders(seeing, "int8"), seeing) for seeing in towers.SEEING] + [(model_folders(ODD, "f32"), ODD)]
-    expected = [ImageEncoder(folder, threads=1).rows(towers.tile_of(seeing)).tobytes() for folder, seeing in cases]
+    cases = [(model_folders(seeing, "int8"), seeing) for seeing in towers.SEEING]
+    cases += [(model_folders(seeing, "f32"), seeing) for seeing in (ODD, WIDE)]
+    expected = [
+        ImageEncoder(folder, threads=1).rows(towers.tile_of(seeing), seeing.grid).tobytes() for folder, seeing in cases
+    ]
     kept = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
     environment = kept | {"TINYCHAT_ISA": isa, "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)])}
     command = [sys.executable, "-c", ROWS, *(str(part) for folder, seeing in cases for part in (folder, seeing.name))]
@@ -110,16 +117,41 @@ def test_sums_of_a_connector_have_the_same_bits_in_any_order(rng):
     weight[7], states[5:7] = 0, 0
     order = rng.permutation(1024)
     turned = weight.reshape(300, 4, 1024)[:, :, order].reshape(300, -1)
-    found = Connector(weight, 2).rows(states)
-    assert found.tobytes() == Connector(turned, 2).rows(states[:, order]).tobytes()
-    expected = reference_vision.connector_rows(weight, states, 2)
+    parts = ConnectorParts("", 2, False, (ConnectorLinear("proj", 300, 4096, False),))
+    found = Connector(parts, {"proj.weight": weight}).rows(states, (2, 18))
+    assert found.tobytes() == Connector(parts, {"proj.weight": turned}).rows(states[:, order], (2, 18)).tobytes()
+    expected = reference_vision.connector_rows({"proj.weight": weight}, states, (2, 18), 2)
     assert error_of(found, expected) < 2e-5
     assert not found[:, 7].any()
 
 
 def test_squares_of_patches_are_joined_row_by_row():
-    joined = joined_squares(np.arange(16.0)[:, None], 2)
+    joined = joined_squares(np.arange(16.0)[:, None], (4, 4), 2)
     assert joined.tolist() == [[0, 1, 4, 5], [2, 3, 6, 7], [8, 9, 12, 13], [10, 11, 14, 15]]
+    joined = joined_squares(np.arange(12.0)[:, None], (2, 6), 2)
+    assert joined.tolist() == [[0, 1, 6, 7], [2, 3, 8, 9], [4, 5, 10, 11]]
+
+
+@pytest.mark.parametrize("grid", [(7, 7), (1, 1), (5, 16), (16, 3), (9, 64)])
+def test_positions_are_fitted_to_any_grid(grid, rng):
+    learned = rng.standard_normal((49, 24)).astype(np.float32)
+    found = grid_positions(learned, grid)
+    expected = reference_vision.fitted_positions(learned.astype(np.float64), grid)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+    if grid == (7, 7):
+        assert found.tobytes() == learned.tobytes()
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("grid", [(5, 16), (16, 3), (9, 64)])
+def test_positions_are_those_of_torch(grid, rng):
+    torch = pytest.importorskip("torch")
+    learned = rng.standard_normal((49, 24)).astype(np.float32)
+    square = torch.from_numpy(learned.reshape(1, 7, 7, 24)).permute(0, 3, 1, 2)
+    expected = torch.nn.functional.interpolate(square, grid, mode="bilinear", antialias=True)
+    expected = expected[0].permute(1, 2, 0).reshape(-1, 24).numpy()
+    np.testing.assert_allclose(grid_positions(learned, grid), expected, rtol=0, atol=2e-6)
 
 
 def test_text_alone_is_what_it_was(model_folders, tmp_path):
@@ -127,7 +159,7 @@ def test_text_alone_is_what_it_was(model_folders, tmp_path):
     checkpoint = towers.write_checkpoint(ODD, tmp_path / "checkpoint")
     (checkpoint / "preprocessor_config.json").unlink()
     alone = tinychat.convert(checkpoint, tmp_path / "alone", quant="int8")
-    assert (read_vision(alone), sees(alone), read_vision(folder).tokens, sees(folder)) == (None, False, 4, True)
+    assert (read_vision(alone), sees(alone), sees(folder)) == (None, False, True)
     assert (alone / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()
     assert code_lines(alone) == [
         "text only: what SmolVLMForConditionalGeneration has for images and sound is passed over"
@@ -213,12 +245,12 @@ def test_a_conversion_that_was_killed_in_the_tower_goes_on(tmp_path, monkeypatch
         assert (target / file.relative_to(expected)).read_bytes() == file.read_bytes()
 
 
-def vision_of(folder, raw, **processor):
+def vision_of(folder, raw, seeing=ODD, **processor):
     """Write the configurations of a model, and return what is read of them."""
-    text = {"model_type": "llama", "hidden_size": 576}
-    raw = {"architectures": [ODD.wrapper], "text_config": text, "image_token_id": 300, **raw}
+    text = {"model_type": seeing.text.config["model_type"], "hidden_size": 576}
+    raw = {"architectures": [seeing.wrapper], "text_config": text, "image_token_id": 300, **raw}
     (folder / "config.json").write_text(json.dumps(raw))
-    (folder / "preprocessor_config.json").write_text(json.dumps(towers.processor(ODD) | processor))
+    (folder / "preprocessor_config.json").write_text(json.dumps(towers.processor(seeing) | processor))
     return read_vision(folder)
 
 
@@ -244,7 +276,53 @@ def test_values_that_are_refused(change, message, tmp_path):
         vision_of(tmp_path, raw | (change if outside else {}))
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"downsample_factor": 0}, "downsample_factor is 0; expected an integer from 1 to 64"),
+        ({"downsample_factor": 3}, "preprocessor_config.json: downsample_factor is 2; expected the model's 3"),
+        ({"downsample_factor": 64}, "downsample_factor is 64; expected squares of patches with 65536 numbers in all"),
+        ({"projector_hidden_size": 0}, "projector_hidden_size is 0; expected an integer from 1 to 65536"),
+        ({"projector_bias": 1}, "projector_bias is 1; expected true or false"),
+        ({"projector_hidden_act": "silu"}, "projector_hidden_act 'silu' is not supported"),
+        ({"vision_feature_layer": -2}, "vision_feature_layer -2 is not supported"),
+        ({"image_token_id": None, "image_token_index": "x"}, "image_token_id is 'x'; expected an integer from 0"),
+    ],
+)
+def test_values_of_lfm2_vl_that_are_refused(change, message, tmp_path):
+    with pytest.raises((CheckpointError, UnsupportedModelError), match=message):
+        vision_of(tmp_path, {"vision_config": WIDE.section, **WIDE.projector, **change}, WIDE)
+
+
+def test_what_published_files_of_lfm2_vl_leave_out(tmp_path):
+    raw = {"image_token_id": None, "image_token_index": 396, "vision_feature_layer": -1}
+    tiles = {"encoder_patch_size": 16, "tile_size": 512, "max_image_tokens": 256}
+    vision = vision_of(tmp_path, raw, WIDE, **tiles)
+    assert (vision.image_token_id, vision.scale_factor, vision.text_size) == (396, 2, 576)
+    assert vision.connector.shapes == {
+        "layer_norm.weight": (3072,),
+        "layer_norm.bias": (3072,),
+        "linear_1.weight": (2560, 3072),
+        "linear_1.bias": (2560,),
+        "linear_2.weight": (576, 2560),
+        "linear_2.bias": (576,),
+    }
+    config = parse_config(vision.tower, "config.json")
+    assert (config.position_grid, config.max_position_embeddings, config.patch_columns) == (16, 2048, 768)
+    assert (config.hidden_size, config.head_dim, config.learned_positions) == (768, 64, False)
+    # A square of a split image may be the largest tile.
+    assert vision_of(tmp_path, raw, WIDE, **tiles | {"tile_size": 1024}).tower["max_position_embeddings"] == 4096
+    for key, value, message in (
+        ("num_patches", 250, "num_patches is 250; expected that of a square grid"),
+        ("max_position_embeddings", 8193, "max_position_embeddings is 8193; expected an integer from 1 to 8192"),
+    ):
+        with pytest.raises(CheckpointError, match=message):
+            parse_config({**vision.tower, key: value}, "config.json")
+
+
 def test_tiles_of_another_family_are_refused(tmp_path):
+    with pytest.raises(UnsupportedModelError, match="images prepared as for Idefics3 are not supported"):
+        vision_of(tmp_path, {"vision_config": WIDE.section}, WIDE, image_processor_type="Idefics3ImageProcessor")
     lfm2 = {"image_processor_type": "Lfm2VlImageProcessorFast", "tile_size": 36}
     with pytest.raises(CheckpointError, match="image_size is 36; expected that of the tiles"):
         vision_of(tmp_path, {"scale_factor": 3, "vision_config": ODD.section}, **lfm2)
@@ -255,9 +333,9 @@ def test_what_published_files_leave_out(tmp_path):
     raw = {"image_token_id": 49190, "scale_factor": 4, "vision_config": {**given, "use_base_siglip": False}}
     tiles = {"max_image_size": {"longest_edge": 512}}
     vision = vision_of(tmp_path, raw, **tiles)
-    assert (vision.patches, vision.patch_columns, vision.tokens, vision.image_token_id) == (1024, 768, 64, 49190)
-    assert (vision.connector_shapes, vision.preparation.tile_size) == ({"proj.weight": (576, 12288)}, 512)
+    assert (vision.connector.shapes, vision.preparation.tile_size) == ({"proj.weight": (576, 12288)}, 512)
     config = parse_config(vision.tower, "config.json")
+    assert (config.max_position_embeddings, config.patch_columns, vision.image_token_id) == (1024, 768, 49190)
     assert (config.intermediate_size, config.num_hidden_layers, config.head_dim) == (3072, 12, 64)
     assert (config.hidden_act, config.rms_norm_eps, config.attention_scale) == ("gelu_tanh", 1e-6, 1 / 8)
     for architecture in ("LlavaForConditionalGeneration", "LlamaForCausalLM"):
@@ -291,8 +369,14 @@ def test_tensors_that_are_missing_or_wrong(tmp_path):
         ),
         "holds values that are not finite": lambda tensors: tensors[projection].__setitem__((0, 0), np.nan),
     }
-    for number, (message, change) in enumerate(changes.items()):
-        checkpoint = towers.write_checkpoint(ODD, tmp_path / f"checkpoint{number}")
+    bias = "model.multi_modal_projector.layer_norm.bias"
+    cases = [(ODD, *change) for change in changes.items()]
+    cases += [
+        (WIDE, "has no tensor layer_norm.bias", lambda tensors: tensors.pop(bias)),
+        (WIDE, "layer_norm.bias has shape", lambda tensors: tensors.update({bias: np.zeros(9, np.float32)})),
+    ]
+    for number, (seeing, message, change) in enumerate(cases):
+        checkpoint = towers.write_checkpoint(seeing, tmp_path / f"checkpoint{number}")
         changed_tensors(checkpoint, change)
         with pytest.raises((CheckpointError, ConversionError), match=message):
             tinychat.convert(checkpoint, tmp_path / f"model{number}", quant="int8")
@@ -319,6 +403,11 @@ def test_an_engine_takes_patches_for_a_tower_alone(model_folders):
                 [chunk._replace(rows=rows, outputs=outputs)]
             )
     text = tinychat.load(model_folders(ODD, "int8"), threads=1).engine
+    engine, count = ImageEncoder(model_folders(WIDE, "int8"), threads=1).engine, len(towers.tile_of(WIDE))
+    chunk = new_sequence(engine, count).chunk([0] * count, count, 0)._replace(rows=towers.tile_of(WIDE))
+    for positions in (None, np.zeros((count - 1, 88), np.float32), np.zeros((count, 87), np.float32)):
+        with pytest.raises(SettingError, match="this vision tower takes 88 of each patch's position"):
+            engine.hidden_states([chunk._replace(hidden=positions)])
     with pytest.raises(SettingError, match="for 2 ids: give ids"):
         text.run([new_sequence(text, 64).chunk([1, 2], 2)._replace(rows=good[:2])])
 
@@ -341,19 +430,37 @@ def test_rows_equal_transformers(seeing, model_folders, tmp_path):
     torch, _ = pytest.importorskip("torch"), pytest.importorskip("transformers")
     model = theirs_of(towers.write_checkpoint(seeing, tmp_path / "checkpoint"), seeing)
     tiles = [towers.tile_of(seeing, seed) for seed in (9, 10)]
-    grid, size = seeing.grid, seeing.section["patch_size"]
+    inputs = shaped_inputs(seeing, tiles) if seeing.is_shaped else square_inputs(seeing, tiles)
+    with torch.no_grad():
+        found = model.model.get_image_features(**inputs).pooler_output
+    expected = np.concatenate([each.numpy() for each in found]).reshape(len(tiles), -1, found[0].shape[-1])
+    for quant, tolerance in TOLERANCES.items():
+        encoder = ImageEncoder(model_folders(seeing, quant), threads=1)
+        for tile, rows in zip(tiles, expected):
+            assert error_of(encoder.rows(tile, seeing.grid), rows) < tolerance
+
+
+def shaped_inputs(seeing, tiles):
+    """Return transformers' inputs of tiles of any grid."""
+    import torch
+
+    pixels = torch.from_numpy(np.stack(tiles))
+    shapes = torch.tensor([seeing.grid] * len(tiles))
+    mask = torch.ones(pixels.shape[:2], dtype=torch.long)
+    return {"pixel_values": pixels, "spatial_shapes": shapes, "pixel_attention_mask": mask}
+
+
+def square_inputs(seeing, tiles):
+    """Return the same of square ones."""
+    import torch
+
+    grid, size = seeing.side, seeing.section["patch_size"]
     # Pixels behind the last whole patch are not looked at.
     pixels = np.ones((len(tiles), 3, *[seeing.section["image_size"]] * 2), np.float32)
     for image, tile in zip(pixels, tiles):
         patches = tile.reshape(grid, grid, 3, size, size).transpose(2, 0, 3, 1, 4)
         image[:, : grid * size, : grid * size] = patches.reshape(3, grid * size, grid * size)
-    with torch.no_grad():
-        found = model.model.get_image_features(torch.from_numpy(pixels)[None]).pooler_output
-    expected = np.concatenate([each.numpy() for each in found]).reshape(len(tiles), -1, found[0].shape[-1])
-    for quant, tolerance in TOLERANCES.items():
-        encoder = ImageEncoder(model_folders(seeing, quant), threads=1)
-        for tile, rows in zip(tiles, expected):
-            assert error_of(encoder.rows(tile), rows) < tolerance
+    return {"pixel_values": torch.from_numpy(pixels)[None]}
 
 
 @pytest.mark.live
@@ -370,7 +477,7 @@ def test_an_image_becomes_the_rows_of_transformers(model_folders, tmp_path, rng)
     expected = np.concatenate([each.numpy() for each in found])
     encoder = ImageEncoder(model_folders(ODD, "f32"), threads=1)
     tiles = prepare(Image(pixels), encoder.vision.preparation).tiles
-    rows = np.concatenate([encoder.rows(tile) for tile in tiles])
+    rows = np.concatenate([encoder.rows(tile, ODD.grid) for tile in tiles])
     assert len(tiles) == seen.shape[1] > 4
     assert error_of(rows, expected.reshape(rows.shape)) < TOLERANCES["f32"]
 
@@ -387,3 +494,17 @@ def test_defaults_equal_transformers(wrapper, model_type, tmp_path):
     assert vision.scale_factor == theirs["scale_factor"]
     own = {key: value for key, value in vision.tower.items() if key not in ("architectures", "model_type")}
     assert ({**theirs["vision_config"], "image_size": 256}.items() >= own.items()) and len(own) == 9
+
+
+@pytest.mark.live
+def test_defaults_of_lfm2_vl_equal_transformers(tmp_path):
+    theirs = pytest.importorskip("transformers").AutoConfig.for_model("lfm2_vl").to_dict()
+    vision = vision_of(tmp_path, {"text_config": theirs["text_config"]}, WIDE, encoder_patch_size=16, tile_size=512)
+    first, last = vision.connector.linears
+    assert vision.scale_factor == theirs["downsample_factor"]
+    assert (first.rows, last.columns) == (theirs["projector_hidden_size"],) * 2
+    assert (first.bias, last.bias) == (theirs["projector_bias"],) * 2
+    assert vision.connector.is_normed == theirs["projector_use_layernorm"]
+    ours = {"architectures", "model_type", "max_position_embeddings"}
+    own = {key: value for key, value in vision.tower.items() if key not in ours}
+    assert theirs["vision_config"].items() >= own.items() and len(own) == 9

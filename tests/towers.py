@@ -8,54 +8,106 @@ import numpy as np
 
 
 class Seeing(NamedTuple):
-    """A wrapper around a small Llama: its vision tower's section, the squares of its connector, and stored type."""
+    """A wrapper around a small text model: its vision tower's section, the squares of its connector, and stored type.
+
+    grid : rows and columns of a tile's patches, where any are possible; projector : keys of such a model's connector.
+    """
 
     name: str
     section: dict
     scale_factor: int
     wrapper: str = "SmolVLMForConditionalGeneration"
     dtype: str = "float32"
+    any_grid: tuple = ()
+    projector: dict = {}  # noqa: RUF012
+
+    @property
+    def is_shaped(self):
+        return bool(self.any_grid)
+
+    @property
+    def side(self):
+        """Patches a side of the square that positions are learned for."""
+        if self.is_shaped:
+            return round(self.section["num_patches"] ** 0.5)
+        return self.section["image_size"] // self.section["patch_size"]
 
     @property
     def grid(self):
-        return self.section["image_size"] // self.section["patch_size"]
+        return self.any_grid or (self.side, self.side)
+
+    @property
+    def tokens(self):
+        return self.grid[0] * self.grid[1] // self.scale_factor**2
+
+    @property
+    def text(self):
+        return families.BY_NAME["lfm2" if self.is_shaped else "llama3"]
+
+    @property
+    def stems(self):
+        """What names in the checkpoint begin with: of the text model, the tower and the connector."""
+        if self.is_shaped:
+            # The first published files have the last part of the tower's.
+            tower = "model.vision_tower." + ("vision_model." if self.name == "wide" else "")
+            return "model.language_model.", tower, "model.multi_modal_projector."
+        return "model.text_model.", "model.vision_model.", "model.connector.modality_projection."
 
     @property
     def columns(self):
         return 3 * self.section["patch_size"] ** 2
 
 
-def section(hidden_size, heads, intermediate_size, layers, patch_size, image_size):
+def section(hidden_size, heads, intermediate_size, layers, patch_size, image_size=0, num_patches=0):
     """Return a ``vision_config``."""
-    return {
+    size = {"num_patches": num_patches, "vision_use_head": False} if num_patches else {"image_size": image_size}
+    return size | {
         "hidden_size": hidden_size,
         "num_attention_heads": heads,
         "intermediate_size": intermediate_size,
         "num_hidden_layers": layers,
         "patch_size": patch_size,
-        "image_size": image_size,
         "layer_norm_eps": 1e-6,
     }
 
 
-# The second has heads of the so400m tower, its grid, and pixels behind the last patch; the third the largest grid.
+LFM2_VL = "Lfm2VlForConditionalGeneration"
+# The second has heads of the so400m tower, its grid, and pixels behind the last patch; the third the largest grid. The
+# others' tiles are larger and smaller than the grid of their positions.
 SEEING = [
     Seeing("odd", section(88, 4, 172, 3, 6, 36), 3, dtype="bfloat16"),
     Seeing("so400m", section(144, 2, 538, 2, 14, 384), 9, "Idefics3ForConditionalGeneration"),
     Seeing("whole", section(64, 1, 100, 2, 2, 64), 4, dtype="float16"),
+    Seeing(
+        "wide",
+        section(88, 4, 172, 3, 6, num_patches=25),
+        2,
+        LFM2_VL,
+        "bfloat16",
+        (6, 10),
+        {"projector_hidden_size": 300},
+    ),
+    Seeing(
+        "tall",
+        section(144, 2, 538, 2, 3, num_patches=121),
+        3,
+        LFM2_VL,
+        "float32",
+        (15, 6),
+        {"projector_hidden_size": 172, "projector_bias": False, "projector_use_layernorm": False},
+    ),
 ]
 BY_NAME = {each.name: each for each in SEEING}
-TEXT = families.BY_NAME["llama3"]
 
 
 def tower_shapes(seeing):
-    """Return the shapes of a tower's tensors by their names behind ``vision_model.``."""
+    """Return the shapes of a tower's tensors by their names behind the stem."""
     parts = seeing.section
     D, F, p = parts["hidden_size"], parts["intermediate_size"], parts["patch_size"]
     shapes = {
-        "embeddings.patch_embedding.weight": (D, 3, p, p),
+        "embeddings.patch_embedding.weight": (D, 3 * p * p) if seeing.is_shaped else (D, 3, p, p),
         "embeddings.patch_embedding.bias": (D,),
-        "embeddings.position_embedding.weight": (seeing.grid**2, D),
+        "embeddings.position_embedding.weight": (seeing.side**2, D),
         "post_layernorm.weight": (D,),
         "post_layernorm.bias": (D,),
     }
@@ -78,22 +130,36 @@ def tower_tensors(seeing):
             values = 1 + values / 2
         elif name.endswith("bias"):
             values = values / 3
-        elif "embedding" not in name or len(shape) == 4:
+        elif "position" not in name:
             values *= (2.5 if "q_proj" in name or "k_proj" in name else 2) / np.sqrt(np.prod(shape[1:]))
         found[name] = values.astype(families.DTYPES[seeing.dtype])
     return found
 
 
-def connector_tensor(seeing):
-    """Draw the connector's weight, as it is stored."""
-    columns = seeing.section["hidden_size"] * seeing.scale_factor**2
-    values = np.random.RandomState(8).uniform(-1, 1, (TEXT.config["hidden_size"], columns)) / np.sqrt(columns)
-    return values.astype(families.DTYPES[seeing.dtype])
+def connector_tensors(seeing):
+    """Draw the connector's tensors, as they are stored, by their names behind the stem."""
+    columns, rows = seeing.section["hidden_size"] * seeing.scale_factor**2, seeing.text.config["hidden_size"]
+    random = np.random.RandomState(8)
+    if not seeing.is_shaped:
+        found = {"proj.weight": random.uniform(-1, 1, (rows, columns)) / np.sqrt(columns)}
+    else:
+        inner = seeing.projector["projector_hidden_size"]
+        found = {
+            "linear_1.weight": random.uniform(-2, 2, (inner, columns)) / np.sqrt(columns),
+            "linear_2.weight": random.uniform(-2, 2, (rows, inner)) / np.sqrt(inner),
+        }
+        if seeing.projector.get("projector_bias", True):
+            found |= {"linear_1.bias": random.uniform(-1, 1, inner), "linear_2.bias": random.uniform(-1, 1, rows)}
+        if seeing.projector.get("projector_use_layernorm", True):
+            found["layer_norm.weight"] = random.uniform(0.5, 1.5, columns)
+            found["layer_norm.bias"] = random.uniform(-0.3, 0.3, columns)
+    return {name: values.astype(families.DTYPES[seeing.dtype]) for name, values in found.items()}
 
 
 def tile_of(seeing, seed=9):
     """Draw the patches of a tile, float32 [patches, columns]."""
-    return np.random.default_rng(seed).uniform(-1, 1, (seeing.grid**2, seeing.columns)).astype(np.float32)
+    patches = seeing.grid[0] * seeing.grid[1]
+    return np.random.default_rng(seed).uniform(-1, 1, (patches, seeing.columns)).astype(np.float32)
 
 
 def write_checkpoint(seeing, folder, **changes):
@@ -101,24 +167,28 @@ def write_checkpoint(seeing, folder, **changes):
     from safetensors.numpy import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
-    text = {**TEXT.config, "architectures": None}
+    text = {**seeing.text.config, "architectures": None}
     config = {"architectures": [seeing.wrapper], "text_config": text, "vision_config": seeing.section}
-    config |= {"image_token_id": 300, "scale_factor": seeing.scale_factor, **changes}
+    factor = "downsample_factor" if seeing.is_shaped else "scale_factor"
+    config |= {"image_token_id": 300, factor: seeing.scale_factor, **seeing.projector, **changes}
     (folder / "config.json").write_text(json.dumps(config, indent=2))
     (folder / "preprocessor_config.json").write_text(json.dumps(processor(seeing)))
+    text, tower, connector = seeing.stems
     tensors = {
-        name.replace("model.", "model.text_model.", 1) if name.startswith("model.") else name: values
-        for name, values in families.make_weights(TEXT).items()
+        name.replace("model.", text, 1) if name.startswith("model.") else name: values
+        for name, values in families.stored(seeing.text, families.make_weights(seeing.text)).items()
     }
-    tensors |= {f"model.vision_model.{name}": values for name, values in tower_tensors(seeing).items()}
-    tensors["model.connector.modality_projection.proj.weight"] = connector_tensor(seeing)
+    tensors |= {f"{tower}{name}": values for name, values in tower_tensors(seeing).items()}
+    tensors |= {f"{connector}{name}": values for name, values in connector_tensors(seeing).items()}
     save_file(tensors, folder / "model.safetensors")
-    families.write_tokenizer(folder, TEXT.config["vocab_size"])
+    families.write_tokenizer(folder, seeing.text.config["vocab_size"])
     return folder
 
 
 def processor(seeing):
     """Return a ``preprocessor_config.json``, with the keys that transformers writes."""
+    if seeing.is_shaped:
+        return shaped_processor(seeing)
     size = seeing.section["image_size"]
     return {
         "do_convert_rgb": True,
@@ -135,4 +205,29 @@ def processor(seeing):
         "resample": 1,
         "rescale_factor": 1 / 255,
         "size": {"longest_edge": 4 * size},
+    }
+
+
+def shaped_processor(seeing):
+    """Return the same of a model with tiles of any grid."""
+    step = seeing.section["patch_size"] * seeing.scale_factor
+    return {
+        "do_image_splitting": True,
+        "do_normalize": True,
+        "do_rescale": True,
+        "do_resize": True,
+        "downsample_factor": seeing.scale_factor,
+        "encoder_patch_size": seeing.section["patch_size"],
+        "image_mean": [0.5, 0.5, 0.5],
+        "image_processor_type": "Lfm2VlImageProcessor",
+        "image_std": [0.5, 0.5, 0.5],
+        "max_image_tokens": 32,
+        "max_pixels_tolerance": 2.0,
+        "max_tiles": 6,
+        "min_image_tokens": 4,
+        "min_tiles": 2,
+        "resample": 2,
+        "rescale_factor": 1 / 255,
+        "tile_size": 4 * step,
+        "use_thumbnail": True,
     }

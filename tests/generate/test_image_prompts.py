@@ -31,9 +31,9 @@ class Encoder:
         self.vision = SimpleNamespace(image_token_id=IMAGE, preparation=PREPARATION, scale_factor=2, text_size=width)
         self.encoded = []
 
-    def rows(self, tile):
+    def rows(self, tile, grid):
         self.encoded.append(tile)
-        assert tile.shape == ((TILE // 4) ** 2, 48)
+        assert (tile.shape, grid) == (((TILE // 4) ** 2, 48), (TILE // 4, TILE // 4))
         wave = np.arange(TOKENS * self.vision.text_size).reshape(TOKENS, -1)
         return np.sin(wave * (1 + tile.mean())).astype(np.float32)
 
@@ -221,9 +221,9 @@ def test_others_get_their_tokens_between_two_tiles(folder):
     encoder, tokens_before = prompts._encoder, []
     compute = encoder.rows
 
-    def rows(tile):
+    def rows(tile, grid):
         tokens_before.append(model.driver.rows)
-        return compute(tile)
+        return compute(tile, grid)
 
     encoder.rows = rows
     asked = [[1, 30, 31, 40], filled(prompts, [1, IMAGE, 2], [photo(0)])]

@@ -21,7 +21,6 @@ from tinychat.models.vision import Vision, read_vision
 
 VISION_SECTION = "vision_config"
 _PATCHES = f"{PATCHES}.weight"
-_TOWER, _CONNECTOR = "vision_model.", "connector.modality_projection."
 
 
 class PatchRows(Derived):
@@ -57,12 +56,12 @@ class VisionSource:
 
     def connector_file(self) -> bytes:
         """Return the content of the connector's file."""
-        shapes = self.vision.connector_shapes
+        shapes = self.vision.connector.shapes
         for name, shape in shapes.items():
             self._connector.expect(name, shape)
         tensors = {name: self._connector.read(name).astype(np.float32) for name in shapes}
         for name, values in tensors.items():
-            check_finite(values, f"{_CONNECTOR}{name}")
+            check_finite(values, f"{self.vision.connector.stem}{name}")
         return file_of(shapes, tensors)
 
 
@@ -86,14 +85,16 @@ def bytes_beside(folder: Path, quantization: Quantization) -> int:
 def open_vision(checkpoint: Checkpoint, quantization: Quantization) -> VisionSource | None:
     """Return a checkpoint's tower and connector; None where it has none, or text is all that is supported of it."""
     vision, tensors = read_vision(checkpoint.path), checkpoint.tensors
-    prefix = _before(f"{_TOWER}{_PATCHES}", tensors.by_name)
+    prefix = _before(_PATCHES, tensors.by_name)
     if vision is None or prefix is None:
         return None
     config = parse_config(vision.tower, f"{checkpoint.path / 'config.json'}: {VISION_SECTION}")
-    own = _under(tensors, f"{prefix}{_TOWER}")
+    own = _under(tensors, prefix)
     own.by_name[_PATCHES] = PatchRows(own[_PATCHES])
     tower = Checkpoint(checkpoint.path, config, adjusted(own, config))
-    connector = _under(tensors, f"{prefix}{_CONNECTOR}")
+    stem = vision.connector.stem
+    before = _before(f"{stem}{vision.connector.linears[0].name}.weight", tensors.by_name) or ""
+    connector = _under(tensors, f"{before}{stem}")
     return VisionSource(vision, tower, tower_quantization(quantization), connector)
 
 

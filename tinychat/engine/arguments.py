@@ -318,7 +318,7 @@ class Layer(NamedTuple):
 class Parameters(NamedTuple):
     """The parameters of a model, as training left them."""
 
-    embed_tokens: Any  # a linear, or `patch_parts.PatchInput`
+    embed_tokens: Any  # a linear, or `patch_parts.PatchInput` or `PlacedPatchInput`
     images: Any  # `Images` of a model that sees them, or `NoImages`
     embed_positions: Any  # float32 [P, D]
     embed_norm: Any  # a norm, or `draft_parts.DraftInput` or `StatesInput`

@@ -33,7 +33,7 @@ from tinychat.models.folder import ModelFolder, model_fingerprint
 from tinychat.models.head_folder import open_head
 from tinychat.models.layout import padded
 from tinychat.models.rope import RopeTable, angle_set, has_query_scales, query_scales, rope_tables, sliding_rope
-from tinychat.models.tensors import PROJECTION
+from tinychat.models.tensors import GRID_POSITIONS, PROJECTION
 
 FLOAT32 = np.dtype(np.float32)
 Logits = NDArray[np.float32]
@@ -110,6 +110,11 @@ class Engine:
         """The linear layer that vectors of texts have behind the last norm: [embedding_dim, hidden_size], or None."""
         found = self._folder.tensors.get(PROJECTION)
         return None if found is None else found[:, : self.config.hidden_size]
+
+    @property
+    def grid_positions(self) -> NDArray[np.generic]:
+        """A vision tower's vectors of a square grid's positions: float32 [position_grid**2, hidden_size]."""
+        return self._folder.tensors[GRID_POSITIONS][:, : self.config.hidden_size]
 
     @cached_property
     def origin(self) -> str:
@@ -370,6 +375,9 @@ class Engine:
         if found != ((len(chunk.ids), columns) if columns else None) or (columns and chunk.outputs):
             wanted = f"a vision tower takes {columns} of each patch, and gives no logits" if columns else "give ids"
             raise SettingError(f"rows of the shape {found} for {len(chunk.ids)} ids: {wanted}")
+        size, found = self.config.hidden_size, None if chunk.hidden is None else chunk.hidden.shape
+        if self.config.position_grid and found != (len(chunk.ids), size):
+            raise SettingError(f"hidden of the shape {found}: this vision tower takes {size} of each patch's position")
 
     def _checked_logits(self, out: Logits, rows: int) -> Logits:
         """Return memory for logits; refuse an array that compiled code would write beyond, or must not write to."""

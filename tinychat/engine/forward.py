@@ -121,6 +121,13 @@ def _(team, T, weight, sizes, s, batch):
     linear(team, T, weight.projection, s, s.hidden, STORE)
 
 
+@embed_inputs.where(weight=patch_parts.PlacedPatchInput)
+def _(team, T, weight, sizes, s, batch):
+    pick_rows(team, T, batch.vectors, s.last_hidden, s.hidden)
+    quantize_plain(team, T, s.inputs, weight.projection, s)
+    linear(team, T, weight.projection, s, s.hidden, ADD)
+
+
 @unless(images=NoImages)
 def place_images(team, T, images, replaced, s):
     """Replace the embeddings of image tokens by the rows of the images."""

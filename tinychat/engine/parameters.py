@@ -43,7 +43,7 @@ from tinychat.engine.draft_parts import (
 )
 from tinychat.engine.folder_tensors import FolderTensors, Tensors
 from tinychat.engine.mlp_parameters import activation_of, mlps_of, norm_behind, per_layer
-from tinychat.engine.patch_parts import NoOutput, PatchInput
+from tinychat.engine.patch_parts import NoOutput, PatchInput, PlacedPatchInput
 from tinychat.engine.stages import layer_of
 from tinychat.engine.stream_parts import StreamEnd, StreamMixer, StreamRouter, Streams
 from tinychat.kernels.buffers import NoLatents, NoStreams
@@ -98,7 +98,7 @@ def bind_parameters(folder: ModelFolder, embedding: Any = None) -> Parameters:
 def parameters_of(config: ModelConfig, tensors: Tensors) -> Parameters:
     """Return the parameters of a model; a tied `lm_head` is the embedding itself."""
     return Parameters(
-        embed_tokens=PatchInput(tensors.embedding()) if config.patch_columns else tensors.embedding(),
+        embed_tokens=_input(config, tensors),
         images=NoImages() if config.image_token_id is None else Images(),
         embed_positions=tensors.positions(),
         embed_norm=_embed_norm(config, tensors),
@@ -131,6 +131,12 @@ def _layers(config: ModelConfig, tensors: Tensors) -> Layer:
 def _mixture_layers(config: ModelConfig, net: BlockMixtures, tensors: Tensors, cache_layers: np.ndarray) -> Layer:
     mixer, mlp, end = mixture_layers(config, net, tensors, mlps_of(config, tensors))
     return Layer(mixer, cache_layers, mlp, end)
+
+
+def _input(config: ModelConfig, tensors: Tensors) -> Any:
+    if not config.patch_columns:
+        return tensors.embedding()
+    return (PlacedPatchInput if config.position_grid else PatchInput)(tensors.embedding())
 
 
 def _output(config: ModelConfig, tensors: Tensors) -> Any:

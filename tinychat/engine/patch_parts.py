@@ -10,4 +10,10 @@ class PatchInput(NamedTuple):
     projection: Any
 
 
+class PlacedPatchInput(NamedTuple):
+    """The same of a tower that gets the vectors of the patches' positions with them, in place of hidden states."""
+
+    projection: Any
+
+
 NoOutput = namedtuple("NoOutput", ())  # of a model without logits

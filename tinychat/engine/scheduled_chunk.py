@@ -23,6 +23,7 @@ class ScheduledChunk(NamedTuple):
     outputs: int = 1  # after how many of the last ids to give logits
     # For a draft head or a drafter, the larger model's hidden states before the ids, or, of one id, its own: float32
     # [ids, D]. EAGLE-3's chunks of a step have all the former, or all the latter.
+    # For a vision tower with a `position_grid`, the vectors of the patches' positions.
     hidden: NDArray[np.float32] | None = None
     second: int | None = None  # position from which on tokens are of the second kind: see `ModelConfig.token_kinds`
     # For a vision tower, the patches of a tile, float32 [ids, patch_columns]; the ids say only how many there are.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tinychat.errors import SettingError, TextError
 from tinychat.images.image import Image
-from tinychat.images.preparation import IMAGE_TOKEN, plan, prepare
+from tinychat.images.preparation import IMAGE_TOKEN, Size, plan, prepare
 from tinychat.json_file import one_line
 
 if TYPE_CHECKING:
@@ -106,13 +106,13 @@ class _Prepared:
         # Without its file, which may be as large.
         self._image: Image | None = replace(image, data=b"")
         self._encoder, self._driver = encoder, driver
-        self._tiles: dict[int, NDArray[np.float32]] = {}
+        self._tiles: dict[int, tuple[NDArray[np.float32], Size]] = {}
 
     @property
     def bytes(self) -> int:
         """Memory of the pixels, or of the tiles that have not run."""
         image = self._image
-        return sum(tile.nbytes for tile in [*self._tiles.values()]) if image is None else image.pixels.nbytes
+        return sum(tile.nbytes for tile, _ in [*self._tiles.values()]) if image is None else image.pixels.nbytes
 
     def rows(self, number: int) -> NDArray[np.float32]:
         """Compute the rows of a tile, once, while the threads of the text model sleep.
@@ -121,10 +121,11 @@ class _Prepared:
         """
         try:
             if self._image is not None:
-                self._tiles = dict(enumerate(prepare(self._image, self._encoder.vision.preparation).tiles))
+                prepared = prepare(self._image, self._encoder.vision.preparation)
+                self._tiles = dict(enumerate(zip(prepared.tiles, prepared.plan.grids)))
                 self._image = None
             self._driver.engine.rest()
-            found = self._encoder.rows(self._tiles[number])
+            found = self._encoder.rows(*self._tiles[number])
         except (MemoryError, OSError) as error:
             raise SettingError(f"the image cannot be seen: {one_line(str(error), 80) or 'memory is full'}") from error
         del self._tiles[number]

@@ -1,21 +1,24 @@
 """The connector: rows of the text model from what a vision tower gives of a tile.
 
-Squares of patches become one long row each, and a linear brings that to the width of the text model. Its sums have the
-same bits on any processor: inputs and weights are rounded to whole numbers of a unit for each row, so small that
-float64 holds any sum of their products exactly, whatever the order. Inputs keep 20 bits of a row's largest number, and
-weights 17: of an output's standard deviation, the error is some 1e-5.
+Squares of patches become one long row each, and one or two linears bring that to the width of the text model. Their
+sums have the same bits on any processor: inputs and weights are rounded to whole numbers of a unit for each row, so
+small that float64 holds any sum of their products exactly, whatever the order. Inputs keep 20 bits of a row's largest
+number, and weights 17: of an output's standard deviation, the error is some 1e-5.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tinychat.engine.hidden_states import row_sums
 from tinychat.models.dense import specs_of
 from tinychat.models.folder import map_weights
-from tinychat.models.vision import CONNECTOR, CONNECTOR_WEIGHT, MOST_COLUMNS, VISION_FOLDER, Vision
+from tinychat.models.portable_math import gelu
+from tinychat.models.vision import CONNECTOR, CONNECTOR_NORM, MOST_COLUMNS, VISION_FOLDER, ConnectorParts, Vision
 
 Wide = NDArray[np.float64]
 INPUT_BITS, WEIGHT_BITS = 20, 17
@@ -23,36 +26,76 @@ INPUT_BITS, WEIGHT_BITS = 20, 17
 assert MOST_COLUMNS << (INPUT_BITS + WEIGHT_BITS) <= 1 << 53
 # Rows of the weight that are widened to float64 at a time.
 _SLAB_ROWS = 256
+# Rows whose GELUs are computed at a time, while the processor's cache holds them.
+_ACTIVATED_ROWS = 8
+_NORM_EPS = 1e-5
 
 
-class Connector:
-    """A connector with its weight, [text_size, columns]; scale_factor : see `Vision`."""
+class ExactLinear:
+    """A linear whose sums are exact.
 
-    def __init__(self, weight: NDArray[np.generic], scale_factor: int) -> None:
+    weight : [rows, columns]; bias : [rows], or None.
+    """
+
+    def __init__(self, weight: NDArray[np.generic], bias: NDArray[np.generic] | None = None) -> None:
         codes, units = whole_numbers(weight.astype(np.float64), WEIGHT_BITS)
         # Exact, in half of the memory.
-        self._codes, self._units, self._scale_factor = codes.astype(np.float32), units, scale_factor
+        self._codes, self._units = codes.astype(np.float32), units
+        self._bias = None if bias is None else bias.astype(np.float64)
 
-    def rows(self, states: Wide) -> NDArray[np.float32]:
-        """Return the rows of a tile, float32 [tokens, text_size], of its states behind the tower [patches, D]."""
-        codes, units = whole_numbers(joined_squares(states, self._scale_factor), INPUT_BITS)
-        found = np.empty((len(codes), len(self._codes)), np.float32)
+    def apply(self, x: Wide) -> Wide:
+        """Return the outputs of rows [T, columns]: [T, rows]."""
+        codes, units = whole_numbers(x, INPUT_BITS)
+        found = np.empty((len(codes), len(self._codes)))
         for first in range(0, len(self._codes), _SLAB_ROWS):
             slab = slice(first, first + _SLAB_ROWS)
             found[:, slab] = (codes @ self._codes[slab].astype(np.float64).T) * (units * self._units[slab].T)
-        return found
+        return found if self._bias is None else found + self._bias
 
 
-def read_connector(folder: Path, vision: Vision) -> Connector:
+class Connector:
+    """A connector of some parts; tensors : by their names in a model folder."""
+
+    def __init__(self, parts: ConnectorParts, tensors: Mapping[str, NDArray[np.generic]]) -> None:
+        self._scale_factor = parts.scale_factor
+        self._norm: list[Wide] = []
+        if parts.is_normed:
+            self._norm = [tensors[f"{CONNECTOR_NORM}.{part}"].astype(np.float64) for part in ("weight", "bias")]
+        self._linears = [
+            ExactLinear(tensors[f"{linear.name}.weight"], tensors.get(f"{linear.name}.bias"))
+            for linear in parts.linears
+        ]
+
+    def rows(self, states: Wide, grid: tuple[int, int]) -> NDArray[np.float32]:
+        """Return the rows of a tile, float32 [tokens, text_size].
+
+        states : behind the tower, [patches, D]; grid : rows and columns of patches.
+        """
+        x = joined_squares(states, grid, self._scale_factor)
+        if self._norm:
+            gains, biases = self._norm
+            x = x - row_sums(x) / x.shape[1]
+            x = x / np.sqrt(row_sums(x * x) / x.shape[1] + _NORM_EPS) * gains + biases
+        first, *others = self._linears
+        x = first.apply(x)
+        for linear in others:
+            for row in range(0, len(x), _ACTIVATED_ROWS):
+                part = slice(row, row + _ACTIVATED_ROWS)
+                x[part] = gelu(x[part])
+            x = linear.apply(x)
+        return x.astype(np.float32)
+
+
+def read_connector(folder: Path, parts: Vision) -> Connector:
     """Read the connector of a model folder; ModelFolderError for a damaged file."""
     file = folder / VISION_FOLDER / CONNECTOR
-    return Connector(map_weights(file, specs_of(vision.connector_shapes))[CONNECTOR_WEIGHT], vision.scale_factor)
+    return Connector(parts.connector, map_weights(file, specs_of(parts.connector.shapes)))
 
 
-def joined_squares(states: Wide, size: int) -> Wide:
-    """Return squares of `size` by `size` patches of a square tile as rows: [patches, D] as [tokens, size size D]."""
-    grid, columns = round(len(states) ** 0.5), states.shape[1]
-    squares = states.reshape(grid // size, size, grid // size, size, columns).transpose(0, 2, 1, 3, 4)
+def joined_squares(states: Wide, grid: tuple[int, int], size: int) -> Wide:
+    """Return squares of `size` by `size` patches of a tile as rows: [patches, D] as [tokens, size size D]."""
+    (height, width), columns = grid, states.shape[1]
+    squares = states.reshape(height // size, size, width // size, size, columns).transpose(0, 2, 1, 3, 4)
     return squares.reshape(-1, size * size * columns)
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from tinychat.errors import ModelFolderError
 from tinychat.images.connector import Connector, read_connector
+from tinychat.images.positions import grid_positions
 from tinychat.models.vision import VISION_FOLDER, Vision, read_vision, sees
 
 if TYPE_CHECKING:
@@ -44,18 +45,19 @@ class ImageEncoder:
     def _connector(self) -> Connector:
         return read_connector(self._folder, self.vision)
 
-    def rows(self, tile: NDArray[np.float32]) -> NDArray[np.float32]:
+    def rows(self, tile: NDArray[np.float32], grid: tuple[int, int]) -> NDArray[np.float32]:
         """Return the rows of the text model, float32 [tokens, text_size], of a tile: float32 [patches, patch_columns].
 
-        They are the same bits on any processor, for any number of threads.
+        grid : its rows and columns of patches. They are the same bits on any processor, for any number of threads.
         """
         from tinychat.engine.sequence import new_sequence
 
-        patches = self.vision.patches
-        sequence = new_sequence(self.engine, patches)
-        chunk = sequence.chunk([0] * patches, patches, 0)._replace(rows=tile)
-        (states,) = self.engine.hidden_states([chunk])
+        patches, engine = len(tile), self.engine
+        positions = grid_positions(engine.grid_positions, grid) if engine.config.position_grid else None
+        sequence = new_sequence(engine, patches)
+        chunk = sequence.chunk([0] * patches, patches, 0)._replace(rows=tile, hidden=positions)
+        (states,) = engine.hidden_states([chunk])
         sequence.evict()
         # Until the next tile the cores are the text model's.
-        self.engine.rest()
-        return self._connector.rows(states)
+        engine.rest()
+        return self._connector.rows(states, grid)

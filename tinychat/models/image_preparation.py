@@ -62,6 +62,12 @@ class ShapedTiles(_Tiles):
     tolerance: float
     has_overview: bool
 
+    @property
+    def most_patches(self) -> int:
+        """Patches of the largest tile: a square of a split image, or a whole one."""
+        whole = int(self.max_tokens * self.tolerance) * self.scale_factor**2
+        return max(whole, (self.tile_size // self.patch_size) ** 2)
+
 
 Preparation = SquareTiles | ShapedTiles
 

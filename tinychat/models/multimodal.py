@@ -91,7 +91,7 @@ WRAPPERS: Mapping[str, Mapping[str, object]] = {
     "VoxtralForConditionalGeneration": _VOXTRAL,
 }
 # Those that also see images here.
-SEEING = ("Idefics3ForConditionalGeneration", "SmolVLMForConditionalGeneration")
+SEEING = ("Idefics3ForConditionalGeneration", "Lfm2VlForConditionalGeneration", "SmolVLMForConditionalGeneration")
 # Names that published files have for some of them, of the code beside them.
 ALSO_CALLED = {
     "HCXVisionV2ForCausalLM": "HyperCLOVAXVisionV2ForConditionalGeneration",
@@ -146,7 +146,10 @@ def wrapper_of(raw: Mapping[str, object]) -> str | None:
 
 def image_token_of(raw: Mapping[str, object]) -> object:
     """Return the id of the token that stands for a part of an image, by a `config.json`; None if none is seen."""
-    return raw.get("image_token_id") if wrapper_of(raw) in SEEING else None
+    if wrapper_of(raw) not in SEEING:
+        return None
+    # The older name in LFM2-VL.
+    return raw.get("image_token_index") if raw.get("image_token_id") is None else raw["image_token_id"]
 
 
 def text_part(raw: Mapping[str, object]) -> Mapping[str, object]:

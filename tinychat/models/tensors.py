@@ -121,6 +121,8 @@ class Norm:
 
 # Names of tables: the vectors of positions, and the matrix of what follows the last norm (`ModelConfig.embedding_dim`).
 POSITIONS, PROJECTION = "embed_positions", "embedding_proj"
+# Vectors of positions that are not added as they are (`ModelConfig.position_grid`).
+GRID_POSITIONS = "grid_positions"
 
 
 @dataclass(frozen=True)

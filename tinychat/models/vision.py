@@ -11,15 +11,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tinychat.json_file import read_json_object
+from tinychat.errors import UnsupportedModelError
+from tinychat.json_file import one_line, read_json_object
 from tinychat.models.config_values import MAX_VOCAB_SIZE, ConfigValues
-from tinychat.models.image_preparation import PREPARATION_FILES, SquareTiles, read_preparation
+from tinychat.models.image_preparation import PREPARATION_FILES, Preparation, SquareTiles, read_preparation
 from tinychat.models.multimodal import image_token_of, text_part, wrapper_of
 
 VISION_FOLDER = "vision"
-CONNECTOR, CONNECTOR_WEIGHT = "connector.safetensors", "proj.weight"
+CONNECTOR, CONNECTOR_NORM = "connector.safetensors", "layer_norm"
 # Columns of a connector: with these, its sums are exact (`images.connector`).
 MOST_COLUMNS = 1 << 16
+LFM2_VL = "Lfm2VlForConditionalGeneration"
 # What transformers takes for keys that a tower's section lacks.
 _SIGLIP = {
     "hidden_size": 1152,
@@ -32,51 +34,79 @@ _SIGLIP = {
     "hidden_act": "gelu_pytorch_tanh",
     "layer_norm_eps": 1e-6,
 }
-_SCALE_FACTOR = 2
+_SIGLIP2 = {
+    "hidden_size": 768,
+    "intermediate_size": 3072,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "num_channels": 3,
+    "num_patches": 256,
+    "patch_size": 16,
+    "hidden_act": "gelu_pytorch_tanh",
+    "layer_norm_eps": 1e-6,
+}
+_SCALE_FACTOR, _PROJECTOR_SIZE = 2, 2560
+
+
+@dataclass(frozen=True)
+class ConnectorLinear:
+    """A linear of a connector, by its name in the checkpoint and the model folder."""
+
+    name: str
+    rows: int
+    columns: int
+    bias: bool
+
+
+@dataclass(frozen=True)
+class ConnectorParts:
+    """The parts of a connector: a norm of its inputs, if it `is_normed`, and linears, with GELU between them.
+
+    Each input is of a square of `scale_factor` by `scale_factor` patches.
+    """
+
+    stem: str  # of the names of its tensors in the checkpoint
+    scale_factor: int
+    is_normed: bool
+    linears: tuple[ConnectorLinear, ...]
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of its tensors by their names in a model folder."""
+        columns = self.linears[0].columns
+        found: dict[str, tuple[int, ...]] = {}
+        if self.is_normed:
+            found |= {f"{CONNECTOR_NORM}.{part}": (columns,) for part in ("weight", "bias")}
+        for linear in self.linears:
+            found[f"{linear.name}.weight"] = (linear.rows, linear.columns)
+            if linear.bias:
+                found[f"{linear.name}.bias"] = (linear.rows,)
+        return found
 
 
 @dataclass(frozen=True)
 class Vision:
     """How a model sees images.
 
-    A tile is a square of `grid` by `grid` patches. The connector joins squares of `scale_factor` by `scale_factor`
-    patches, and makes a row of the text model, of `text_size` numbers, of each.
+    The connector joins squares of patches, and makes a row of the text model, of `text_size` numbers, of each.
     """
 
     wrapper: str  # the model's architecture
     image_token_id: int
-    preparation: SquareTiles
+    preparation: Preparation
     tower: Mapping[str, object]  # the tower's `config.json`
-    hidden_size: int  # of the tower
-    patch_size: int  # pixels
-    grid: int
-    scale_factor: int
+    connector: ConnectorParts
     text_size: int
 
     @property
-    def patches(self) -> int:
-        """Patches of a tile."""
-        return self.grid**2
-
-    @property
-    def patch_columns(self) -> int:
-        """Numbers of a patch: of each color one of each pixel."""
-        return 3 * self.patch_size**2
-
-    @property
-    def tokens(self) -> int:
-        """Rows, and image tokens, of a tile."""
-        return (self.grid // self.scale_factor) ** 2
-
-    @property
-    def connector_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of the connector's tensors by their names in a model folder."""
-        return {CONNECTOR_WEIGHT: (self.text_size, self.hidden_size * self.scale_factor**2)}
+    def scale_factor(self) -> int:
+        """Patches a side of the squares that one image token stands for."""
+        return self.connector.scale_factor
 
     @property
     def connector_bytes(self) -> int:
         """Size of the connector's weights, float32."""
-        return 4 * sum(math.prod(shape) for shape in self.connector_shapes.values())
+        return 4 * sum(math.prod(shape) for shape in self.connector.shapes.values())
 
 
 def sees(folder: Path) -> bool:
@@ -91,33 +121,74 @@ def read_vision(folder: Path) -> Vision | None:
     """
     path = folder / "config.json"
     raw = read_json_object(path)
-    wrapper = wrapper_of(raw)
+    wrapper, image_token = wrapper_of(raw), image_token_of(raw)
     is_prepared = any((folder / name).is_file() for name in PREPARATION_FILES)
-    if wrapper is None or image_token_of(raw) is None or not is_prepared:
+    if wrapper is None or image_token is None or not is_prepared:
         return None
-    values = ConfigValues({"scale_factor": _SCALE_FACTOR, **raw}, str(path))
-    section = values.optional_section("vision_config") or ConfigValues({}, str(path))
-    found = {key: default if section.get(key) is None else section.get(key) for key, default in _SIGLIP.items()}
-    tower = ConfigValues(found, f"{path}: vision_config")
-    patch_size = tower.integer("patch_size", 1, 1 << 10)
-    tower.integer("num_channels", 3, 3)
-    hidden_size, grid = tower.integer("hidden_size", 1, 1 << 20), tower.integer("image_size", patch_size, 1 << 14)
-    grid //= patch_size
+    given = {**raw, "image_token_id": image_token}
+    text_size = ConfigValues(text_part(raw), str(path)).integer("hidden_size", 1, 1 << 20)
+    read = _read_lfm2_vl if wrapper == LFM2_VL else _read_idefics3
+    preparation, tower, connector = read(folder, given, text_size)
+    image_token_id = ConfigValues(given, str(path)).integer("image_token_id", 0, MAX_VOCAB_SIZE - 1)
+    return Vision(wrapper, image_token_id, preparation, tower, connector, text_size)
+
+
+_Parts = tuple[Preparation, Mapping[str, object], ConnectorParts]
+
+
+def _read_idefics3(folder: Path, raw: Mapping[str, object], text_size: int) -> _Parts:
+    """Read the parts of a model whose tiles are all of one size, which is that of the tower's grid of positions."""
+    values = ConfigValues({"scale_factor": _SCALE_FACTOR, **raw}, str(folder / "config.json"))
+    tower, patch_size = _read_tower(values, _SIGLIP)
+    grid = tower.integer("image_size", patch_size, 1 << 14) // patch_size
     scale_factor = values.integer("scale_factor", 1, grid)
-    if grid % scale_factor or hidden_size * scale_factor**2 > MOST_COLUMNS:
+    columns = tower.integer("hidden_size", 1, 1 << 20) * scale_factor**2
+    if grid % scale_factor or columns > MOST_COLUMNS:
         limit = f"{MOST_COLUMNS} numbers in all"
         raise values.error("scale_factor", f"a divisor of the {grid} patches of a row, of which squares have {limit}")
     preparation = read_preparation(folder, patch_size, scale_factor)
     if not isinstance(preparation, SquareTiles) or preparation.tile_size // patch_size != grid:
         raise tower.error("image_size", "that of the tiles that images are prepared as")
-    return Vision(
-        wrapper,
-        values.integer("image_token_id", 0, MAX_VOCAB_SIZE - 1),
-        preparation,
-        {"architectures": ["SiglipVisionTower"], "model_type": "siglip_vision_model", **found},
-        hidden_size,
-        patch_size,
-        grid,
-        scale_factor,
-        ConfigValues(text_part(raw), str(path)).integer("hidden_size", 1, 1 << 20),
+    linear = ConnectorLinear("proj", text_size, columns, False)
+    connector = ConnectorParts("connector.modality_projection.", scale_factor, False, (linear,))
+    return preparation, _tower("SiglipVisionTower", "siglip_vision_model", tower), connector
+
+
+def _read_lfm2_vl(folder: Path, raw: Mapping[str, object], text_size: int) -> _Parts:
+    """Read the parts of a model whose tiles have any grid of patches."""
+    values = ConfigValues({"downsample_factor": _SCALE_FACTOR, **raw}, str(folder / "config.json"))
+    tower, patch_size = _read_tower(values, _SIGLIP2)
+    scale_factor = values.integer("downsample_factor", 1, 1 << 6)
+    columns = tower.integer("hidden_size", 1, 1 << 20) * scale_factor**2
+    if columns > MOST_COLUMNS:
+        raise values.error("downsample_factor", f"squares of patches with {MOST_COLUMNS} numbers in all")
+    preparation = read_preparation(folder, patch_size, scale_factor)
+    if isinstance(preparation, SquareTiles):
+        raise UnsupportedModelError(f"{values.source}: images prepared as for Idefics3 are not supported")
+    for key, only in (("projector_hidden_act", "gelu"), ("vision_feature_layer", -1)):
+        if values.get(key) not in (None, only):
+            found = one_line(repr(values.get(key)), 40)
+            raise UnsupportedModelError(f"{values.source}: {key} {found} is not supported")
+    inner = values.optional_integer("projector_hidden_size", 1, MOST_COLUMNS) or _PROJECTOR_SIZE
+    bias = values.flag("projector_bias", True)
+    linears = ConnectorLinear("linear_1", inner, columns, bias), ConnectorLinear("linear_2", text_size, inner, bias)
+    connector = ConnectorParts(
+        "multi_modal_projector.", scale_factor, values.flag("projector_use_layernorm", True), linears
     )
+    config = _tower("Siglip2VisionTower", "siglip2_vision_model", tower)
+    return preparation, config | {"max_position_embeddings": preparation.most_patches}, connector
+
+
+def _read_tower(values: ConfigValues, defaults: Mapping[str, object]) -> tuple[ConfigValues, int]:
+    """Return the values of the tower's section, without others than those that have defaults, and its patches' size."""
+    section = values.optional_section("vision_config") or ConfigValues({}, values.source)
+    found = {key: default if section.get(key) is None else section.get(key) for key, default in defaults.items()}
+    tower = ConfigValues(found, f"{values.source}: vision_config")
+    tower.integer("num_channels", 3, 3)
+    return tower, tower.integer("patch_size", 1, 1 << 10)
+
+
+def _tower(architecture: str, model_type: str, values: ConfigValues) -> dict[str, object]:
+    """Return a tower's `config.json`."""
+    own = {key: values.get(key) for key in values.keys()}
+    return {"architectures": [architecture], "model_type": model_type, **own}
