@@ -62,12 +62,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         made = None if asked.model else made_model(Path(folder))
         encoder = ImageEncoder(asked.model or made[0], asked.threads)
+        planned = plan(*PHOTO, encoder.vision.preparation)
         seconds: dict[str, list[float]] = {}
         for _ in range(asked.rounds):
             began = perf_counter()
             tiles = prepare(photo, encoder.vision.preparation).tiles
             seconds.setdefault("preparation of the photo", []).append(perf_counter() - began)
-        runs: dict[str, Callable[[], Any]] = {"a tile, tinychat": lambda: encoder.rows(tiles[0])}
+        runs: dict[str, Callable[[], Any]] = {"a tile, tinychat": lambda: encoder.rows(tiles[0], planned.grids[0])}
         if made:
             runs |= torch_runs(made[1], asked.threads)
         for run in runs.values():
@@ -77,7 +78,6 @@ def main() -> None:
                 began = perf_counter()
                 run()
                 seconds.setdefault(name, []).append(perf_counter() - began)
-    planned = plan(*PHOTO, encoder.vision.preparation)
     tokens = sum(rows * columns for rows, columns in planned.grids) // encoder.vision.scale_factor**2
     print(f"{PHOTO[1]} x {PHOTO[0]} pixels: {len(planned.grids)} tiles, {tokens} image tokens, {asked.threads} threads")
     for name, found in seconds.items():
