@@ -27,7 +27,9 @@ LOADING = """
     window.fetch = async (path, options) => {
       if (path === "health") return new Response("{}", { status: health++ ? 200 : 503 });
       if (path !== "v1/models") return fetchLater(path, options);
-      return new Response(JSON.stringify({ data: [{ id: "quick", meta: health ? { n_ctx: 4096 } : null }] }));
+      const architecture = { input_modalities: ["text"] };
+      const model = { id: "quick", architecture, meta: health ? { n_ctx: 4096 } : null };
+      return new Response(JSON.stringify({ data: [model] }));
     };
 """
 
@@ -213,6 +215,7 @@ def test_conversations_are_exported_and_imported(page, tmp_path):
 
 def broken_files():
     message = {"id": "a", "parent": "", "role": "user", "content": "x"}
+    image = {"id": "i", "name": "a.png", "url": "", "width": 1, "height": 1}
     whole = {"format": "tinychat conversations", "version": 1, "conversations": [{"messages": [message]}]}
 
     def with_message(*fields):
@@ -235,6 +238,15 @@ def broken_files():
         json.dumps(with_message({"files": [{"name": "x"}]})): (
             "conversation 1, message 1: a file lacks one of name, text"
         ),
+        json.dumps(with_message({"images": [image | {"width": 1.5}]})): (
+            "conversation 1, message 1: an image has no id or size"
+        ),
+        **{
+            json.dumps(with_message({"images": [image | {"url": url}]})): (
+                "conversation 1, message 1: an image has an address that is none of an image"
+            )
+            for url in ("https://page.example/a.png", "data:image/svg+xml;base64,aGk=", "data:image/png;base64,a b")
+        },
     }
 
 

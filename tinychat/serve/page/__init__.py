@@ -17,8 +17,8 @@ from starlette.routing import Route
 
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _SCRIPTS = (
-    *("api", "app", "code", "composer", "dom", "exchange", "inline", "markdown", "messages", "reply", "settings"),
-    *("sidebar", "storage", "stream", "tree"),
+    *("api", "app", "code", "composer", "dom", "exchange", "images", "inline", "markdown", "messages", "reply"),
+    *("settings", "sidebar", "storage", "stream", "tree"),
 )
 _NAMES = ("icon.svg", "messages.css", "style.css", *(f"{name}.js" for name in _SCRIPTS))
 PATHS = {"/": "index.html"} | {f"/page/{name}": name for name in _NAMES}

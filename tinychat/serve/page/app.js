@@ -8,8 +8,8 @@ import { Messages } from "./messages.js";
 import { Run } from "./reply.js";
 import { askKey, readSettings, requestFields, SettingsDialog } from "./settings.js";
 import { Sidebar } from "./sidebar.js";
-import { openStorage } from "./storage.js";
-import { add, asRequest, branch, endBefore, newConversation, openCall, switchVersion } from "./tree.js";
+import { ImagesError, openStorage } from "./storage.js";
+import { add, asRequest, branch, endBefore, newConversation, openCall, switchVersion, withFiles } from "./tree.js";
 
 const SAVE_SECONDS = 1;
 const NOTICE_SECONDS = 10;
@@ -24,7 +24,7 @@ class App {
     switchVersion: (message, step) => this.#switch(message, step),
   });
   #composer = new Composer({
-    send: (text, files) => this.#send(text, files),
+    send: (text, files, images) => this.#send(text, files, images),
     editLast: () => this.#editLast(),
     say: (text) => this.#say(text),
   });
@@ -104,6 +104,7 @@ class App {
     const options = this.#models.map(({ id }) => make("option", { value: id, textContent: id }));
     byId("model").replaceChildren(...options);
     byId("model").value = this.#model()?.id ?? "";
+    this.#describeNext();
   }
 
   #choose(model) {
@@ -159,9 +160,10 @@ class App {
     try {
       await this.#storage.put(conversation);
     } catch (error) {
-      const isFull = error?.name === "QuotaExceededError";
-      const reason = isFull ? "the browser gives no more room: delete conversations, or export them" : error?.message;
-      this.#say(`Not saved: ${reason}.`);
+      const cause = error instanceof ImagesError ? error.cause : error;
+      const isFull = cause?.name === "QuotaExceededError";
+      const reason = isFull ? "the browser gives no more room: delete conversations, or export them" : cause?.message;
+      this.#say(`${cause === error ? "Not saved" : "Saved without its images"}: ${reason}.`);
     }
     this.#tabs.postMessage(conversation.id);
     await this.#showList();
@@ -195,13 +197,13 @@ class App {
 
   // Replies
 
-  async #send(text, files) {
+  async #send(text, files, images) {
     const conversation = this.#conversation;
     const path = branch(conversation);
     const parent = path.at(-1)?.id ?? "";
     const call = openCall(path);
-    if (call) add(conversation, parent, { role: "tool", call: call.id, content: text });
-    else add(conversation, parent, { role: "user", content: text, ...(files.length && { files }) });
+    if (call) add(conversation, parent, { role: "tool", call: call.id, content: withFiles(text, files) });
+    else add(conversation, parent, { role: "user", content: text, ...attached(files, images) });
     if (location.hash !== `#c=${conversation.id}`) history.pushState(null, "", `#c=${conversation.id}`);
     this.#messages.toEnd();
     // The next of several calls has no result yet.
@@ -234,7 +236,7 @@ class App {
     const body = {
       ...requestFields(conversation.settings),
       model: this.#model()?.id,
-      messages: asRequest(conversation.settings.system, path),
+      messages: asRequest(conversation.settings.system, path, seesImages(this.#model())),
       stream: true,
       stream_options: { include_usage: true },
       return_progress: true,
@@ -282,10 +284,10 @@ class App {
   }
 
   async #edit(message, text) {
-    const { content, files, role } = message;
+    const { content, files = [], images = [], role } = message;
     if (!text || text === content) return;
     const conversation = this.#conversation;
-    add(conversation, message.parent, { role, content: text, ...(files && { files }) });
+    add(conversation, message.parent, { role, content: text, ...attached(files, images) });
     await this.#reply(conversation);
   }
 
@@ -308,13 +310,22 @@ class App {
     const run = this.#runs.get(conversation.id)?.run;
     this.#messages.show(conversation, run);
     this.#composer.setRunning(Boolean(run));
-    const call = openCall(branch(conversation));
-    this.#composer.describe(call && !run ? `Result of ${call.name}` : "Message");
+    this.#describeNext();
     byId("title").textContent = conversation.title || "New conversation";
     document.title = conversation.title ? `${conversation.title} – tinychat` : "tinychat";
     byId("model").value = this.#model()?.id ?? "";
     this.#showContext();
     this.#showList();
+  }
+
+  /** Show what the next message is, and whether it may have images. */
+  #describeNext() {
+    const { id } = this.#conversation;
+    const call = this.#runs.has(id) ? undefined : openCall(branch(this.#conversation));
+    const model = this.#model();
+    if (call) this.#composer.describe(`Result of ${call.name}`, "the result of a call is a text");
+    else if (!model) this.#composer.describe("Message", "the server has not answered yet");
+    else this.#composer.describe("Message", seesImages(model) ? "" : `${model.id} reads text alone`);
   }
 
   async #showList() {
@@ -355,6 +366,16 @@ class App {
   }
 
   #fading = 0;
+}
+
+/** Return whether a model sees images; of one that is not in memory only a request can tell. */
+function seesImages(model) {
+  return !model?.meta || model.architecture.input_modalities.includes("image");
+}
+
+/** Return the fields of what a message has beside its text. */
+function attached(files, images) {
+  return { ...(files.length && { files }), ...(images.length && { images }) };
 }
 
 function lastSettings() {

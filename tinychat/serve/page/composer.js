@@ -1,6 +1,7 @@
-/** The field for a message: its text, its files, and the keys in it. */
+/** The field for a message: its text, its files and images, and the keys in it. */
 
 import { button, byId, counted, isNarrow, make, shown } from "./dom.js";
+import { isImageFile, readImage } from "./images.js";
 
 const LARGEST_FILE = 4 << 20;
 
@@ -8,11 +9,14 @@ const LARGEST_FILE = 4 << 20;
 export class Composer {
   #field = byId("prompt");
   #files = [];
+  #reading = Promise.resolve();
+  #noImages = "";
   #actions;
   #isRunning = false;
 
   /**
-   * @param {{send: function(string, Object[]): void, editLast: function(): void, say: function(string): void}} actions
+   * @param {{send: Function, editLast: function(): void, say: function(string): void}} actions
+   *   `send` takes a text, a list of files, and one of images.
    */
   constructor(actions) {
     this.#actions = actions;
@@ -23,12 +27,14 @@ export class Composer {
     this.#field.addEventListener("input", () => this.#fit());
     this.#field.addEventListener("keydown", (event) => this.#key(event));
     this.#field.addEventListener("paste", (event) => this.#paste(event));
-    const chosen = byId("attach-file");
-    byId("attach").addEventListener("click", () => chosen.click());
-    chosen.addEventListener("change", async () => {
-      await this.attach([...chosen.files]);
-      chosen.value = "";
-    });
+    for (const name of ["attach", "attach-image"]) {
+      const chosen = byId(`${name}-file`);
+      byId(name).addEventListener("click", () => chosen.click());
+      chosen.addEventListener("change", () => {
+        this.attach([...chosen.files]);
+        chosen.value = "";
+      });
+    }
     this.#takeDrops();
   }
 
@@ -36,9 +42,11 @@ export class Composer {
     this.#field.focus();
   }
 
-  /** Show what the next message is, such as the result of a call. */
-  describe(text) {
+  /** Show what the next message is, such as the result of a call, and why it has no images, "" if it may. */
+  describe(text, noImages) {
     this.#field.placeholder = text;
+    this.#noImages = noImages;
+    byId("attach-image").hidden = Boolean(noImages);
   }
 
   /** Show that a reply is written, or that none is: Stop takes the place of Send. */
@@ -48,11 +56,16 @@ export class Composer {
     byId("send").hidden = isRunning;
   }
 
-  /** Add text files; one that is none is named. */
-  async attach(files) {
+  /** Add text files and images, behind those that are still read; one that is neither is named. */
+  attach(files) {
+    this.#reading = this.#reading.then(() => this.#attach(files));
+  }
+
+  async #attach(files) {
     for (const file of files) {
       try {
-        this.#files.push({ name: file.name, text: await textOf(file) });
+        if (isImageFile(file)) this.#requireImages();
+        this.#files.push(isImageFile(file) ? await readImage(file) : { name: file.name, text: await textOf(file) });
       } catch (error) {
         this.#actions.say(`${file.name}: ${error.message}`);
       }
@@ -61,15 +74,22 @@ export class Composer {
     this.focus();
   }
 
-  #send() {
+  #requireImages() {
+    if (this.#noImages) throw new Error(this.#noImages);
+  }
+
+  async #send() {
+    await this.#reading;
     const text = this.#field.value.trim();
     if (this.#isRunning || (!text && !this.#files.length)) return;
-    const files = this.#files;
+    const [files, images] = [this.#files.filter(isText), this.#files.filter((file) => !isText(file))];
+    // The model may be another one by now.
+    if (images.length && this.#noImages) return this.#actions.say(`${images[0].name}: ${this.#noImages}`);
     this.#files = [];
     this.#field.value = "";
     this.#showFiles();
     this.#fit();
-    this.#actions.send(text, files);
+    this.#actions.send(text, files, images);
   }
 
   #key(event) {
@@ -86,10 +106,12 @@ export class Composer {
   }
 
   #paste(event) {
-    const files = [...event.clipboardData.files];
-    if (!files.length) return;
+    const { files, types } = event.clipboardData;
+    // Office programs put a picture of a text beside it.
+    const isDocument = types.includes("text/plain") && types.includes("text/html");
+    if (!files.length || isDocument) return;
     event.preventDefault();
-    this.attach(files);
+    this.attach([...files]);
   }
 
   #takeDrops() {
@@ -118,6 +140,7 @@ export class Composer {
       make(
         "li",
         {},
+        isText(file) ? null : make("img", { src: file.url, alt: "" }),
         `${file.name}, ${sizeOf(file)} `,
         button("×", `Remove ${file.name}`, () => remove(file), "small"),
       ),
@@ -133,9 +156,13 @@ export class Composer {
   }
 }
 
+function isText(file) {
+  return "text" in file;
+}
+
 /** Return a size for people: "3 lines" says more of a text than its bytes. */
-export function sizeOf({ text }) {
-  return counted(text.split("\n").length, "line");
+export function sizeOf(file) {
+  return isText(file) ? counted(file.text.split("\n").length, "line") : `${file.width} × ${file.height}`;
 }
 
 async function textOf(file) {

@@ -1,6 +1,7 @@
 /** Conversations as files: written as JSON, and checked when they are read. */
 
 import { newId } from "./dom.js";
+import { isImageUrl } from "./images.js";
 import { readSettings } from "./settings.js";
 
 const FORMAT = "tinychat conversations";
@@ -71,6 +72,7 @@ function readMessage(value, where) {
   }
   if (value.calls !== undefined) message.calls = readList(value.calls, ["id", "name", "arguments"], `${where}: a call`);
   if (value.files !== undefined) message.files = readList(value.files, ["name", "text"], `${where}: a file`);
+  if (value.images !== undefined) message.images = readImages(value.images, `${where}: an image`);
   if (value.stats) message.stats = readStats(value.stats);
   return message;
 }
@@ -81,6 +83,16 @@ function readList(value, names, where) {
   return value.map((item) => {
     require(names.every((name) => typeof item?.[name] === "string"), `${where} lacks one of ${names.join(", ")}`);
     return Object.fromEntries(names.map((name) => [name, item[name]]));
+  });
+}
+
+function readImages(value, where) {
+  return readList(value, ["id", "name", "url"], where).map((image, at) => {
+    const [width, height] = [value[at].width, value[at].height];
+    const hasSize = [width, height].every((side) => Number.isInteger(side) && side > 0);
+    require(isName(image.id) && hasSize, `${where} has no id or size`);
+    require(image.url === "" || isImageUrl(image.url), `${where} has an address that is none of an image`);
+    return { ...image, width, height };
   });
 }
 

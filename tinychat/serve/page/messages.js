@@ -3,6 +3,7 @@
 import { ColouredCode } from "./code.js";
 import { sizeOf } from "./composer.js";
 import { append, button, byId, copy, counted, make, shown, shownSeconds } from "./dom.js";
+import { imageNode } from "./images.js";
 import { GrowingMarkdown } from "./markdown.js";
 import { branch, versions } from "./tree.js";
 
@@ -82,7 +83,7 @@ export class Messages {
   }
 }
 
-/** One message: its thoughts, files, text, calls, and what can be done with it. */
+/** One message: its thoughts, images, files, text, calls, and what can be done with it. */
 class MessageView {
   #actions;
   #body = make("div", { className: "body prose" });
@@ -98,7 +99,7 @@ class MessageView {
     this.#actions = actions;
     const name = make("h2", { textContent: NAMES[message.role] });
     const files = make("div", { className: "attached" });
-    append(files, (message.files ?? []).map(fileNode));
+    append(files, [...(message.images ?? []).map(imageNode), ...(message.files ?? []).map(fileNode)]);
     this.node = make("li", { className: `message ${message.role}` }, name, this.#thoughts.node, files, this.#body);
     append(this.node, [this.#calls, this.#state, this.#footer]);
     // Only what models write is markdown: a text of the user is shown as it was typed.

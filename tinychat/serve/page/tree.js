@@ -11,6 +11,7 @@
  * @property {{id: string, name: string, arguments: string}[]} [calls] Calls of tools.
  * @property {string} [call] Id of the call whose result this is.
  * @property {{name: string, text: string}[]} [files] Sent before the content.
+ * @property {import("./images.js").Image[]} [images] Sent before the files.
  * @property {string} [model]
  * @property {string} [finish] "stop", "length", "tool_calls" or "stopped"; none while it is written.
  * @property {string} [error]
@@ -27,6 +28,7 @@
  */
 
 import { newId } from "./dom.js";
+import { labelOf } from "./images.js";
 
 const LONGEST_TITLE = 60;
 
@@ -84,18 +86,29 @@ export function openCall(path) {
   return (path[asked].calls ?? []).find((call) => !answered.has(call.id));
 }
 
-/** Return messages in OpenAI's form; replies without anything in them are left out. */
-export function asRequest(system, path) {
+/** Return messages in OpenAI's form, for a model that sees images or not; replies without anything are left out. */
+export function asRequest(system, path, seesImages) {
   const messages = path.filter((message) => message.role !== "assistant" || message.content || message.calls?.length);
-  return [...(system ? [{ role: "system", content: system }] : []), ...messages.map(fieldsOf)];
+  return [
+    ...(system ? [{ role: "system", content: system }] : []),
+    ...messages.map((message) => fieldsOf(message, seesImages)),
+  ];
 }
 
-function fieldsOf(message) {
+function fieldsOf(message, seesImages) {
   if (message.role === "tool") return { role: "tool", tool_call_id: message.call, content: message.content };
-  const fields = { role: message.role, content: withFiles(message.content, message.files ?? []) };
+  const fields = { role: message.role, content: contentOf(message, seesImages) };
   if (message.reasoning) fields.reasoning_content = message.reasoning;
   if (message.calls?.length) fields.tool_calls = message.calls.map(callFields);
   return fields;
+}
+
+function contentOf({ content, files = [], images = [] }, seesImages) {
+  const isSeen = ({ url }) => url && seesImages;
+  const labels = images.filter((image) => !isSeen(image)).map(labelOf);
+  const text = [...labels, withFiles(content, files)].filter(Boolean).join(" ");
+  const parts = images.filter(isSeen).map(({ url }) => ({ type: "image_url", image_url: { url } }));
+  return parts.length ? [...parts, ...(text ? [{ type: "text", text }] : [])] : text;
 }
 
 function callFields(call) {
@@ -115,6 +128,6 @@ function fenced(file) {
 }
 
 function titleOf(message) {
-  const text = (message.content || message.files?.[0]?.name || "").trim().replace(/\s+/g, " ");
+  const text = (message.content || (message.files ?? message.images)?.[0]?.name || "").trim().replace(/\s+/g, " ");
   return text.length > LONGEST_TITLE ? `${text.slice(0, LONGEST_TITLE - 1)}…` : text;
 }
