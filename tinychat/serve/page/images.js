@@ -21,7 +21,7 @@ const SHARP = ["image/png", "image/gif", "image/bmp"];
 const LONGEST_SIDE = 2048;
 const LARGEST_SENT = 4 << 20;
 const JPEG_QUALITY = 0.9;
-const TALLEST_SHOWN = 320;
+const TALLEST_SHOWN = 240;
 
 /** Return whether a file is an image; a drawing in SVG is a text. */
 export function isImageFile({ type }) {
