@@ -235,10 +235,10 @@ def failing_once(model, prompts, error):
     """Return the ids of a prompt whose second tile fails, once."""
     compute, waiting = prompts._encoder.rows, [None, error]
 
-    def rows(tile):
+    def rows(tile, grid):
         if waiting and (found := waiting.pop(0)) is not None:
             raise found
-        return compute(tile)
+        return compute(tile, grid)
 
     prompts._encoder.rows = rows
     return filled(prompts, [1, 30, IMAGE, 2], [photo(0)])
