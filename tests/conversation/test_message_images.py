@@ -96,8 +96,10 @@ def test_images_for_a_model_that_sees_none_are_not_even_read(message):
         as_messages([{"role": "user", "content": "a"}, {"role": "user"} | message], sees_images=False)
 
 
-def test_all_images_together_have_a_limit(monkeypatch):
-    monkeypatch.setattr(contents, "_MOST_PIXELS", 12)
+# Else a body of 64 MiB with tiny ones would become prompts of 400 million ids.
+@pytest.mark.parametrize(("limit", "most"), [("_MOST_PIXELS", 12), ("_MOST_IMAGES", 2)])
+def test_all_images_together_have_a_limit(monkeypatch, limit, most):
+    monkeypatch.setattr(contents, limit, most)
     asked = [{"role": "user", "content": "", "images": [CAT]}]
     assert len(as_messages(asked * 2)) == 2
     with pytest.raises(FieldError, match=r"messages\[2\].images\[0\] is one too many"):

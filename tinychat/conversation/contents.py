@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _TEXT_PARTS = {"text": "text", "refusal": "refusal"}
 # Of all images of a conversation, which take three bytes for each.
 _MOST_PIXELS = 256 << 20
+# A tiny image has as many tokens as a large one: far more than a context holds.
+_MOST_IMAGES = 256
 
 
 @dataclass(frozen=True)
@@ -77,14 +79,14 @@ def _pieces(content: str, images: Sequence[PlacedImage]) -> Iterator[tuple[str, 
 
 
 class ContentReader:
-    """Reads contents of plain dicts, of one conversation: its images together have a most number of pixels.
+    """Reads contents of plain dicts, of one conversation: with a most number of images, and of their pixels together.
 
     `sees_images` is whether the model may get any.
     """
 
     def __init__(self, sees_images: bool = True) -> None:
         self._sees_images = sees_images
-        self._pixels = 0
+        self._count = self._pixels = 0
 
     def read(self, message: Mapping[str, object], field: str, default: str | None) -> tuple[str, list[PlacedImage]]:
         """Return the text of a message and its images; `FieldError` names the part that is wrong.
@@ -126,6 +128,9 @@ class ContentReader:
             raise FieldError(path, NO_IMAGES)
         if message.get("role") != "user":
             raise FieldError(path, "must be left out: only messages of the user have images")
+        self._count += 1
+        if self._count > _MOST_IMAGES:
+            raise FieldError(path, f"is one too many: there may be {_MOST_IMAGES} images")
         image = _read(part, path)
         self._pixels += image.pixels.size // 3
         if self._pixels > _MOST_PIXELS:
