@@ -310,7 +310,7 @@ def test_paths_and_bytes(tmp_path):
         np.zeros((1, 2, 3, 3), np.uint8),
         pillow.new("RGB", (0, 3)),
     ],
-    ids=str,
+    ids=lambda value: type(value).__name__,
 )
 def test_what_is_no_image(value):
     with pytest.raises(FieldError, match=r"pictures\[0\] "):
