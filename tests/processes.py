@@ -1,4 +1,4 @@
-"""Whether processes that a test has started still run."""
+"""Processes that tests start: whether they still run, and one that is killed."""
 
 import os
 from pathlib import Path
@@ -12,3 +12,22 @@ def is_running(pid):
         return False
     stat = Path(f"/proc/{pid}/stat")
     return not stat.exists() or ") Z " not in stat.read_text()
+
+
+KILLED_CONVERSION = """
+import os, signal, sys
+from tinychat.conversion import convert, unfinished
+
+write, steps = unfinished.JournaledWriter.write_parts, int(sys.argv[3])
+
+def write_and_die(self, linear, layer, parts, note=()):
+    global steps
+    steps -= 1
+    if steps < 0:
+        next(iter(parts))
+        os.kill(os.getpid(), signal.SIGKILL)
+    write(self, linear, layer, parts, note)
+
+unfinished.JournaledWriter.write_parts = write_and_die
+"""
+"""The beginning of a program that is killed while it writes a model folder: after how many parts, argument 3 says."""

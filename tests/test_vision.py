@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import reference_vision
 import towers
+from processes import KILLED_CONVERSION
 from safetensors.numpy import load_file, save_file
 
 import tinychat
@@ -207,22 +208,7 @@ def test_patches_in_the_order_of_mlx(model_folders, tmp_path):
     assert made.read_bytes() == (model_folders(ODD, "int8") / VISION_FOLDER / "model.safetensors").read_bytes()
 
 
-KILLED = """
-import os, signal, sys
-from tinychat.conversion import convert, unfinished
-
-write, steps = unfinished.JournaledWriter.write_parts, int(sys.argv[3])
-
-def write_and_die(self, linear, layer, parts, note=()):
-    global steps
-    steps -= 1
-    if steps < 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-    write(self, linear, layer, parts, note)
-
-unfinished.JournaledWriter.write_parts = write_and_die
-convert.convert(sys.argv[1], sys.argv[2], "int8")
-"""
+KILLED = f'{KILLED_CONVERSION}convert.convert(sys.argv[1], sys.argv[2], "int8")'
 
 
 def test_a_conversion_that_was_killed_in_the_tower_goes_on(tmp_path, monkeypatch):

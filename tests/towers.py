@@ -46,7 +46,7 @@ class Seeing(NamedTuple):
 
     @property
     def stems(self):
-        """What names in the checkpoint begin with: of the text model, the tower and the connector."""
+        """The beginnings of names in the checkpoint: of the text model, the tower and the connector."""
         if self.is_shaped:
             # The first published files have the last part of the tower's.
             tower = "model.vision_tower." + ("vision_model." if self.name == "wide" else "")

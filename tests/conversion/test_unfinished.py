@@ -12,6 +12,7 @@ import engines
 import families
 import numpy as np
 import pytest
+from processes import KILLED_CONVERSION
 
 import tinychat
 from tinychat.checkpoint.folder import folder_of
@@ -24,31 +25,20 @@ from tinychat.errors import ConversionError
 from tinychat.models.layout import Quantization
 
 TEXTS = [[1, 5, 9, 13, 20, 7, 3, 8], [2, 4, 6, 11, 30, 12]]
-KILLED = """
-import os, signal, sys
+KILLED = (
+    KILLED_CONVERSION
+    + """
 from pathlib import Path
 from tinychat.checkpoint.folder import folder_of
-from tinychat.conversion import convert, unfinished
-from tinychat.models.layout import Quantization
 from tinychat.conversion.pipeline import Recipe, quantization_of
 
-write, steps = unfinished.JournaledWriter.write_parts, int(sys.argv[3])
-
-def write_and_die(self, linear, layer, parts, note=()):
-    global steps
-    steps -= 1
-    if steps < 0:
-        next(iter(parts))
-        os.kill(os.getpid(), signal.SIGKILL)
-    write(self, linear, layer, parts, note)
-
-unfinished.JournaledWriter.write_parts = write_and_die
 texts = eval(sys.argv[5])
 method = "gptq" if texts else "plain"
 with folder_of(Path(sys.argv[1])) as folder:
     quantization = quantization_of(folder, Recipe(sys.argv[4], algorithm="plain"))
     convert.write_model_folder(folder, sys.argv[2], quantization, algorithm=method, texts=texts)
 """
+)
 
 
 @pytest.fixture(scope="module")

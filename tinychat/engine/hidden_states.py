@@ -32,9 +32,17 @@ def normed_states(norm: RmsNorm | LayerNorm | NoNorm, eps: float, hidden: NDArra
     if isinstance(norm, NoNorm):
         return rows
     if isinstance(norm, LayerNorm):
-        rows -= row_sums(rows) / D
+        return layer_normed(rows, eps, norm.gain[:D], norm.bias[:D])
     scaled: States = rows / np.sqrt(row_sums(rows * rows) / D + eps) * norm.gain[:D]
-    return scaled + norm.bias[:D] if isinstance(norm, LayerNorm) else scaled
+    return scaled
+
+
+def layer_normed(rows: States, eps: float, gain: NDArray[np.generic], bias: NDArray[np.generic]) -> States:
+    """Return rows [T, D] behind a layer norm with gains and biases [D]; sums are those of `row_sums`."""
+    D = rows.shape[1]
+    centered = rows - row_sums(rows) / D
+    normed: States = centered / np.sqrt(row_sums(centered * centered) / D + eps) * gain + bias
+    return normed
 
 
 def row_sums(rows: States) -> States:

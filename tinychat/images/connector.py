@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tinychat.engine.hidden_states import row_sums
+from tinychat.engine.hidden_states import layer_normed
 from tinychat.models.dense import specs_of
 from tinychat.models.folder import map_weights
 from tinychat.models.portable_math import gelu
@@ -73,9 +73,7 @@ class Connector:
         """
         x = joined_squares(states, grid, self._scale_factor)
         if self._norm:
-            gains, biases = self._norm
-            x = x - row_sums(x) / x.shape[1]
-            x = x / np.sqrt(row_sums(x * x) / x.shape[1] + _NORM_EPS) * gains + biases
+            x = layer_normed(x, _NORM_EPS, *self._norm)
         first, *others = self._linears
         x = first.apply(x)
         for linear in others:
