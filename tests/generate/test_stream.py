@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fake_model import EOS, ByteTokenizer, Continuation, FakeSequence
 
-from tinychat.errors import ContextError, SettingError
+from tinychat.errors import ContextError, SettingError, TinychatError
 from tinychat.generate.model import Model
 
 STORY = Continuation({"Once": " upon a time"})
@@ -268,6 +268,37 @@ def test_a_stream_that_its_listener_holds_is_freed_at_its_end():
     del run, post
     gc.collect()
     assert freed() is None
+
+
+def test_listeners_do_not_wait_beyond_an_error_that_is_none_of_ours(monkeypatch):
+    shown = []
+    monkeypatch.setattr(threading, "excepthook", lambda hook: shown.append(hook.exc_value))
+
+    faults, events, ended = [RuntimeError("a fault")], [], threading.Semaphore(0)
+
+    def break_once(count):
+        if faults:
+            raise faults.pop()
+
+    def post(event):
+        events.append(event)
+        if event is None:
+            ended.release()
+
+    sequence = FakeSequence(STORY, before_step=break_once)
+    model = Model(sequence, ByteTokenizer(), None, frozenset({EOS}), Path("fake"))
+    streams = [model.stream("Once", temperature=0.0) for _ in range(3)]
+    with streams[0]._driver.exclusive():
+        streams[0].listen(post)
+        streams[1].listen(post)
+    assert ended.acquire(timeout=30)
+    assert ended.acquire(timeout=30)
+    told = [str(event) for event in events if isinstance(event, TinychatError)]
+    assert told == ["the reply broke off by RuntimeError: a fault"] * 2
+    streams[2].listen(post)
+    assert ended.acquire(timeout=30)
+    assert streams[2].summary.finish_reason == "stop"
+    assert [str(error) for error in shown] == ["a fault"]
 
 
 def test_a_stream_that_its_maker_of_room_holds_is_freed_at_its_end():

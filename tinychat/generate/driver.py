@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import accumulate
@@ -25,6 +25,7 @@ from tinychat.engine.ids import common_length
 from tinychat.errors import CacheFullError, SettingError, TinychatError
 from tinychat.generate.drafts import LONGEST, Drafts
 from tinychat.generate.idle_sequences import IdleSequences, cut_cache
+from tinychat.generate.listener_thread import ListenerThread
 from tinychat.generate.memory_watch import MemoryWatch
 from tinychat.generate.prefix_miss import explain_miss
 from tinychat.generate.proposals import proposed_ids
@@ -32,6 +33,7 @@ from tinychat.generate.reply import Delta
 from tinychat.generate.run import Run, ScheduledRun, row_shares
 from tinychat.generate.sequence import Logits
 from tinychat.held_signals import held_signals
+from tinychat.json_file import one_line
 from tinychat.models.rope import angle_set
 
 if TYPE_CHECKING:
@@ -42,8 +44,6 @@ if TYPE_CHECKING:
 PROMPT_BUDGET = 64
 # A prompt waits for another one that is being read only if they share so many tokens.
 SHARED = 64
-# How long the driver's thread waits for another run before it ends.
-LISTENING_SECONDS = 2.0
 # How long a signal waits while another thread makes a step.
 SIGNAL_SECONDS = 0.05
 
@@ -68,8 +68,7 @@ class Driver:
         self._running: list[Run] = []  # in the order in which they were submitted
         self._is_full = self._is_closed = False  # full: until a run ends, no other begins
         self._turn, self._is_led = threading.Condition(), False  # one thread steps; others wait for their events
-        self._listened: list[Run] = []  # a thread of the driver's steps for these, as long as there are any
-        self._thread: threading.Thread | None = None
+        self._listener_thread = ListenerThread(self.advance, self._fail)
         self.adopt(sequence)
 
     @contextmanager
@@ -146,12 +145,7 @@ class Driver:
             run.is_submitted = True
             self._waiting.append(run)
             if run.listener is not None:
-                with self._turn:
-                    self._listened.append(run)
-                    self._turn.notify_all()
-                    if self._thread is None:
-                        self._thread = threading.Thread(target=self._write_for_listeners, daemon=True)
-                        self._thread.start()
+                self._listener_thread.add(run)
 
     def cancel(self, run: Run) -> None:
         """End a run; what it has written stays, with the text that was held back."""
@@ -196,22 +190,19 @@ class Driver:
             self.cancel_all()
             self._idle.release_all_but(0)
             self._logits, self._is_closed = None, True
-            with self._turn:
-                self._turn.notify_all()
+            self._listener_thread.close()
 
     def _check_open(self) -> None:
         if self._is_closed:
             raise SettingError("the model is closed: load it again")
 
-    def _write_for_listeners(self) -> None:
-        while True:
-            with self._turn:
-                self._turn.wait_for(lambda: self._listened or self._is_closed, LISTENING_SECONDS)
-                if not self._listened:
-                    self._thread = None
-                    return
-                run = self._listened[0]
-            self.advance(run)
+    def _fail(self, runs: Iterable[Run], error: Exception) -> None:
+        """End runs by an error that is none of ours, which no reader shall wait beyond."""
+        told = TinychatError(f"the reply broke off by {type(error).__name__}: {one_line(str(error), 80)}".rstrip(": "))
+        with self.exclusive():
+            for run in runs:
+                if not run.is_over:
+                    self._end(run, told)
 
     def step(self, *submitted: Run, is_enough: Callable[[], bool] = lambda: True) -> None:
         """Submit runs, as `submit` does; run passes for all that want more, and deliver events, until `is_enough`."""
@@ -444,7 +435,5 @@ class Driver:
         # Both may hold the stream, whose finalizer holds the run: none of them would ever go.
         listener, run.listener, run.make_room, run.tiles = run.listener, None, None, ()
         if listener is not None:
-            with self._turn:
-                if run in self._listened:
-                    self._listened.remove(run)
+            self._listener_thread.remove(run)
             listener(None)
