@@ -4,6 +4,7 @@ import asyncio
 import gc
 import json
 import re
+import weakref
 from types import SimpleNamespace
 
 import engines
@@ -127,25 +128,40 @@ def test_images_that_nobody_shows_any_more_go(prompts, engine, monkeypatch):
     assert filled(prompts, [IMAGE], [photo(0)]) != first
 
 
-def test_images_that_never_run_take_no_more_memory_than_others(prompts):
-    # As those of requests that only count tokens, or that end before the first tile.
-    images = [Image(np.full((4000, 5000, 3), shade, np.uint8), data=bytes(shade)) for shade in range(7)]
-    for image in images:
-        filled(prompts, [IMAGE], [image])
-    held = [seen.prepared._image for seen in prompts._seen.values()]
-    assert held == images[-4:] and not any(image.data for image in held)
-    assert len(filled(prompts, [IMAGE] * 7, images)) > 7 and len(prompts._seen) == 7
+def test_an_image_that_does_not_run_holds_its_tiles_alone(prompts):
+    # As one of a request that only counts tokens, or that ends before the first tile.
+    image = Image(np.full((4000, 5000, 3), 7, np.uint8), data=bytes(7))
+    gone = weakref.ref(image), weakref.ref(image.pixels)
+    filled(prompts, [IMAGE], [image])
+    del image
+    gc.collect()
+    assert [one() for one in gone] == [None, None]
+    (seen,) = prompts._seen.values()
+    assert seen.bytes - seen.row_bytes == len(seen.tiles) * TILE * TILE * 3
 
 
-def test_an_image_counts_its_tiles_until_all_have_run(prompts, engine):
+def test_all_images_of_a_prompt_stay_however_much_memory_they_take(prompts, monkeypatch):
+    monkeypatch.setattr("tinychat.generate.image_prompts._MOST_BYTES", 1)
+    assert len(filled(prompts, [IMAGE] * 7, [photo(n) for n in range(7)])) > 7
+    assert len(prompts._seen) == 7
+    filled(prompts, [IMAGE], [photo(8)])
+    assert len(prompts._seen) == 1
+
+
+def test_an_image_counts_its_tiles_until_they_have_run(prompts, engine):
     ids = filled(prompts, [1, IMAGE, 2], [photo(0)])
     (seen,) = prompts._seen.values()
-    patches, sequence = (TILE // 4) ** 2 * 48 * 4, new_sequence(engine)
-    assert seen.prepared.bytes == 20 * 40 * 3
+    sequence, rows, tile = new_sequence(engine), 4 * engine.config.hidden_size * 3 * TOKENS, TILE * TILE * 3
+    assert seen.bytes == rows + 3 * tile
     sequence.step(ids[:5])
-    assert seen.prepared.bytes == 2 * patches
+    assert seen.bytes == rows + 2 * tile
     sequence.step(ids[5:])
-    assert seen.prepared.bytes == 0 and seen.bytes == 4 * engine.config.hidden_size * 3 * TOKENS
+    assert seen.bytes == rows
+
+
+def test_texts_do_not_wait_for_an_image_that_is_resized(prompts):
+    with prompts._lock:
+        assert filled(prompts, [1, 2], []) == [1, 2]
 
 
 def model_of(folder, threads=1):

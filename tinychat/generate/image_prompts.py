@@ -1,17 +1,16 @@
-"""Images in prompts: the ids that stand for each, and the rows that are computed when these run."""
+"""Images in prompts: the tiles of each, the ids that stand for them, and the rows, computed when these run."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
 from tinychat.errors import SettingError, TextError
 from tinychat.images.image import Image
-from tinychat.images.preparation import IMAGE_TOKEN, Size, plan, prepare
+from tinychat.images.preparation import IMAGE_TOKEN, Size, patches, prepare
 from tinychat.json_file import one_line
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from tinychat.images.encoder import ImageEncoder
     from tinychat.text.tokenizer import Tokenizer
 
-# Images that later prompts may show again: their rows and, before these are there, their pixels. Those of prompts that
+# Images that later prompts may show again: their rows and, before these are there, their tiles. Those of prompts that
 # are being answered are held beside these.
 _MOST_BYTES = 256 << 20
 
@@ -33,13 +32,13 @@ class _SeenImage(NamedTuple):
 
     ids: list[int]
     tiles: list[Tile]
-    prepared: _Prepared
+    tile_bytes: list[int]
     row_bytes: int
 
     @property
     def bytes(self) -> int:
-        """Memory of the rows, and of what they are not computed of yet."""
-        return self.row_bytes + self.prepared.bytes
+        """Memory of the rows, and of the pixels of tiles whose rows are not computed yet."""
+        return self.row_bytes + sum(size for tile, size in zip(self.tiles, self.tile_bytes) if not tile.is_computed)
 
 
 class ImagePrompts:
@@ -68,6 +67,9 @@ class ImagePrompts:
         token_id = self._encoder.vision.image_token_id
         if ids.count(token_id) != len(images):
             raise TextError(f"the chat template writes {ids.count(token_id)} of {len(images)} images: send fewer")
+        if not images:
+            return ids
+        # One image is resized at a time: it takes memory. Texts do not wait for it.
         with self._lock:
             waiting = iter([self._ids_of(image, self._encoder) for image in images])
             self._make_room(len(set(images)))
@@ -87,46 +89,33 @@ class ImagePrompts:
     def _see(self, image: Image, encoder: ImageEncoder) -> _SeenImage:
         vision, images = encoder.vision, self._driver.engine.images
         assert images is not None
-        height, width, _ = image.pixels.shape
-        planned, prepared = plan(height, width, encoder.vision.preparation), _Prepared(image, encoder, self._driver)
-        counts = [rows * columns // vision.scale_factor**2 for rows, columns in planned.grids]
-        tiles = [images.new_tile(count, partial(prepared.rows, number)) for number, count in enumerate(counts)]
+        try:
+            prepared = prepare(image, vision.preparation)
+        except MemoryError as error:
+            raise _unseen(error) from error
+        grids = prepared.plan.grids
+        counts = [rows * columns // vision.scale_factor**2 for rows, columns in grids]
+        works = [partial(self._rows, encoder, *tile) for tile in zip(prepared.pixels, grids)]
+        tiles = [images.new_tile(*tile) for tile in zip(counts, works)]
         waiting = iter([token_id for tile in tiles for token_id in tile.ids])
-        text = self._tokenizer.encode_rendered(planned.text)
+        text = self._tokenizer.encode_rendered(prepared.plan.text)
         if text.count(vision.image_token_id) != sum(counts):
             raise TextError(f"the tokenizer does not know {IMAGE_TOKEN} as token {vision.image_token_id}")
         ids = [next(waiting) if token_id == vision.image_token_id else token_id for token_id in text]
-        return _SeenImage(ids, tiles, prepared, 4 * vision.text_size * sum(counts))
+        return _SeenImage(ids, tiles, [tile.nbytes for tile in prepared.pixels], 4 * vision.text_size * sum(counts))
 
-
-class _Prepared:
-    """The tiles of an image, prepared when the first one runs; each is dropped when its rows are there."""
-
-    def __init__(self, image: Image, encoder: ImageEncoder, driver: Driver) -> None:
-        # Without its file, which may be as large.
-        self._image: Image | None = replace(image, data=b"")
-        self._encoder, self._driver = encoder, driver
-        self._tiles: dict[int, tuple[NDArray[np.float32], Size]] = {}
-
-    @property
-    def bytes(self) -> int:
-        """Memory of the pixels, or of the tiles that have not run."""
-        image = self._image
-        return sum(tile.nbytes for tile, _ in [*self._tiles.values()]) if image is None else image.pixels.nbytes
-
-    def rows(self, number: int) -> NDArray[np.float32]:
-        """Compute the rows of a tile, once, while the threads of the text model sleep.
+    def _rows(self, encoder: ImageEncoder, tile: NDArray[np.uint8], grid: Size) -> NDArray[np.float32]:
+        """Compute the rows of a tile, while the threads of the text model sleep.
 
         SettingError where there is no memory for it, or a file of the tower cannot be read; others are of the tower.
         """
         try:
-            if self._image is not None:
-                prepared = prepare(self._image, self._encoder.vision.preparation)
-                self._tiles = dict(enumerate(zip(prepared.tiles, prepared.plan.grids)))
-                self._image = None
+            found = patches(tile, encoder.vision.preparation)
             self._driver.engine.rest()
-            found = self._encoder.rows(*self._tiles[number])
+            return encoder.rows(found, grid)
         except (MemoryError, OSError) as error:
-            raise SettingError(f"the image cannot be seen: {one_line(str(error), 80) or 'memory is full'}") from error
-        del self._tiles[number]
-        return found
+            raise _unseen(error) from error
+
+
+def _unseen(error: Exception) -> SettingError:
+    return SettingError(f"the image cannot be seen: {one_line(str(error), 80) or 'memory is full'}")

@@ -48,14 +48,16 @@ class ImagePlan:
 
 @dataclass(frozen=True, eq=False)
 class PreparedImage:
-    """The tiles of an image, each float32 [patches, columns] with patches row by row, and the plan they follow.
-
-    The columns of a patch are in the order of the weights of the model's first layer: by channel, row and column
-    where it is a convolution (`SquareTiles`), else by row, column and channel (`ShapedTiles`).
-    """
+    """The pixels of an image's tiles, each uint8 [height, width, 3], and the plan they follow."""
 
     plan: ImagePlan
-    tiles: tuple[npt.NDArray[np.float32], ...]
+    preparation: Preparation
+    pixels: tuple[npt.NDArray[np.uint8], ...]
+
+    @property
+    def tiles(self) -> tuple[npt.NDArray[np.float32], ...]:
+        """The patches of each tile: see `patches`."""
+        return tuple(patches(tile, self.preparation) for tile in self.pixels)
 
 
 def plan(height: int, width: int, preparation: Preparation) -> ImagePlan:
@@ -66,7 +68,7 @@ def plan(height: int, width: int, preparation: Preparation) -> ImagePlan:
 
 
 def prepare(image: Image, preparation: Preparation) -> PreparedImage:
-    """Return the tiles of an image as the model's vision encoder takes them."""
+    """Return an image resized and split into tiles."""
     height, width, _ = image.pixels.shape
     planned = plan(height, width, preparation)
     whole = image.pixels
@@ -77,11 +79,16 @@ def prepare(image: Image, preparation: Preparation) -> PreparedImage:
     if planned.overview is not None:
         source = whole if planned.is_overview_of_tiles else image.pixels
         tiles.append(resize(source, *planned.overview, preparation.resample))
-    return PreparedImage(planned, tuple(_patches(tile, preparation) for tile in tiles))
+    return PreparedImage(planned, preparation, tuple(map(np.ascontiguousarray, tiles)))
 
 
-def _patches(tile: npt.NDArray[np.uint8], preparation: Preparation) -> npt.NDArray[np.float32]:
-    """Return the patches of a tile, their pixels normalized; pixels beyond the last whole patch are dropped."""
+def patches(tile: npt.NDArray[np.uint8], preparation: Preparation) -> npt.NDArray[np.float32]:
+    """Return the patches of a tile, row by row, as a vision encoder takes them: float32 [patches, columns].
+
+    Their pixels are normalized; those beyond the last whole patch are dropped. The columns are in the order of the
+    weights of the model's first layer: by channel, row and column where it is a convolution (`SquareTiles`), else by
+    row, column and channel (`ShapedTiles`).
+    """
     size = preparation.patch_size
     rows, columns = tile.shape[0] // size, tile.shape[1] // size
     tile = tile[: rows * size, : columns * size]
