@@ -1,6 +1,7 @@
 """Prompts with images: ids in place of image tokens, rows when they run, and replies beside them."""
 
 import asyncio
+import base64
 import gc
 import json
 import re
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 from tinychat.engine.sequence import new_sequence
-from tinychat.errors import ModelFolderError, PromptTooLongError, SettingError, TextError, TinychatError
+from tinychat.errors import FieldError, ModelFolderError, PromptTooLongError, SettingError, TextError, TinychatError
 from tinychat.generate.image_prompts import ImagePrompts
 from tinychat.generate.model import Model
 from tinychat.images.image import Image
@@ -117,6 +118,21 @@ def test_rows_are_computed_once_when_they_run(prompts, engine):
 def test_a_template_that_leaves_images_out_is_refused(prompts, tokens, images):
     with pytest.raises(TextError, match=f"writes {tokens} of {images} images"):
         filled(prompts, [1, *[IMAGE] * tokens], [photo(n) for n in range(images)])
+
+
+@pytest.mark.parametrize("image", ["photo.png", 5, None])
+def test_parts_that_are_no_images_are_refused(prompts, image):
+    with pytest.raises(FieldError, match=r"messages\[1\]\.content\[1\]\.image must be"):
+        filled(prompts, [IMAGE], [image])
+
+
+def test_images_are_given_in_other_forms(prompts, tmp_path):
+    image, path = photo(3), tmp_path / "photo.png"
+    pytest.importorskip("PIL.Image").fromarray(image.pixels).save(path)
+    url = "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()
+    ids = filled(prompts, [IMAGE], [image])
+    for form in (image.pixels, path, path.read_bytes(), url):
+        assert filled(prompts, [IMAGE], [form]) == ids
 
 
 def test_images_that_nobody_shows_any_more_go(prompts, engine, monkeypatch):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
 from tinychat.errors import SettingError, TextError
-from tinychat.images.image import Image
+from tinychat.images.data_url import image_of_url
+from tinychat.images.image import Image, image_of
 from tinychat.images.preparation import IMAGE_TOKEN, Size, patches, prepare
 from tinychat.json_file import one_line
 
@@ -57,13 +58,11 @@ class ImagePrompts:
     def fill(self, ids: list[int], messages: Sequence[Mapping[str, object]]) -> list[int]:
         """Return the ids of rendered messages with those of their images in place of image tokens, one for each.
 
-        TextError if there are more or fewer of these than images.
+        TextError if there are more or fewer of these than images; FieldError for what is no image.
         """
         if self._encoder is None:
             return ids
-        contents = [message.get("content") for message in messages]
-        parts = [part for content in contents if isinstance(content, list) for part in content]
-        images: list[Image] = [part["image"] for part in parts if part["type"] == "image"]
+        images = [*_images_of(messages)]
         token_id = self._encoder.vision.image_token_id
         if ids.count(token_id) != len(images):
             raise TextError(f"the chat template writes {ids.count(token_id)} of {len(images)} images: send fewer")
@@ -115,6 +114,16 @@ class ImagePrompts:
             return encoder.rows(found, grid)
         except (MemoryError, OSError) as error:
             raise _unseen(error) from error
+
+
+def _images_of(messages: Sequence[Mapping[str, object]]) -> Iterator[Image]:
+    """Yield the images of messages' parts; of those that are texts, data: URLs alone, never the file of a path."""
+    for number, message in enumerate(messages):
+        content = message.get("content")
+        for index, part in enumerate(content if isinstance(content, list) else ()):
+            if part["type"] == "image":
+                image, field = part.get("image"), f"messages[{number}].content[{index}].image"
+                yield image_of_url(image, field) if isinstance(image, str) else image_of(image, field)
 
 
 def _unseen(error: Exception) -> SettingError:
