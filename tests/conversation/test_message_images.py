@@ -130,6 +130,18 @@ def seeing_chat(*replies, **settings):
     return Chat(fake_model(Replies(*replies), sees_images=True, **settings), temperature=0.0)
 
 
+@pytest.mark.parametrize(("images", "renderings"), [([CAT], 1), ([], 0)])
+def test_ids_of_images_are_asked_for_at_each_reply(images, renderings, monkeypatch):
+    # Those of a server's images are gone when it begins again; others, when later ones need the room.
+    chat, rendered = seeing_chat("Yes.", "No."), []
+    chat.say("What?", images)
+    monkeypatch.setattr(
+        chat.model, "chat_prompt", lambda *given, ask=chat.model.chat_prompt: rendered.append(1) or ask(*given)
+    )
+    assert "".join(delta.text for delta in chat.regenerate()) == "No."
+    assert len(rendered) == renderings
+
+
 def read_by(chat):
     return bytes(one for one in chat.model.sequence.ids if one < 256).decode()
 

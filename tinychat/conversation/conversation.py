@@ -310,6 +310,10 @@ class Chat(ChatState):
         before, history_before, dropped_before = self.messages, self.history, self.dropped
         seen_before = [message.shortened for message in messages]
         self.dropped = min(self.dropped, exchanges(messages)[-1])
+        if any(message.has_images for message in messages):
+            # Ids of images may be gone by now, with a server that has ended or for lack of room: the prompt is
+            # rendered again.
+            self._rendered = None
         try:
             if self.overflow == "summarise":
                 found = with_summary(self, messages, history, begun_ids, Compaction(self, **hooks))
