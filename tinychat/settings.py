@@ -250,6 +250,9 @@ class ChatSettings(_Checked):
         "When the context is full: stop the reply, drop the oldest turns, shift the cache past them, or summarise "
         "them with the model",
         example=('"drop"', 'when the context is full: "drop", "shift", "summarise" or "stop"'))
+    image_detail: str = _chat(f"{FLAG} {CONFIG} {SET}", "high", Choice("high", "low"),
+        "Detail in which images are seen; low takes fewer tokens and less time",
+        example=('"low"', "images take fewer tokens"))
     cache_disk: int = _chat(f"{FLAG} {CONFIG}", 1 << 30, Bytes(0),
         "Maximum disk space for the KV caches of saved conversations; 0 saves none")
     log: bool = _chat(f"{FLAG} {CONFIG}", True, Switch(),

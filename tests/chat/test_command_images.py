@@ -41,6 +41,16 @@ def test_an_image_goes_with_the_next_message_once(tmp_path):
     assert ["9", "image", "cat.png"] in rows and ["5", "user", "What?"] in rows
 
 
+def test_images_are_attached_in_the_present_detail(tmp_path):
+    loop = seeing_loop("A cat.")
+    loop.run("/set image_detail low")
+    loop.run(f"/image {picture_file(tmp_path)}")
+    loop.run("/set image_detail high")
+    loop.run(f"/image {picture_file(tmp_path, 'dog.png', 1)}")
+    loop.chat.say("What?")
+    assert [placed.image.detail for placed in loop.chat.messages[0].images] == ["low", "high"]
+
+
 def test_patterns_and_folders_of_images(tmp_path, monkeypatch):
     for shade, name in enumerate(["a.png", "b.png"]):
         picture_file(tmp_path, name, shade)

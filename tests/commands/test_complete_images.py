@@ -36,6 +36,13 @@ def test_images_come_before_the_prompt(console, tmp_path):
     assert console.run("What?", "--image", cat)[0] == 0
 
 
+@pytest.mark.parametrize("flags", [["--image-detail", "low"], []])
+def test_images_are_seen_in_the_detail_that_is_asked_for(console, tmp_path, flags):
+    assert console.run("complete", "-p", "What?", "--image", picture_file(tmp_path), *flags)[0] == 0
+    (file,) = (Path(os.environ["TINYCHAT_HOME"]) / "log").glob("*.json")
+    assert ('"detail": "low"' in file.read_text()) == bool(flags)
+
+
 def test_the_log_names_images_and_keeps_them_apart(console, tmp_path):
     console.run("complete", "-p", "What?", "--image", picture_file(tmp_path))
     log = Path(os.environ["TINYCHAT_HOME"]) / "log"

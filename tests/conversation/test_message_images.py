@@ -19,6 +19,7 @@ from tinychat.conversation.one_shots import OneShots
 from tinychat.conversation.session_file import SavedSession, title_of
 from tinychat.conversation.store import SessionStore
 from tinychat.errors import FieldError, SessionError
+from tinychat.images.data_url import with_data_urls
 
 CAT, DOG = picture("cat.png"), picture("dog.png", 1)
 
@@ -42,7 +43,7 @@ def url(address):
 @pytest.mark.parametrize(
     ("parts", "content", "offsets"),
     [
-        ([url({"url": picture_url(), "detail": "low"}), text("What?")], "What?", [0]),
+        ([url({"url": picture_url(), "detail": "auto"}), text("What?")], "What?", [0]),
         ([text("A "), url(picture_url()), text(" or "), shown(picture_url(1)), text("?")], "A  or ?", [2, 6]),
         ([shown(DOG), shown(DOG.pixels)], "", [0, 0]),
         ([text("Hi "), {"type": "refusal", "refusal": "no"}], "Hi no", []),
@@ -55,6 +56,32 @@ def test_parts_are_a_text_and_images_in_their_places(parts, content, offsets):
     assert all(placed.image in (CAT, DOG) for placed in message.images)
     (again,) = as_messages([message.as_dict()])
     assert again == message
+
+
+@pytest.mark.parametrize(("detail", "found"), [(None, "high"), ("auto", "high"), ("high", "high"), ("low", "low")])
+def test_an_image_has_the_detail_that_its_part_asks_for(detail, found):
+    (message,) = as_messages([{"role": "user", "content": [url({"url": picture_url(), "detail": detail})]}])
+    assert message.images == at((0, CAT.seen_in(found)))
+    (again,) = as_messages(with_data_urls([message.as_dict()]))
+    assert again == message
+
+
+def test_another_detail_is_refused():
+    with pytest.raises(FieldError, match=r"messages\[0\]\.content\[0\]\.image_url\.detail must be auto, low or high"):
+        as_messages([{"role": "user", "content": [url({"url": picture_url(), "detail": "tiny"})]}])
+
+
+def test_images_are_seen_in_the_detail_of_the_conversation_or_a_lower_one_of_their_own():
+    chat = seeing_chat("Yes.", "No.", "Yes.")
+    chat.say("?", [CAT, DOG.seen_in("low")])
+    chat.image_detail = "low"
+    chat.say("?", [CAT])
+    details = [[placed.image.detail for placed in message.images] for message in chat.messages[::2]]
+    assert details == [["high", "low"], ["low"]]
+    assert CAT.seen_in("low") != CAT == CAT.seen_in("high")
+    assert Chat(chat.model, image_detail="low").image_detail == "low"
+    with pytest.raises(FieldError, match="image_detail must be one of high, low"):
+        Chat(chat.model, image_detail="tiny")
 
 
 def test_images_of_ollamas_clients_come_first():
@@ -238,6 +265,17 @@ def test_a_saved_conversation_has_its_images_in_files_of_their_own(store):
     assert [message.text for message in store.messages("pets")] == ["[image cat.png] What?[image dog.png]", "Pets."]
     assert store.about("pets").title == "[image cat.png] [image dog.png] What?"
     assert oct((store.folder / "images" / CAT.digest).stat().st_mode)[-3:] == "600"
+
+
+def test_a_saved_image_keeps_its_detail(store):
+    low = Message("user", "What?", images=at((0, CAT.seen_in("low")), (5, CAT)))
+    store.write("pets", SavedSession(messages=[low]))
+    assert store.read("pets").messages == [low]
+    assert files_of(store) == [CAT.digest]
+    (store.folder / "images" / CAT.digest).unlink()
+    gone = store.read("pets")
+    store.write("again", gone)
+    assert [placed.image.detail for placed in store.read("again").messages[0].images] == ["low", "high"]
 
 
 def test_a_conversation_without_images_is_written_in_the_earlier_format(store):

@@ -103,6 +103,12 @@ def test_an_image_has_the_same_ids_again_and_another_one_has_others(prompts):
     assert both[-len(first) :] == first and not set(both[: len(first)]) & {one for one in first if one > IMAGE + 20}
 
 
+def test_an_image_in_low_detail_is_another_one(prompts):
+    whole, overview = (filled(prompts, [IMAGE], [photo(0).seen_in(detail)]) for detail in ("high", "low"))
+    assert sum(one >= 517 for one in whole) == 3 * TOKENS and sum(one >= 517 for one in overview) == TOKENS
+    assert filled(prompts, [IMAGE], [photo(0)]) == whole and not set(whole) & set(overview) - {FAKE, GLOBAL}
+
+
 def test_rows_are_computed_once_when_they_run(prompts, engine):
     ids = filled(prompts, [1, IMAGE, 2], [photo(0)])
     sequence = new_sequence(engine)

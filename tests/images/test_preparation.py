@@ -56,6 +56,7 @@ def test_plans_of_idefics3_and_smolvlm():
     whole = f"<fake_token_around_image><global-img>{row}<fake_token_around_image>"
     found = plan(600, 800, replace(SMALL, is_split=False))
     assert (found.text, found.grids) == (whole, ((32, 32),))
+    assert plan(600, 800, SMALL, "low") == found
     found = plan(600, 800, SMALL)
     lines = [
         "".join(f"<fake_token_around_image><row_{y}_col_{x}>{row}" for x in (1, 2, 3, 4)) + "\n" for y in (1, 2, 3)
@@ -81,6 +82,7 @@ def test_plans_of_lfm2_vl():
     names = [f"row_{y}_col_{x}" for y in (1, 2) for x in (1, 2, 3, 4)]
     assert parts[0] == "<|image_start|>" and parts[1::2] == [*names, "thumbnail"]
     assert parts[2:-1:2] == ["<image>" * 256] * 8 and parts[-1] == "<image>" * (12 * 21) + "<|image_end|>"
+    assert plan(1080, 1920, LFM2, "low").text == f"<|image_start|>{parts[-1]}"
     unseen = plan(1080, 1920, replace(LFM2, has_overview=False))
     assert unseen.text == found.text.partition("<|img_thumbnail|>")[0] + "<|image_end|>"
     assert unseen.grids == found.grids[:-1]

@@ -76,6 +76,16 @@ def test_a_model_that_sees_none_refuses_in_the_form_of_the_api(blind, path):
     assert path.startswith("/v1/messages") == (answer.get("type") == "error")
 
 
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/chat/completions"])
+def test_the_detail_is_checked(seeing, path):
+    part = {"type": "image_url", "image_url": {"url": URL, "detail": "tiny"}}
+    if path == "/v1/responses":
+        part = {"type": "input_image", "image_url": URL, "detail": "tiny"}
+    key = "input" if path == "/v1/responses" else "messages"
+    status, answer = post(seeing, path, {key: [{"role": "user", "content": [part]}]})
+    assert status == 400 and "detail must be auto, low or high" in answer["error"]["message"]
+
+
 def test_images_of_a_response_go_on(seeing):
     first = post(seeing, "/v1/responses", REQUESTS["/v1/responses"])[1]
     asked = {"input": "Sure?", "previous_response_id": first["id"]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tinychat.chat.loop import ChatLoop
@@ -141,7 +142,9 @@ def complete_path(_loop: ChatLoop, argument: str) -> Iterable[str]:
 
 
 def attach(loop: ChatLoop, attachment: Attachment, is_alone: bool = True) -> None:
-    """Attach a text once; a changed file replaces its earlier text."""
+    """Attach a text or an image once; a changed file replaces what it had before."""
+    if attachment.image is not None:
+        attachment = replace(attachment, image=attachment.image.seen_in(loop.chat.image_detail))
     if attachment.is_empty:
         raise SettingError(f"{attachment.name} is empty: nothing to attach")
     attached = loop.chat.attachments

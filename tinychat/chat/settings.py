@@ -29,7 +29,8 @@ _MAX_SUGGESTIONS = 3
 
 def settings_of(chat: Chat) -> dict[str, object]:
     """Return the settings of `chat` that are saved, by name."""
-    others = {"context": chat.model.context_size, "think": str(chat.thinking), "overflow": chat.overflow}
+    others = {"context": chat.model.context_size, "think": str(chat.thinking)}
+    others |= {"overflow": chat.overflow, "image_detail": chat.image_detail}
     return {name: others[name] if name in others else getattr(chat.request, name) for name in NAMES}
 
 
@@ -50,6 +51,8 @@ def change_setting(
     value, origin = typed_value(chat, name, value, origin)
     if name == "overflow":
         chat.overflow = as_policy(str(value))
+    elif name == "image_detail":
+        chat.image_detail = str(value)
     elif name == "context":
         _resize(chat, value)
     elif name == "kv":

@@ -49,7 +49,7 @@ def _saved_names() -> list[str]:
     shell_complete=options.complete_from(_saved_names),
     help="Continue this saved conversation",
 )
-@options.setting_flags("overflow", "stats")
+@options.setting_flags("overflow", "image_detail", "stats")
 @options.request_flags
 @options.tool_flags
 @options.load_flags

@@ -47,6 +47,7 @@ _NAME = re.compile(r"[A-Za-z0-9._:/-]*[A-Za-z0-9]")
     type=options.PATH,
     help="Show this image to a model that sees, before the prompt; repeatable",
 )
+@options.setting_flags("image_detail")
 @options.continue_flag("one-shot with this prompt as the next message")
 @options.template_flag
 @options.setting_flags("system")
@@ -143,7 +144,8 @@ def complete(
         # What nobody asked for is left to the server.
         found = preferences.resolve(named, remote.name, is_text=False)
         fields = remote_fields(found, schema, grammar)
-        one_shot = OneShot(previous, text, None, None if as_chat is False else found.chat.system, found, pictures)
+        system = None if as_chat is False else found.chat.system
+        one_shot = OneShot(previous, text, None, system, found, pictures)
         _ask(remote, one_shot, as_chat is not False, fields, output)
         return
     named = previous.model if named is None else named
@@ -154,7 +156,8 @@ def complete(
         raise FieldError("images", NO_IMAGES)
     is_text = constraint is None and not output.code_only
     found = preferences.resolve(named, model, loaded.name, advice=loaded.own_defaults, is_text=is_text)
-    one_shot = OneShot(previous, text, model, None if as_chat is False else found.chat.system, found, pictures)
+    system = None if as_chat is False else found.chat.system
+    one_shot = OneShot(previous, text, model, system, found, pictures)
     request = replace(found.request, think_budget=found.thinking.budget)
     if constraint is not None:
         request = replace(request, constraint=loaded.constraint(constraint))

@@ -113,7 +113,8 @@ class OneShot:
         # Imported here: the command line starts faster without.
         from tinychat.conversation.attachments import message_with
 
-        return message_with((), self.images, self.text)
+        images = [image.seen_in(self.found.chat.image_detail) for image in self.images]
+        return message_with((), images, self.text)
 
     def save(self, reply: Reply | RemoteReply) -> None:
         """Save prompt and reply in the log, unless the reply is empty."""

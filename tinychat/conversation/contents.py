@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tinychat.errors import FieldError
+from tinychat.images.detail import HIGH, LOW
 from tinychat.text.guard import well_formed
 from tinychat.text.parts import NO_IMAGES
 
@@ -23,11 +24,12 @@ _MOST_IMAGES = 256
 
 @dataclass(frozen=True)
 class SavedImage:
-    """An image of a saved conversation that was not read: its digest, its name, and the problem if there is one."""
+    """An image of a saved conversation that was not read: digest, name, the problem if there is one, and detail."""
 
     digest: str
     name: str = ""
     problem: str = ""
+    detail: str = HIGH
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,11 @@ def _read(part: Mapping[str, object], path: str) -> Image:
 
     if part["type"] == "image_url":
         url = part.get("image_url")
-        return image_of_url(url.get("url") if isinstance(url, dict) else url, f"{path}.image_url")
+        fields = url if isinstance(url, dict) else {"url": url}
+        detail = fields.get("detail")
+        if detail not in (None, "auto", HIGH, LOW):
+            raise FieldError(f"{path}.image_url.detail", f"must be auto, {LOW} or {HIGH}")
+        return image_of_url(fields.get("url"), f"{path}.image_url").seen_in(LOW if detail == LOW else HIGH)
     image = part.get("image")
     if not isinstance(image, str):
         return image_of(image, path)

@@ -23,7 +23,9 @@ from tinychat.generate.prompt import Prompt
 from tinychat.generate.reply import Delta, Summary, total
 from tinychat.generate.request import RequestFields, as_request
 from tinychat.generate.sequence import Ids
-from tinychat.images.image import image_of
+from tinychat.images.detail import HIGH
+from tinychat.images.image import Image, image_of
+from tinychat.settings import SETTINGS
 from tinychat.text.parts import NO_IMAGES
 from tinychat.text.think_sections import ends_in_thought
 
@@ -32,8 +34,8 @@ if TYPE_CHECKING:
     from tinychat.tools.runnable import RunnableTool
 
 _FOR_PROGRAMS = (
-    "astream attachments clear close compact extend go_on history messages model overflow redo regenerate request say "
-    "stream summary system thinking tokens_in_use tools undo"
+    "astream attachments clear close compact extend go_on history image_detail messages model overflow redo regenerate "
+    "request say stream summary system thinking tokens_in_use tools undo"
 ).split()
 
 
@@ -52,6 +54,8 @@ class Chat(ChatState):
     overflow : {"stop", "drop", "shift", "summarise"}
         What happens when the context is full: see `OverflowPolicy`. The default, unlike that of the
         command line, loses no turn silently: the reply ends, and a message that no longer fits is refused.
+    image_detail : {"high", "low"}
+        Detail in which images of the next messages are seen; in the low one they take few tokens.
     tools : iterable of callable or RunnableTool
         What the model may call before it answers. The schema of a Python function comes from its type hints and
         docstring. A tool runs in a thread of its own.
@@ -87,12 +91,14 @@ class Chat(ChatState):
         system: str | None = None,
         *,
         overflow: str = "stop",
+        image_detail: str = HIGH,
         tools: Iterable[Callable[..., Any] | RunnableTool] = (),
         consent: Consent | None = None,
         max_tool_rounds: int = MOST_ROUNDS,
         **fields: Unpack[RequestFields],
     ) -> None:
         super().__init__(model, system, overflow, as_request(**fields))
+        self.image_detail = str(SETTINGS["image_detail"].check(image_detail))
         self.tools = ChatTools(as_toolbox(tools), consent, max_tool_rounds)
         self.attachments: list[Attachment] = []
         self.summary: Summary | None = None
@@ -163,7 +169,7 @@ class Chat(ChatState):
             self.message_of(replaced)
         shared = exchanges(before)[-replaced] if replaced else len(before)
         _check_answered(before[:shared])
-        found = [one if isinstance(one, SavedImage) else image_of(one, "images") for one in images]
+        found = [one if isinstance(one, SavedImage) else self._seen_image(one) for one in images]
         message = message_with(self.attachments, found, text)
         if message.has_images and not self.model.sees_images:
             raise FieldError("images", NO_IMAGES)
@@ -301,6 +307,9 @@ class Chat(ChatState):
         calls = ReplyCalls(self.model.tool_template.form, tools, self.opens_thinking, f"{number}_")
         calls.feed(begun)
         return calls
+
+    def _seen_image(self, image: object) -> Image:
+        return image_of(image, "images").seen_in(self.image_detail)
 
     def _answer(
         self, messages: list[Message], history: History, hooks: ReplyHooks, begun: str = "", begun_ids: Ids = ()

@@ -21,6 +21,7 @@ from tinychat.conversation.history import Change, History
 from tinychat.conversation.messages import SUMMARY_REQUEST, Message, as_message, check_conversation
 from tinychat.conversation.saved_images import DIGEST
 from tinychat.errors import SessionError, SettingError
+from tinychat.images.detail import HIGH, LOW
 from tinychat.settings import SET, SETTINGS, names
 from tinychat.text.guard import well_formed
 
@@ -126,9 +127,7 @@ def _steps(changes: Sequence[Change]) -> list[dict[str, object]]:
 
 
 def _saved(message: Message) -> dict[str, object]:
-    images = [
-        {"offset": placed.offset, "digest": placed.image.digest, "name": placed.image.name} for placed in message.images
-    ]
+    images = [_saved_image(placed) for placed in message.images]
     fields = replace(message, images=()).as_dict() | ({"partial": True} if message.partial else {})
     return fields | ({"images": images} if images else {})
 
@@ -215,6 +214,12 @@ def _messages(read_image: ReadImage, value: object) -> list[Message]:
     return [_message(read_image, item, f"messages[{index}]") for index, item in enumerate(_of_type(list, value))]
 
 
+def _saved_image(placed: PlacedImage) -> dict[str, object]:
+    image = placed.image
+    fields: dict[str, object] = {"offset": placed.offset, "digest": image.digest, "name": image.name}
+    return fields if image.detail == HIGH else fields | {"detail": image.detail}
+
+
 def _message(read_image: ReadImage, value: object, field: str) -> Message:
     fields = dict(value) if isinstance(value, dict) else {}
     is_partial = _of_type(bool, fields.pop("partial", False))
@@ -224,8 +229,9 @@ def _message(read_image: ReadImage, value: object, field: str) -> Message:
 
 def _image(read_image: ReadImage, value: object) -> PlacedImage:
     match value:
-        case {"offset": int(offset), "digest": str(digest), "name": str(name)} if DIGEST.fullmatch(digest):
-            return PlacedImage(offset, read_image(digest, well_formed(name)))
+        case {"offset": int(offset), "digest": str(digest), "name": str(name), **others} if DIGEST.fullmatch(digest):
+            image = read_image(digest, well_formed(name))
+            return PlacedImage(offset, replace(image, detail=LOW) if others.get("detail") == LOW else image)
     raise SettingError("must be an image with offset, digest and name")
 
 

@@ -18,6 +18,7 @@ from tinychat.generate.precedence import Resolved
 from tinychat.generate.prompt import Prompt
 from tinychat.generate.request import Request
 from tinychat.generate.stream import PrefillProgress, Stream
+from tinychat.images.detail import HIGH
 from tinychat.tools.definitions import ToolChoice
 
 
@@ -37,6 +38,7 @@ class ChatState(Transcript, RequestState):
         self.model = model
         self.system = system
         self.overflow = as_policy(overflow)
+        self.image_detail: str = HIGH
         self.tools: ChatTools = ChatTools()
         self.on_notice: Callable[[str], None] = lambda text: None
         self.on_summarising: Callable[[int], None] = lambda characters: None
@@ -52,6 +54,8 @@ class ChatState(Transcript, RequestState):
         super().adopt(found)
         if not self.was_set("overflow"):
             self.overflow = as_policy(found.chat.overflow)
+        if not self.was_set("image_detail"):
+            self.image_detail = found.chat.image_detail
         if not self.was_set("system"):
             self.system = found.chat.system
 

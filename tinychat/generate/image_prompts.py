@@ -53,7 +53,8 @@ class ImagePrompts:
         self.are_seen: bool = encoder is not None
         self._driver, self._tokenizer, self._encoder = driver, tokenizer, encoder
         self._lock = Lock()
-        self._seen: OrderedDict[str, _SeenImage] = OrderedDict()  # by digest, the least recently used first
+        # By digest and detail, the least recently used first.
+        self._seen: OrderedDict[tuple[str, str], _SeenImage] = OrderedDict()
 
     def fill(self, ids: list[int], messages: Sequence[Mapping[str, object]]) -> list[int]:
         """Return the ids of rendered messages with those of their images in place of image tokens, one for each.
@@ -75,8 +76,9 @@ class ImagePrompts:
         return [one for found in ids for one in (next(waiting) if found == token_id else [found])]
 
     def _ids_of(self, image: Image, encoder: ImageEncoder) -> list[int]:
-        seen = self._seen.pop(image.digest, None) or self._see(image, encoder)
-        self._seen[image.digest] = seen
+        key = image.digest, image.detail
+        seen = self._seen.pop(key, None) or self._see(image, encoder)
+        self._seen[key] = seen
         return seen.ids
 
     def _make_room(self, shown: int) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tinychat.errors import FieldError
+from tinychat.images.detail import HIGH
 from tinychat.images.image import Image, read_image
 
 # By the bytes that files begin with; those of others are told apart by whoever reads them.
@@ -59,7 +60,10 @@ def _sent(message: Mapping[str, object]) -> Mapping[str, object]:
 
 def _part(part: Mapping[str, object]) -> Mapping[str, object]:
     image = part.get("image")
-    return {"type": "image_url", "image_url": {"url": data_url(image)}} if isinstance(image, Image) else part
+    if not isinstance(image, Image):
+        return part
+    detail = {} if image.detail == HIGH else {"detail": image.detail}
+    return {"type": "image_url", "image_url": {"url": data_url(image), **detail}}
 
 
 def _png(image: Image) -> bytes:

@@ -9,7 +9,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from io import BytesIO
@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from tinychat.errors import FieldError
 from tinychat.files import read_stream
+from tinychat.images.detail import HIGH
 from tinychat.images.metadata import orientation_of, without_metadata
 from tinychat.installing import install_command
 from tinychat.json_file import one_line
@@ -43,13 +44,15 @@ _decoding = threading.Lock()
 class Image:
     """The pixels of an image: uint8 [height, width, 3], red, green and blue.
 
-    `data` are the bytes of its file as they were given, b"" where it comes from an array; `name` is for people. Two
-    images with the same pixels are equal.
+    `data` are the bytes of its file as they were given, b"" where it comes from an array; `name` is for people. The
+    `detail` in which it is seen is "high", or "low" for few tokens. Two images with the same pixels, seen in the same
+    detail, are equal.
     """
 
     pixels: npt.NDArray[np.uint8]
     name: str = ""
     data: bytes = b""
+    detail: str = HIGH
 
     def __post_init__(self) -> None:
         # The digest stands for them.
@@ -64,10 +67,16 @@ class Image:
         return found.hexdigest()
 
     def __eq__(self, other: object) -> bool:
-        return self.digest == other.digest if isinstance(other, Image) else NotImplemented
+        if not isinstance(other, Image):
+            return NotImplemented
+        return (self.digest, self.detail) == (other.digest, other.detail)
 
     def __hash__(self) -> int:
-        return hash(self.digest)
+        return hash((self.digest, self.detail))
+
+    def seen_in(self, detail: str) -> "Image":
+        """Return the image as it is seen in this detail, or in its own if that is lower."""
+        return self if detail in (HIGH, self.detail) else replace(self, detail=detail)
 
     def __repr__(self) -> str:
         height, width, _ = self.pixels.shape

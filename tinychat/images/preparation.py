@@ -7,6 +7,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from tinychat.images.detail import HIGH, LOW
 from tinychat.images.image import Image
 from tinychat.images.resize import resize
 from tinychat.models.image_preparation import Preparation, ShapedTiles, SquareTiles
@@ -60,8 +61,10 @@ class PreparedImage:
         return tuple(patches(tile, self.preparation) for tile in self.pixels)
 
 
-def plan(height: int, width: int, preparation: Preparation) -> ImagePlan:
-    """Return the tiles and the text of an image of this size."""
+def plan(height: int, width: int, preparation: Preparation, detail: str = HIGH) -> ImagePlan:
+    """Return the tiles and the text of an image of this size, seen in this detail."""
+    if detail == LOW:
+        preparation = preparation.of_low_detail
     if isinstance(preparation, ShapedTiles):
         return _plan_shaped(height, width, preparation)
     return _plan_square(height, width, preparation)
@@ -70,7 +73,7 @@ def plan(height: int, width: int, preparation: Preparation) -> ImagePlan:
 def prepare(image: Image, preparation: Preparation) -> PreparedImage:
     """Return an image resized and split into tiles."""
     height, width, _ = image.pixels.shape
-    planned = plan(height, width, preparation)
+    planned = plan(height, width, preparation, image.detail)
     whole = image.pixels
     for size in planned.sizes:
         whole = resize(whole, *size, preparation.resample)

@@ -3,7 +3,7 @@
 Models of the kind of Idefics3 see square tiles of one size, those of LFM2-VL tiles of any shape.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tinychat.errors import CheckpointError, UnsupportedModelError
@@ -45,6 +45,11 @@ class SquareTiles(_Tiles):
     longest_edge: int
     is_split: bool
 
+    @property
+    def of_low_detail(self) -> "SquareTiles":
+        """The preparation of an image that takes few tokens: its overview."""
+        return replace(self, is_split=False)
+
 
 @dataclass(frozen=True)
 class ShapedTiles(_Tiles):
@@ -61,6 +66,11 @@ class ShapedTiles(_Tiles):
     max_tokens: int
     tolerance: float
     has_overview: bool
+
+    @property
+    def of_low_detail(self) -> "ShapedTiles":
+        """The preparation of an image that takes few tokens: all of it in one tile."""
+        return replace(self, min_tiles=1, max_tiles=1)
 
     @property
     def most_patches(self) -> int:

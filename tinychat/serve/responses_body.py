@@ -162,7 +162,8 @@ def _content(content: object, path: str) -> str | list[Payload]:
 def _part(part: object, path: str) -> Payload:
     kind = part.get("type") if isinstance(part, dict) else None
     if isinstance(part, dict) and kind == "input_image":
-        return {"type": "image_url", "image_url": text_of(part, "image_url", path)}
+        url = {"url": text_of(part, "image_url", path), "detail": part.get("detail")}
+        return {"type": "image_url", "image_url": url}
     if not isinstance(part, dict) or kind not in [*_TEXT_PARTS]:
         raise FieldError(path, "must be a text or an image: a model reads nothing else")
     return {"type": "text", "text": text_of(part, _TEXT_PARTS[kind], path)}
