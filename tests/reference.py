@@ -426,6 +426,7 @@ class Weights:
         self.linears = {linear.name: linear for linear in linears(config)}
         self.norms = {norm.name: norm for norm in norms(config)}
         self.kept = {}  # keys and values of layers
+        self.positions = None  # of tokens on three axes, int [T, 3]; None: from 0 on
 
     def piece(self, name, layer):
         """Return which of its kind a layer's linear is; of experts or heads, the first."""
@@ -495,7 +496,7 @@ def norm_behind(config, parts, name, layer, x, of_stream=False):
     return parts.norm(name, layer, x) if config.stream_norms == of_stream else x
 
 
-def decoder_logits(config, weights, ids):
+def decoder_logits(config, weights, ids, images=()):
     """Run the whole decoder over ``ids`` from an empty context.
 
     Parameters
@@ -504,27 +505,34 @@ def decoder_logits(config, weights, ids):
     weights : dict of str to array
         By the names of the Hugging Face checkpoint (``model.layers.0.self_attn.q_proj.weight`` ...).
     ids : sequence of int, length T
+    images : sequence of (first, rows [n, hidden_size], grid)
+        Tokens from index `first` on whose rows replace embeddings, with the rows and columns of the image's grid.
 
     Returns
     -------
     float64 [T, vocab_size]
     """
-    parts, x = Weights(config, weights), decoder_states(config, weights, ids)
+    parts, x = Weights(config, weights), decoder_states(config, weights, ids, images=images)
     return soft_cap(
         parts.apply("embed_tokens" if config.tie_word_embeddings else "lm_head", 0, x), config.logits_softcap
     )
 
 
-def decoder_states(config, weights, ids, second=None, kept=None, streams=None):
+def decoder_states(config, weights, ids, second=None, kept=None, streams=None, images=()):
     """Return the hidden states that `decoder_logits` gives to the output matrix, float64 [T, hidden_size].
 
     second : the first of the tokens that get the vector of the second kind of text (BERT's segments); None: no token.
     kept : a dict that gets keys and values, [T, G, d] each, by the layers of Gemma 4 that have any.
     streams : a list that gets the residual stream before each layer and behind the last, [T, hidden_size] each.
+    images : see `decoder_logits`.
     """
     parts = Weights(config, weights)
     embedding = parts.stacked(parts.linears["embed_tokens"], 0, "weight")
     x = config.embedding_multiplier * embedding[np.asarray(ids)]
+    for first, rows, _ in images:
+        x[first : first + len(rows)] = rows
+    if config.rotary_axes:
+        parts.positions = image_positions(len(ids), images)
     for table in (each for each in tables(config) if each.name == POSITIONS):
         vectors = parts.tensor(table.source, "weight")
         x = x + vectors[table.first : table.first + len(ids)]
@@ -921,7 +929,7 @@ def _attention_block(config, parts, layer, x):
     if config.qk_norm == "head":
         q, k = parts.norm(f"{kind}q_norm", layer, q), parts.norm(f"{kind}k_norm", layer, k)
     if config.rotary_dims[layer]:
-        angles, factor = layer_angles(config, layer, len(x))
+        angles, factor = layer_angles(config, layer, len(x), parts.positions)
         q, k = (rope(a, angles, factor) for a in (q, k))
     if config.qk_norm == "rotated":
         q, k = parts.norm("q_gains", layer, q), parts.norm("k_gains", layer, k)
@@ -1167,11 +1175,28 @@ def _latent_block(config, parts, layer, x):
     return parts.apply("o_proj", layer, out.reshape(len(x), -1))
 
 
-def layer_angles(config, layer, T):
-    """Return the rotation angles of positions 0 to T - 1 in a layer, and the factor on cosine and sine."""
+def image_positions(T, images):
+    """Return time, row and column of T tokens, int [T, 3]: those of text are equal, and go on behind an image's."""
+    found, position, begins = [], 0, {first: (len(rows), grid) for first, rows, grid in images}
+    while len(found) < T:
+        count, (rows, columns) = begins.get(len(found), (1, (1, 1)))
+        found += [(position, position + i // columns, position + i % columns) for i in range(count)]
+        position += max(rows, columns)
+    return np.array(found)
+
+
+def layer_angles(config, layer, T, positions=None):
+    """Return the rotation angles in a layer, and the factor on cosine and sine.
+
+    Of positions 0 to T - 1, or of ``positions [T, 3]``, of which each pair of channels takes one.
+    """
     if config.sliding_rope_theta is not None and config.sliding_windows[layer]:
         frequencies = _plain_frequencies(config.sliding_rope_theta, config.rotary_dims[layer])
         return np.arange(T, dtype=np.float64)[:, None] * frequencies, 1.0
+    if positions is not None:
+        of_axes = [rope_angles(config, positions[:, axis], T) for axis in range(3)]
+        angles = [of_axes[axis][0][:, pair] for pair, axis in enumerate(config.rotary_axes)]
+        return np.stack(angles, axis=1), of_axes[0][1]
     return rope_angles(config, np.arange(T), T)
 
 

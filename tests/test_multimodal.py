@@ -217,11 +217,13 @@ CASES = {
         "qwen3_vl",
         {"rope_parameters": MROPE},
         QWEN_VISION | {"deepstack_visual_indexes": [0]},
+        {"image_token_id": 7},
     ),
     "Qwen3VLMoeForConditionalGeneration": (
         "qwen3_vl_moe",
         {"rope_parameters": MROPE, "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 32},
         QWEN_VISION | {"deepstack_visual_indexes": [0]},
+        {"image_token_id": 7},
     ),
     "AyaVisionForConditionalGeneration": ("aya_vision", {"model_type": "cohere2", **WINDOWED}, SIGLIP),
     "Cohere2VisionForConditionalGeneration": ("cohere2_vision", {"model_type": "cohere2", **WINDOWED}, SIGLIP),
@@ -339,8 +341,8 @@ CASES = {
     "SmolVLMForConditionalGeneration": ("smolvlm", {"model_type": "llama"}, VISION, {"image_token_id": 7}),
     "VideoLlama3ForConditionalGeneration": ("video_llama_3", {"model_type": "qwen2"}, VISION),
     "VoxtralForConditionalGeneration": ("voxtral", {"model_type": "llama"}, {}, {"audio_config": VOXTRAL_SOUND}),
-    "Qwen3_5ForConditionalGeneration": ("qwen3_5", QWEN3_5, QWEN_VISION),
-    "Qwen3_5MoeForConditionalGeneration": ("qwen3_5_moe", QWEN3_5_MOE, QWEN_VISION),
+    "Qwen3_5ForConditionalGeneration": ("qwen3_5", QWEN3_5, QWEN_VISION, {"image_token_id": 7}),
+    "Qwen3_5MoeForConditionalGeneration": ("qwen3_5_moe", QWEN3_5_MOE, QWEN_VISION, {"image_token_id": 7}),
 }
 
 

@@ -19,11 +19,11 @@ LENGTH = 40
 PART = range(9, 30)  # those that stand for an image
 
 
-def let_see(folder, token=IMAGE_TOKEN):
+def let_see(folder, token=IMAGE_TOKEN, wrapper="SmolVLMForConditionalGeneration"):
     """Make a model folder one of a model that sees images."""
     path = folder / "config.json"
     text = {**json.loads(path.read_text()), "architectures": None}
-    raw = {"architectures": ["SmolVLMForConditionalGeneration"], "text_config": text, "image_token_id": token}
+    raw = {"architectures": [wrapper], "text_config": text, "image_token_id": token}
     path.write_text(json.dumps(raw))
     return folder
 
@@ -138,7 +138,7 @@ def test_ids_are_told_from_text():
     assert images.tokens(ids) == [1, 7, 7, 7, 2, 7, 7, 3]
     assert images.tiles_of(ids) == [first, second] and images.tiles_of([1, second.ids[1]]) == [second]
     assert images.until_computed(ids) == 5 and images.until_computed([1, 2]) == 2
-    assert [index for index, _ in images.rows(ids[:5])] == [1, 2, 3]
+    assert [index for index, _ in images.computed(ids[:5])] == [1, 2, 3]
     assert images.until_computed(ids) == len(ids) and first.is_computed and not second.is_computed
 
 

@@ -18,7 +18,7 @@ from tinychat.errors import FieldError, ModelFolderError, PromptTooLongError, Se
 from tinychat.generate.image_prompts import ImagePrompts
 from tinychat.generate.model import Model
 from tinychat.images.image import Image
-from tinychat.models.image_preparation import SquareTiles
+from tinychat.models.image_preparation import ShapedTiles, SquareTiles
 
 IMAGE, FAKE, GLOBAL = 500, 501, 502
 TILE = 16
@@ -101,6 +101,14 @@ def test_an_image_has_the_same_ids_again_and_another_one_has_others(prompts):
     first = filled(prompts, [IMAGE], [photo(0)])
     both = filled(prompts, [IMAGE, 9, IMAGE], [photo(1), photo(0)])
     assert both[-len(first) :] == first and not set(both[: len(first)]) & {one for one in first if one > IMAGE + 20}
+
+
+@pytest.mark.parametrize(("height", "width", "grid"), [(16, 40, (2, 5)), (56, 24, (7, 3))])
+def test_the_ids_of_a_tile_lie_in_the_rows_and_columns_of_its_tokens(prompts, engine, height, width, grid):
+    pixels = PREPARATION.patch_size, PREPARATION.scale_factor, "bilinear", 1 / 255, (0.5,) * 3, (0.5,) * 3
+    prompts._encoder.vision.preparation = ShapedTiles(*pixels, 64, 1, 1, 4, 32, 2.0, False)
+    (tile,) = engine.images.tiles_of(filled(prompts, [IMAGE], [photo(0, height, width)]))
+    assert tile.grid == grid and len(tile.ids) == grid[0] * grid[1]
 
 
 def test_an_image_in_low_detail_is_another_one(prompts):

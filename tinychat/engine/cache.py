@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from tinychat.engine.blocks import BlockPool, blocks_for
 from tinychat.engine.ids import common_length
+from tinychat.engine.image_ids import ImageIds
+from tinychat.engine.image_positions import ImagePositions
 from tinychat.engine.states import State, StateTrack
 from tinychat.errors import CacheFullError, SettingError
 from tinychat.held_signals import held_signals
@@ -45,6 +47,7 @@ class KVCache:
         self.table: list[int] = pool.new_table(self)
         self.angles_of: int = 0
         self.states: StateTrack | None = StateTrack(self.config) if self.config.state_layers else None
+        self.images: ImagePositions | None = ImagePositions(self.config) if self.config.rotary_axes else None
         # The block in which this sequence appends: others that share it own only positions before its end.
         self._written: int | None = None
         # From where on keys and values are not those of a fresh run of the ids, since tokens before were dropped.
@@ -164,11 +167,18 @@ class KVCache:
         if angles is not None and length:
             self.pool.insert_prefix(angles, self.ids[:length], self.table)
 
-    def match_prefix(self, ids: Sequence[int], angles_of: int) -> None:
-        """Take over cached blocks of `ids`, of a sequence of `angles_of` tokens, if more than the cache holds."""
+    def match_prefix(self, ids: Sequence[int], angles_of: int, images: ImageIds | None = None) -> None:
+        """Take over cached blocks of `ids`, of a sequence of `angles_of` tokens, if more than the cache holds.
+
+        images : those that are there; with positions of three axes, ids from one that is gone on are not looked for.
+        """
         angles = angle_set(self.config, angles_of)
         if angles is None:
             return
+        positions = None
+        if self.images is not None:
+            positions = ImagePositions(self.config)
+            ids = ids[: positions.extend(0, ids, images.find if images else lambda token_id: None)]
         with self.pool.lock:
             blocks, length = self.pool.match_prefix(angles, ids)
             state = None
@@ -180,7 +190,7 @@ class KVCache:
             self.rewind(0)
             self.table += blocks[: blocks_for(length)]
             self.pool.release(blocks[blocks_for(length) :])
-            self.ids, self.angles_of = list(ids[:length]), angles_of
+            self.ids, self.angles_of, self.images = list(ids[:length]), angles_of, positions
             if self.states is not None:
                 self.states.set(length, state)
 
@@ -195,9 +205,11 @@ class KVCache:
     def drop(self, start: int, stop: int) -> None:
         """Drop positions ``start..stop``; later ones move down, their keys re-rotated to the new positions."""
         sources, first = np.r_[:start, stop : self.length], start // BLOCK
+        images = self.images and self.images.of([*self.ids[:start], *self.ids[stop:]])
         with self.pool.lock:
             self._written = None
-            replaced, self.table[first:] = self.table[first:], self._rewritten(sources, first, self.pool)
+            replaced, self.table[first:] = self.table[first:], self._rewritten(sources, first, self.pool, images)
+            self.images = images
             self.pool.release(replaced)
             del self.ids[start:stop]
         if self.length > start and (self._altered_from is None or start < self._altered_from):
@@ -213,8 +225,8 @@ class KVCache:
     def copy(self, pool: BlockPool) -> KVCache:
         """Return a cache of the same keys and values in blocks of another pool, whose type may be another."""
         other = KVCache(pool, self.context_size)
-        other.table += self._rewritten(np.arange(self.length), 0, pool)
-        other.ids, other.angles_of = self.ids.copy(), self.angles_of
+        other.table += self._rewritten(np.arange(self.length), 0, pool, self.images)
+        other.ids, other.angles_of, other.images = self.ids.copy(), self.angles_of, self.images and self.images.copy()
         is_rounded = pool.kv != self.pool.kv and self.length > 0
         other._altered_from = 0 if is_rounded else self._altered_from
         return other
@@ -237,7 +249,7 @@ class KVCache:
             # No more of it: both will write behind their ids.
             other.table += self.table[: blocks_for(self.length)]
             self.pool.share(other.table)
-        other.ids = self.ids.copy()
+        other.ids, other.images = self.ids.copy(), self.images and self.images.copy()
         other.angles_of, other._altered_from = self.angles_of, self._altered_from
         if self.states is not None and other.states is not None:
             other.states.set(self.length, self.states.share())
@@ -256,17 +268,19 @@ class KVCache:
             self.pool.evict_branch(angles, self.ids)
         self.rewind(0)
 
-    def _rewritten(self, sources: NDArray[np.int64], first: int, pool: BlockPool) -> list[int]:
+    def _rewritten(
+        self, sources: NDArray[np.int64], first: int, pool: BlockPool, images: ImagePositions | None
+    ) -> list[int]:
         """Return new blocks for a table from index `first` on: position j has the key and value at ``sources[j]``.
 
-        No block may have been freed.
+        No block may have been freed; images : those of the new table.
         """
         # Imported here: Numba compiles it, or finds it in its cache, which no conversation needs from the start.
         with held_signals():
             from tinychat.kernels.rope import rewrite
 
         start, needed = first * BLOCK, blocks_for(len(sources))
-        config, turns = self.config, self._turns(sources)[:, start:].copy()
+        config, turns = self.config, self._turns(sources, images)[:, start:].copy()
         layers = np.split(np.array(config.cache_layers), np.cumsum([count for count, *_ in config.cache_shapes])[:-1])
         moves = [
             Moves(start, sources[start:], turns, np.array(config.angle_sets)[of], np.array(config.rotary_dims)[of])
@@ -287,9 +301,12 @@ class KVCache:
                 raise
         return new
 
-    def _turns(self, sources: NDArray[np.int64]) -> NDArray[np.float32]:
+    def _turns(self, sources: NDArray[np.int64], images: ImagePositions | None) -> NDArray[np.float32]:
         """Return cosines and sines of the angles from each key's old position to its new one, for each set of them."""
         moves = (np.arange(len(sources)) - sources)[:, None]
+        if images is not None and self.images is not None:
+            # As far on all axes.
+            moves = (images.positions(0, len(sources)) - self.images.positions(0, self.length)[sources])[:, :1]
         frequencies = [inverse_frequencies(self.config, self.angles_of)]
         if max(self.config.angle_sets):
             frequencies.append(inverse_frequencies(sliding_rope(self.config)))

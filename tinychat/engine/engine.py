@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
-from functools import cached_property
+from functools import cached_property, partial
 from operator import is_
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from tinychat.engine.counting import Cost, count_step
 from tinychat.engine.dims import LOG2_E, dims_of
 from tinychat.engine.forward_pass import ForwardPass
 from tinychat.engine.hidden_states import States, normed_states
-from tinychat.engine.image_ids import ImageIds, Rows
+from tinychat.engine.image_ids import ImageIds, Tile
 from tinychat.engine.parameters import bind_parameters
 from tinychat.engine.scheduled_chunk import ScheduledChunk
 from tinychat.engine.scratch import allocate_attention, allocate_batch, allocate_scratch
@@ -230,13 +230,13 @@ class Engine:
         fewest, share = self._fewest_threads, self.share.percent
         return Engine(folder, self.threads, self.kv, fewest, self._cache_memory, share, larger=self)
 
-    def _image_rows(self, chunks: SequenceOf[ScheduledChunk]) -> list[tuple[int, Rows]]:
-        """Return the rows of images in a step, with the index of each; those that are missing are computed."""
+    def _image_rows(self, chunks: SequenceOf[ScheduledChunk]) -> list[tuple[int, Tile]]:
+        """Return the tiles of image ids in a step, with the index of each; rows that are missing are computed."""
         if self.images is None or max((max(chunk.ids, default=0) for chunk in chunks), default=0) < self.vocab_size:
             return []
-        return [*self.images.rows([token_id for chunk in chunks for token_id in chunk.ids])]
+        return [*self.images.computed([token_id for chunk in chunks for token_id in chunk.ids])]
 
-    def _run_checked(self, chunks: SequenceOf[ScheduledChunk], logits: Logits, placed: list[tuple[int, Rows]]) -> None:
+    def _run_checked(self, chunks: SequenceOf[ScheduledChunk], logits: Logits, placed: list[tuple[int, Tile]]) -> None:
         """Run a step that was checked, and append its ids to the caches; a drafter leaves these as they are."""
         appended = () if self.config.drafter else chunks
         for chunk in appended:
@@ -277,7 +277,7 @@ class Engine:
             positions += range(start, stop)
             firsts.append(len(ids))
             wanted += range(len(ids) - chunk.outputs, len(ids))
-            turns = self._cos_sin(start, stop, chunk.sequence_length)
+            turns = self._turns(chunk, start, stop)
             batch.cos_sin[0, first : len(ids), : turns.shape[1]] = turns
             if len(batch.cos_sin) > 1:
                 turns = self._sliding_cos_sin[start:stop]
@@ -311,12 +311,13 @@ class Engine:
         self._pointers[-len(where) :] = where
         return T, self._lasting, self.pool.buffers, attention.scratch, logits
 
-    def _place(self, placed: list[tuple[int, Rows]]) -> None:
+    def _place(self, placed: list[tuple[int, Tile]]) -> None:
         """Write rows of images into the posted step, and the image token in place of their ids."""
         if self.images is not None:
             batch = self._batch
             batch.images[: batch.counts[0]] = 0
-            for index, row in placed:
+            for index, tile in placed:
+                row = tile.compute()[batch.ids[index] - tile.ids.start]
                 batch.ids[index], batch.images[index] = self.images.token_id, 1
                 self._scratch.images[index, : len(row)] = row
 
@@ -394,6 +395,14 @@ class Engine:
         if not is_ours or len(out) < rows:
             raise SettingError(f"memory for {rows} rows of logits is wanted: give what `new_logits` returns")
         return out
+
+    def _turns(self, chunk: ScheduledChunk, start: int, stop: int) -> NDArray[np.float32]:
+        """Return cosines, then sines of a chunk's ids, which begin at index `start`."""
+        images = chunk.cache.images
+        if images is None or self.images is None:
+            return self._cos_sin(start, stop, chunk.sequence_length)
+        images.extend(start, chunk.ids, self.images.find)
+        return images.turns(start, stop, partial(self._cos_sin, sequence_length=chunk.sequence_length))
 
     def _cos_sin(self, start: int, stop: int, sequence_length: int) -> NDArray[np.float32]:
         angles = angle_set(self.config, sequence_length)

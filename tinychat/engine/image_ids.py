@@ -26,11 +26,11 @@ _MOST, _BEGINS = 1 << 16, 1 << 46
 class Tile:
     """A part of an image: its ids, which are known as long as it is held, and their rows, computed when they run.
 
-    compute : returns the rows, float32 [len(ids), hidden_size].
+    compute : returns the rows, float32 [len(ids), hidden_size]; grid : rows and columns in which the ids lie.
     """
 
-    def __init__(self, ids: range, compute: Callable[[], Rows]) -> None:
-        self.ids = ids
+    def __init__(self, ids: range, compute: Callable[[], Rows], grid: tuple[int, int]) -> None:
+        self.ids, self.grid = ids, grid
         self._compute: Callable[[], Rows] | None = compute
         self._rows: Rows | None = None
 
@@ -61,12 +61,12 @@ class ImageIds:
         self._tiles: WeakValueDictionary[int, Tile] = WeakValueDictionary()
         self._firsts: list[int] = []
 
-    def new_tile(self, count: int, compute: Callable[[], Rows]) -> Tile:
-        """Return a tile of so many new ids."""
+    def new_tile(self, count: int, compute: Callable[[], Rows], grid: tuple[int, int] | None = None) -> Tile:
+        """Return a tile of so many new ids, in one row if no grid is given."""
         assert count <= _MOST
         with self._lock:
             first = next(first for first in iter(self._drawn, None) if first not in self._tiles)
-            tile = Tile(range(first, first + count), compute)
+            tile = Tile(range(first, first + count), compute, grid or (1, count))
             self._tiles[first] = tile
             firsts = [*self._firsts]
             if len(firsts) > 2 * len(self._tiles):
@@ -78,12 +78,16 @@ class ImageIds:
     def _drawn(self) -> int:
         return self.first + _MOST * randbelow(_BEGINS)
 
-    def tile_of(self, token_id: int) -> Tile:
-        """Return the tile of an image id; SettingError if it is gone, or there never was one."""
+    def find(self, token_id: int) -> Tile | None:
+        """Return the tile of an image id; None if it is gone, or there never was one."""
         firsts = self._firsts
         index = bisect_right(firsts, token_id)
         tile = self._tiles.get(firsts[index - 1]) if index else None
-        if tile is None or token_id not in tile.ids:
+        return tile if tile is not None and token_id in tile.ids else None
+
+    def tile_of(self, token_id: int) -> Tile:
+        """Return the tile of an image id; SettingError if it is gone, or there never was one."""
+        if (tile := self.find(token_id)) is None:
             raise SettingError(f"token id {token_id} is of no image, or of one that is gone: render its prompt again")
         return tile
 
@@ -100,10 +104,9 @@ class ImageIds:
         known = range(0)
         for index, token_id in enumerate(ids):
             if token_id >= self.first and token_id not in known:
-                try:
-                    known = self.tile_of(token_id).ids
-                except SettingError:
+                if (tile := self.find(token_id)) is None:
                     return index
+                known = tile.ids
         return len(ids)
 
     def tokens(self, ids: Sequence[int]) -> list[int]:
@@ -124,10 +127,10 @@ class ImageIds:
         for tile in self.tiles_of(ids):
             tile.compute()
 
-    def rows(self, ids: Sequence[int]) -> Iterator[tuple[int, Rows]]:
-        """Yield index and row, float32 [hidden_size], of each image id; rows that are missing are computed."""
+    def computed(self, ids: Sequence[int]) -> Iterator[tuple[int, Tile]]:
+        """Yield index and tile of each image id; rows that are missing are computed."""
         by_id = {token_id: tile for tile in self.tiles_of(ids) for token_id in tile.ids}
         for index, token_id in enumerate(ids):
             if token_id >= self.first:
-                tile = by_id[token_id]
-                yield index, tile.compute()[token_id - tile.ids.start]
+                by_id[token_id].compute()
+                yield index, by_id[token_id]

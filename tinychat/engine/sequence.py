@@ -73,7 +73,7 @@ class Sequence:
         # Here a message ends, to which the conversation may come back.
         self.cache.insert_snapshot()
         self.cache.rewind(self.cache.resumable(length))
-        self.cache.match_prefix(ids[:-1], len(ids))
+        self.cache.match_prefix(ids[:-1], len(ids), self.engine.images)
         return self.cache.length
 
     def insert_prefix(self) -> None:

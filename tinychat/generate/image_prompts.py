@@ -94,10 +94,11 @@ class ImagePrompts:
             prepared = prepare(image, vision.preparation)
         except MemoryError as error:
             raise _unseen(error) from error
-        grids = prepared.plan.grids
-        counts = [rows * columns // vision.scale_factor**2 for rows, columns in grids]
-        works = [partial(self._rows, encoder, *tile) for tile in zip(prepared.pixels, grids)]
-        tiles = [images.new_tile(*tile) for tile in zip(counts, works)]
+        patch_grids, side = prepared.plan.grids, vision.scale_factor
+        grids = [(rows // side, columns // side) for rows, columns in patch_grids]
+        counts = [rows * columns for rows, columns in grids]
+        works = [partial(self._rows, encoder, *tile) for tile in zip(prepared.pixels, patch_grids)]
+        tiles = [images.new_tile(*tile) for tile in zip(counts, works, grids)]
         waiting = iter([token_id for tile in tiles for token_id in tile.ids])
         text = self._tokenizer.encode_rendered(prepared.plan.text)
         if text.count(vision.image_token_id) != sum(counts):

@@ -15,7 +15,8 @@ from tinychat.models.config_values import ConfigValues
 from tinychat.models.eagle import one_form
 from tinychat.models.embedder import is_embedder
 from tinychat.models.family import CLASSIFIER, DraftHead, Family
-from tinychat.models.multimodal import image_token_of, text_part
+from tinychat.models.multimodal import image_token_of, text_part, wrapper_of
+from tinychat.models.rotary_axes import read_rotary_axes
 from tinychat.models.tensors import Linear, Norm, Table
 
 # Of architectures with an output matrix.
@@ -77,7 +78,7 @@ def parse_config(raw: Mapping[str, object], source: str) -> ModelConfig:
     `UnsupportedModelError` if architecture, activation, rotary embedding, layer types or a quantization are not
     implemented; `CheckpointError` if a value is missing, of the wrong type, out of range or contradicts another.
     """
-    image_token, raw = image_token_of(raw), one_form(text_part(raw))
+    image_token, wrapper, raw = image_token_of(raw), wrapper_of(raw), one_form(text_part(raw))
     architecture, writes = _read_architecture(ConfigValues(raw, source))
     family = family_of(architecture)
     prepared = raw if family.prepared is None else family.prepared(raw)
@@ -87,7 +88,9 @@ def parse_config(raw: Mapping[str, object], source: str) -> ModelConfig:
         _check_bidirectional(values, config)
     if image_token is not None:
         seen = ConfigValues({"image_token_id": image_token}, source)
-        config = replace(config, image_token_id=seen.integer("image_token_id", 0, config.vocab_size - 1))
+        axes = read_rotary_axes(values, wrapper, config.rotary_dim // 2)
+        token_id = seen.integer("image_token_id", 0, config.vocab_size - 1)
+        config = replace(config, image_token_id=token_id, rotary_axes=axes)
     return _without_output(config) if config.bidirectional or not writes else config
 
 

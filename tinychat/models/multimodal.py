@@ -91,7 +91,15 @@ WRAPPERS: Mapping[str, Mapping[str, object]] = {
     "VoxtralForConditionalGeneration": _VOXTRAL,
 }
 # Those that also see images here.
-SEEING = ("Idefics3ForConditionalGeneration", "Lfm2VlForConditionalGeneration", "SmolVLMForConditionalGeneration")
+SEEING = (
+    "Idefics3ForConditionalGeneration",
+    "Lfm2VlForConditionalGeneration",
+    "Qwen3VLForConditionalGeneration",
+    "Qwen3VLMoeForConditionalGeneration",
+    "Qwen3_5ForConditionalGeneration",
+    "Qwen3_5MoeForConditionalGeneration",
+    "SmolVLMForConditionalGeneration",
+)
 # Names that published files have for some of them, of the code beside them.
 ALSO_CALLED = {
     "HCXVisionV2ForCausalLM": "HyperCLOVAXVisionV2ForConditionalGeneration",
