@@ -219,6 +219,12 @@ CASES = {
         QWEN_VISION | {"deepstack_visual_indexes": [0]},
         {"image_token_id": 7},
     ),
+    "Qwen3VLForConditionalGeneration yarn": (
+        "qwen3_vl",
+        {"rope_parameters": MROPE | {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}},
+        QWEN_VISION | {"deepstack_visual_indexes": [0]},
+        {"image_token_id": 7},
+    ),
     "Qwen3VLMoeForConditionalGeneration": (
         "qwen3_vl_moe",
         {"rope_parameters": MROPE, "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 32},

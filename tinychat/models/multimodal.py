@@ -6,6 +6,8 @@ Text alone runs through it as through the same model by itself. Its tensors have
 
 from collections.abc import Mapping
 
+from tinychat.models.rope_scaling import ROPE_TYPES
+
 # transformers' sizes of Llama and Mistral, which the first files of LLaVA and Idefics lack.
 _LLAMA = {
     "model_type": "llama",
@@ -184,7 +186,9 @@ def text_part(raw: Mapping[str, object]) -> Mapping[str, object]:
         found["tie_word_embeddings"] = True in (ties or [_TIED_OUTSIDE.get(wrapper)])
     for key in ("rope_scaling", "rope_parameters"):
         rope = found.get(key)
-        # Without images, the three parts of a position are the same.
+        # The axes of a position are no scaling: see `models.rotary_axes`.
         if isinstance(rope, Mapping) and "mrope_section" in rope:
-            found[key] = {**rope, "rope_type": "default", "type": "default"}
+            kind = rope.get("rope_type") or rope.get("type")
+            kind = kind if kind in ROPE_TYPES else "default"
+            found[key] = {**rope, "rope_type": kind, "type": kind}
     return found
