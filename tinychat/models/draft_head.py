@@ -28,4 +28,7 @@ def head_config(config: ModelConfig) -> ModelConfig:
         delta_net=None,
         compressed=None,
         is_draft_head=True,
+        # Replies that follow images have no drafts of it.
+        image_token_id=None,
+        rotary_axes=(),
     )
