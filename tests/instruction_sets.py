@@ -39,7 +39,7 @@ from kernels.kernel_inputs import decode_floats, on_threads, random_weight
 from tinychat.engine.arguments import ModelDims
 from tinychat.kernels.attention_gates import gate_heads
 from tinychat.kernels.clusters import scatter_logits, spread_logits
-from tinychat.kernels.embedding import embed
+from tinychat.kernels.embedding import add_image_rows, embed
 from tinychat.kernels.experts import choose_experts, choose_mixed, choose_scored
 from tinychat.kernels.inputs import cut_gates, quantize_activated, quantize_normed
 from tinychat.kernels.norms import interpolate, norm_heads, rejoin_rows, scale_queries
@@ -101,6 +101,9 @@ def unquantized():
         activation = NormedActivation(Relu2(), gain, np.float32(1e-5))
         x = written(quantize_activated, T, K, gate_up, activation, size)
         yield f"normed ReLU, {T} tokens", decode_floats(x, T, K)
+        drawn = hidden.copy()
+        on_threads(add_image_rows, 1, T, np.arange(T), np.tile(hidden, 2), 1, drawn)
+        yield f"rows of images, {T} tokens", drawn
         drawn = hidden.copy()
         on_threads(interpolate, 1, T, hidden[::-1].copy(), Interpolation(RmsNorm(gain), bias), sizes, drawn)
         on_threads(rejoin_rows, 1, T, hidden, RmsNorm(gain), sizes, drawn)

@@ -426,6 +426,7 @@ class Weights:
         self.linears = {linear.name: linear for linear in linears(config)}
         self.norms = {norm.name: norm for norm in norms(config)}
         self.kept = {}  # keys and values of layers
+        self.images = ()  # see `decoder_logits`
         self.positions = None  # of tokens on three axes, int [T, 3]; None: from 0 on
 
     def piece(self, name, layer):
@@ -505,8 +506,9 @@ def decoder_logits(config, weights, ids, images=()):
     weights : dict of str to array
         By the names of the Hugging Face checkpoint (``model.layers.0.self_attn.q_proj.weight`` ...).
     ids : sequence of int, length T
-    images : sequence of (first, rows [n, hidden_size], grid)
-        Tokens from index `first` on whose rows replace embeddings, with the rows and columns of the image's grid.
+    images : sequence of (first, rows [n, parts * hidden_size], grid)
+        Tokens from index `first` on whose rows replace embeddings, with the rows and columns of the image's grid; other
+        parts are added to the outputs of the first layers.
 
     Returns
     -------
@@ -530,7 +532,8 @@ def decoder_states(config, weights, ids, second=None, kept=None, streams=None, i
     embedding = parts.stacked(parts.linears["embed_tokens"], 0, "weight")
     x = config.embedding_multiplier * embedding[np.asarray(ids)]
     for first, rows, _ in images:
-        x[first : first + len(rows)] = rows
+        x[first : first + len(rows)] = rows[:, : config.hidden_size]
+    parts.images = images
     if config.rotary_axes:
         parts.positions = image_positions(len(ids), images)
     for table in (each for each in tables(config) if each.name == POSITIONS):
@@ -657,6 +660,9 @@ def _layers(config, parts, x, ids=(), streams=None):
             x = norm_behind(config, parts, "post_mlp_layernorm", layer, x, of_stream=True)
         if config.varied:
             x = _layer_end(config, parts, layer, x, embedded, ids)
+        if layer < config.deepstack_layers:
+            for first, rows, _ in parts.images:
+                x[first : first + len(rows)] += np.split(rows, 1 + config.deepstack_layers, axis=1)[1 + layer]
     streams.append(x)
     return parts.norm("norm", 0, x)
 

@@ -1,7 +1,11 @@
-"""Positions of three axes: against the formulas, to the bit in any order of steps, and where the past is rewritten."""
+"""Images of Qwen3-VL and Qwen3.5 in the text model: positions of three axes, and parts of rows behind the first layers.
+
+Against the formulas, to the bit in any order of steps, and where the past is rewritten.
+"""
 
 import gc
 import json
+import re
 from types import SimpleNamespace
 
 import engines
@@ -27,10 +31,11 @@ from tinychat.generate.sequence import logits_of_all
 from tinychat.kernels.sizes import BLOCK
 from tinychat.models.architectures import parse_config, read_config
 
-# By variant: what it is inside of, and the pairs of channels of each axis, if its files say so.
+# By variant: what it is inside of, the pairs of channels of each axis, if its files say so, and the layers of the tower
+# of which rows have a part: two of the three layers of the text model get one.
 WRAPPERS = {
-    "qwen3": ("Qwen3VLForConditionalGeneration", [8, 7, 5]),
-    "qwen3.5": ("Qwen3_5ForConditionalGeneration", None),
+    "qwen3": ("Qwen3VLForConditionalGeneration", [8, 7, 5], [1, 4]),
+    "qwen3.5": ("Qwen3_5ForConditionalGeneration", None, None),
 }
 # Numbers of tokens of text, and grids of images.
 LAYOUTS = {
@@ -44,11 +49,12 @@ LAYOUTS = {
 
 def seeing(variant, quant, folder):
     """Convert a variant, and make it a model that sees images."""
-    wrapper, section = WRAPPERS[variant]
+    wrapper, section, deep = WRAPPERS[variant]
     folder = let_see(engines.convert_variant(variant, quant, folder), wrapper=wrapper)
     raw = json.loads((folder / "config.json").read_text())
     if section is not None:
         raw["text_config"]["rope_scaling"] = {"type": "mrope", "mrope_section": section}
+        raw["vision_config"] = {"deepstack_visual_indexes": deep}
     (folder / "config.json").write_text(json.dumps(raw))
     return folder
 
@@ -76,7 +82,8 @@ def show(engine, layout, seed=3):
         if isinstance(part, int):
             ids += rng.integers(0, 517, part).tolist()
         else:
-            rows = rng.standard_normal((part[0] * part[1], engine.config.hidden_size)).astype(np.float32)
+            width = engine.config.hidden_size * (1 + engine.config.deepstack_layers)
+            rows = rng.standard_normal((part[0] * part[1], width)).astype(np.float32)
             tiles.append(engine.images.new_tile(len(rows), lambda rows=rows: rows, part))
             images.append((len(ids), rows, part))
             ids += tiles[-1].ids
@@ -274,7 +281,7 @@ def test_any_order_of_operations(folder, engine):
 def positions_of(layout, images=None):
     """Return ids of a layout, and the images in a sequence of them."""
     images = images or ImageIds(100, IMAGE_TOKEN)
-    engine = SimpleNamespace(images=images, config=SimpleNamespace(hidden_size=4))
+    engine = SimpleNamespace(images=images, config=SimpleNamespace(hidden_size=4, deepstack_layers=0))
     ids, shown, tiles = show(engine, layout)
     ids = [one if one >= 517 else 7 for one in ids]
     found = ImagePositions(SimpleNamespace(vocab_size=100, rotary_axes=(0, 1, 2)))
@@ -340,11 +347,31 @@ def test_pairs_of_channels_take_turns(case):
     assert "".join(map(str, parse_config(raw, "").rotary_axes)) == AXES[case]
 
 
-def test_a_section_that_cannot_be_is_refused(tmp_path):
+def test_layers_with_a_part_of_their_own_are_counted():
+    text = families.BY_NAME["qwen3"].config | {"architectures": None}
+    raw = {"architectures": ["Qwen3VLForConditionalGeneration"], "text_config": text, "image_token_id": 5}
+    counts = [({"deepstack_visual_indexes": []}, 0), ({"deepstack_visual_indexes": [5, 8]}, 2), ({}, 3)]
+    for vision, count in counts:
+        assert parse_config(raw | {"vision_config": vision}, "").deepstack_layers == count
+    assert parse_config(raw | {"image_token_id": None}, "").deepstack_layers == 0
+    raw["architectures"] = ["Qwen3_5ForConditionalGeneration"]
+    raw["text_config"] = families.BY_NAME["qwen3.5"].config | {"architectures": None}
+    assert parse_config(raw, "").deepstack_layers == 0
+
+
+@pytest.mark.parametrize(
+    ("found", "changed", "message"),
+    [
+        ("[8, 7, 5]", "[8, 7]", "mrope_section is [8, 7]; expected a list of 3 numbers"),
+        ("[1, 4]", "[1, 2, 3, 4]", "deepstack_visual_indexes is [1, 2, 3, 4]; expected a list of up to 3 layers"),
+        ("[1, 4]", "7", "deepstack_visual_indexes is 7; expected a list"),
+    ],
+)
+def test_a_section_that_cannot_be_is_refused(found, changed, message, tmp_path):
     folder = seeing("qwen3", "f32", tmp_path / "model")
     path = folder / "config.json"
-    path.write_text(path.read_text().replace("[8, 7, 5]", "[8, 7]"))
-    with pytest.raises(CheckpointError, match=r"mrope_section is \[8, 7\]; expected a list of 3 numbers"):
+    path.write_text(path.read_text().replace(found, changed))
+    with pytest.raises(CheckpointError, match=re.escape(message)):
         read_config(path)
 
 
@@ -388,9 +415,11 @@ def test_logits_are_those_of_transformers(case, layout, tmp_path):
     with torch.no_grad():
         positions, _ = theirs.model.get_rope_index(tokens, kinds, image_grid_thw=grids)
         embedded = theirs.model.get_input_embeddings()(tokens)
-        for first, rows, _ in images:
-            embedded[0, first : first + len(rows)] = torch.tensor(rows)
-        states = theirs.model.language_model(inputs_embeds=embedded, position_ids=positions).last_hidden_state
+        parts = [np.split(rows, 1 + model.engine.config.deepstack_layers, axis=1) for _, rows, _ in images]
+        first, *others = (torch.tensor(np.concatenate(part)) for part in zip(*parts))
+        embedded[kinds == 1] = first
+        deep = {"visual_pos_masks": kinds == 1, "deepstack_visual_embeds": others} if others else {}
+        states = theirs.model.language_model(inputs_embeds=embedded, position_ids=positions, **deep).last_hidden_state
         expected = theirs.lm_head(states)[0].numpy()
     sequence, found = new_sequence(model.engine), []
     for stop in (5, 11, len(ids) - 6, *range(len(ids) - 5, len(ids) + 1)):

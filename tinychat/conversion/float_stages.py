@@ -80,6 +80,9 @@ class FloatStages(StateStages, StreamStages, BlockStages):
     def place_rows(self, T, replaced, images, hidden):
         """Do nothing: the texts of a conversion have no images."""
 
+    def add_image_rows(self, T, replaced, images, part, hidden):
+        """Do nothing, as `place_rows`."""
+
     def add_positions(self, T, vectors, rows, hidden):
         hidden.value += self._source.table(vectors, 1 + rows.max())[rows]
 

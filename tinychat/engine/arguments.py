@@ -319,7 +319,7 @@ class Parameters(NamedTuple):
     """The parameters of a model, as training left them."""
 
     embed_tokens: Any  # a linear, or `patch_parts.PatchInput` or `PlacedPatchInput`
-    images: Any  # `Images` of a model that sees them, or `NoImages`
+    images: Any  # `Images` or `DeepImages` of a model that sees them, or `NoImages`
     embed_positions: Any  # float32 [P, D]
     embed_norm: Any  # a norm, or `draft_parts.DraftInput` or `StatesInput`
     inputs: Any  # `LayerInputs` or `NoInputs`
@@ -378,7 +378,9 @@ class Scratch(NamedTuple):
     # float32 [C, L P]: what the embeddings give the layers, or hidden states that EAGLE-3 reads, or patches of images;
     # [C, 0] without that
     inputs: np.ndarray
-    images: np.ndarray  # float32 [C, D]: rows of images, of the tokens that stand for them; [C, 0] without that
+    # float32 [C, parts D]: rows of images, of the tokens that stand for them, with the parts that are added behind the
+    # first layers; [C, 0] without that
+    images: np.ndarray
     kept: np.ndarray  # float32 [C, states D]: the hidden states before some layers, for EAGLE-3; [C, 0] without that
     rows: np.ndarray  # float32 [threads, widest input]
     tiles: np.ndarray  # float32 [threads, TILE_FLOATS]

@@ -319,7 +319,10 @@ class Engine:
             for index, tile in placed:
                 row = tile.compute()[batch.ids[index] - tile.ids.start]
                 batch.ids[index], batch.images[index] = self.images.token_id, 1
-                self._scratch.images[index, : len(row)] = row
+                # With a part for each of the first layers behind that which replaces the embedding.
+                parts = (1 + self.config.deepstack_layers, -1)
+                rows = self._scratch.images[index].reshape(parts)
+                rows[:, : self.config.hidden_size] = row.reshape(parts)
 
     def _begin_states(self, chunks: SequenceOf[ScheduledChunk]) -> tuple[object, ...]:
         """Write the addresses of the sequences' states; return these."""

@@ -52,6 +52,7 @@ from tinychat.engine.stages import (
     take_inputs,
 )
 from tinychat.engine.stream_stages import (
+    add_image_rows,
     add_quarter,
     add_to_streams,
     correct_streams,
@@ -63,7 +64,7 @@ from tinychat.engine.stream_stages import (
 )
 from tinychat.engine.wiring import by_kind, unless
 from tinychat.kernels.buffers import NoStreams
-from tinychat.kernels.variants import NoEnd, NoImages, NoInputs, NoNorm, NoPositions, Unchanged
+from tinychat.kernels.variants import DeepImages, NoEnd, NoImages, NoInputs, NoNorm, NoPositions, Unchanged
 from tinychat.kernels.weights import ADD, STORE
 
 # The other streams. Not literals, for each of which a stage would be compiled once more.
@@ -76,6 +77,7 @@ def forward(team, p, sizes, cache, s, attention, batch, logits):
     for layer in range(sizes.num_hidden_layers):
         keep_rows(team, batch.counts[0], batch.kept, layer, s.hidden, s.kept)
         run_layer(team, layer_of(p.layers, layer), p.inputs, sizes, cache, s, attention, batch)
+        add_images(team, batch.counts[0], p.images, layer, batch.images, s)
     keep_rows(team, batch.counts[0], batch.kept, sizes.num_hidden_layers, s.hidden, s.kept)
     predict(team, p, sizes, s, batch, logits)
 
@@ -132,6 +134,17 @@ def _(team, T, weight, sizes, s, batch):
 def place_images(team, T, images, replaced, s):
     """Replace the embeddings of image tokens by the rows of the images."""
     place_rows(team, T, replaced, s.images, s.hidden)
+
+
+@by_kind
+def add_images(team, T, images, layer, replaced, s):
+    """Add to the residual stream the part that rows of images have for this layer's outputs."""
+
+
+@add_images.where(images=DeepImages)
+def _(team, T, images, layer, replaced, s):
+    if layer < images.layers:
+        add_image_rows(team, T, replaced, s.images, layer + 1, s.hidden)
 
 
 @unless(vectors=NoPositions)

@@ -54,6 +54,7 @@ from tinychat.kernels.variants import (
     Before,
     BothWays,
     ChannelScale,
+    DeepImages,
     DistanceBias,
     HeadsNorm,
     Images,
@@ -99,7 +100,7 @@ def parameters_of(config: ModelConfig, tensors: Tensors) -> Parameters:
     """Return the parameters of a model; a tied `lm_head` is the embedding itself."""
     return Parameters(
         embed_tokens=_input(config, tensors),
-        images=NoImages() if config.image_token_id is None else Images(),
+        images=_images(config),
         embed_positions=tensors.positions(),
         embed_norm=_embed_norm(config, tensors),
         inputs=_layer_inputs(config, tensors),
@@ -110,6 +111,12 @@ def parameters_of(config: ModelConfig, tensors: Tensors) -> Parameters:
         cap=Unchanged() if config.logits_softcap is None else SoftCap(np.float32(config.logits_softcap)),
         state=tensors.weight(STATE) if config.drafter else NoState(),
     )
+
+
+def _images(config: ModelConfig) -> Images | DeepImages | NoImages:
+    if config.image_token_id is None:
+        return NoImages()
+    return DeepImages(config.deepstack_layers) if config.deepstack_layers else Images()
 
 
 def _layers(config: ModelConfig, tensors: Tensors) -> Layer:

@@ -14,6 +14,13 @@ def place_rows(counter, T, replaced, images, hidden):
     counter.note("images", T * hidden.columns * 2 * FLOAT)
 
 
+@stage("embedding")
+def add_image_rows(counter, T, replaced, images, part, hidden):
+    """Add another part of the rows of images to the residual stream."""
+    images.need((1 + part) * hidden.columns)
+    counter.note("images", T * hidden.columns * 3 * FLOAT, T * hidden.columns)
+
+
 @stage("altup")
 def route_streams(counter, T, hidden, router, sizes, out):
     """Write the factors of predictions, or of corrections."""

@@ -131,15 +131,25 @@ def pick_rows(team, T, rows, hidden, out):
 
 @stage
 def place_rows(team, T, replaced, images, hidden):
-    """Replace ``hidden[t]`` by ``images[t]`` where ``replaced[t]`` is not 0.
+    """Replace ``hidden[t]`` by the first part of ``images[t]`` where ``replaced[t]`` is not 0.
 
-    replaced : int64 [>= T]; images : float32 [>= T, D], D of 16; hidden : float32 [>= T, >= D].
+    replaced : int64 [>= T]; images : float32 [>= T, parts * D], D of 16; hidden : float32 [>= T, D].
     """
     first, last = share_of(team, T)
     for t in range(first, last):
         if replaced[t] != 0:
-            for k in range(0, images.shape[1], LANES):
+            for k in range(0, hidden.shape[1], LANES):
                 store_f32(hidden, t * hidden.shape[1] + k, load_f32(images, t * images.shape[1] + k))
+
+
+@stage
+def add_image_rows(team, T, replaced, images, part, hidden):
+    """Add part number `part` of ``images[t]`` to ``hidden[t]`` where ``replaced[t]`` is not 0: see `place_rows`."""
+    first, last = share_of(team, T)
+    for t in range(first, last):
+        if replaced[t] != 0:
+            for k in range(hidden.shape[1]):
+                hidden[t, k] += images[t, part * hidden.shape[1] + k]
 
 
 @always_inline

@@ -215,6 +215,12 @@ class SelectiveGains(NamedTuple):
     queries: np.ndarray  # float32 [N]
 
 
+class DeepImages(NamedTuple):
+    """Rows of images replace embeddings, and other parts of them are added to the outputs of the first layers."""
+
+    layers: int
+
+
 class Shared(NamedTuple):
     """An expert of all tokens; the router's last row may be its gate."""
 

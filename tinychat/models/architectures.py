@@ -12,6 +12,7 @@ from tinychat.json_file import one_line, path_end, read_json_object
 from tinychat.models import families
 from tinychat.models.config import ModelConfig, read_common
 from tinychat.models.config_values import ConfigValues
+from tinychat.models.deepstack import read_deepstack_layers
 from tinychat.models.eagle import one_form
 from tinychat.models.embedder import is_embedder
 from tinychat.models.family import CLASSIFIER, DraftHead, Family
@@ -78,7 +79,7 @@ def parse_config(raw: Mapping[str, object], source: str) -> ModelConfig:
     `UnsupportedModelError` if architecture, activation, rotary embedding, layer types or a quantization are not
     implemented; `CheckpointError` if a value is missing, of the wrong type, out of range or contradicts another.
     """
-    image_token, wrapper, raw = image_token_of(raw), wrapper_of(raw), one_form(text_part(raw))
+    whole, raw = raw, one_form(text_part(raw))
     architecture, writes = _read_architecture(ConfigValues(raw, source))
     family = family_of(architecture)
     prepared = raw if family.prepared is None else family.prepared(raw)
@@ -86,11 +87,14 @@ def parse_config(raw: Mapping[str, object], source: str) -> ModelConfig:
     config = family.read(values, read_common(values, family.architecture, family.partial_rotary))
     if config.bidirectional:
         _check_bidirectional(values, config)
-    if image_token is not None:
-        seen = ConfigValues({"image_token_id": image_token}, source)
-        axes = read_rotary_axes(values, wrapper, config.rotary_dim // 2)
-        token_id = seen.integer("image_token_id", 0, config.vocab_size - 1)
-        config = replace(config, image_token_id=token_id, rotary_axes=axes)
+    if (image_token := image_token_of(whole)) is not None:
+        wrapper, seen = wrapper_of(whole), ConfigValues({"image_token_id": image_token}, source)
+        config = replace(
+            config,
+            image_token_id=seen.integer("image_token_id", 0, config.vocab_size - 1),
+            deepstack_layers=read_deepstack_layers(whole, source, wrapper, config.num_hidden_layers),
+            rotary_axes=read_rotary_axes(values, wrapper, config.rotary_dim // 2),
+        )
     return _without_output(config) if config.bidirectional or not writes else config
 
 

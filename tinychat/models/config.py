@@ -115,6 +115,7 @@ class ModelConfig:
     stream_norms: bool = False  # norms behind attention and MLP are of the residual stream that these are added to
     embedded_ids: int = 0  # ids of the embedding, if more than `vocab_size`: the rest cannot be written (Apertus)
     image_token_id: int | None = None  # the token whose embedding rows of an image replace; None: the model sees none
+    deepstack_layers: int = 0  # the first layers, to whose outputs other parts of these rows are added (Qwen3-VL)
     rotary_axes: tuple[int, ...] = ()  # by pair of channels, the axis that turns it: see `models.rotary_axes`; (): one
     projected_embedding: bool = False  # one of fewer columns is projected to embedding and output matrix (OPT)
     is_draft_head: bool = False  # it reads the hidden states of another model: `models.draft_head`
