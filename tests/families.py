@@ -11,9 +11,8 @@ from variants import BY_NAME, NEWER, VARIANTS
 from variants.common import Variant
 from variants.llama import LISTED
 
-from tinychat.conversion.convert import expected_shapes
 from tinychat.models import architectures
-from tinychat.models.architectures import linears, norms, parse_config
+from tinychat.models.architectures import expected_shapes, linears, norms, parse_config
 from tinychat.models.distance_biases import BUCKETS
 from tinychat.models.tensors import whole_and_part
 

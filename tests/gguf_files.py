@@ -281,11 +281,22 @@ def mixture(name):
     return next((kind for part, kind in kinds.items() if part in name), "F32")
 
 
-def write_variant(variant, path, kind_of=lambda name: "F32", pooling=None, rerank=None, weights=None, **tensors):
+def write_variant(
+    variant,
+    path,
+    kind_of=lambda name: "F32",
+    pooling=None,
+    rerank=None,
+    weights=None,
+    special=(),
+    template=None,
+    **tensors,
+):
     """Write a variant as a GGUF file with `tensors` beside its own.
 
     kind_of : the type of each tensor by its name in the checkpoint; float32 where its rows make no whole blocks.
     weights : its own, if they are not those of families.py.
+    special : tokens with a meaning by their ids; template : of a chat.
     pooling : of an embedding model, which also puts an end token behind texts; rerank : how a decoder writes pairs.
     """
     raw, config = variant.config, parse_config(variant.config, variant.name)
@@ -302,11 +313,15 @@ def write_variant(variant, path, kind_of=lambda name: "F32", pooling=None, reran
     add_sizes(writer, architecture, raw, config)
     add_particulars(writer, architecture, raw, config)
     tokens, kinds = byte_level_tokens(config.vocab_size)
+    for i, token in dict(special).items():
+        tokens[i], kinds[i] = token, gguf.TokenType.CONTROL
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(tokens)
     writer.add_token_types(kinds)
     writer.add_token_merges([f"{tokens[3]} {tokens[4]}"])
+    if template is not None:
+        writer.add_chat_template(template)
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
     writer.add_add_bos_token(False)

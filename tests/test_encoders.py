@@ -9,10 +9,10 @@ import reference
 
 import tinychat
 from tinychat.checkpoint.checkpoint import open_checkpoint
-from tinychat.conversion.convert import check_tensors, expected_shapes
+from tinychat.conversion.convert import check_tensors
 from tinychat.engine.sequence import new_sequence
 from tinychat.errors import CheckpointError, SettingError, UnsupportedModelError
-from tinychat.models.architectures import parse_config, weight_count
+from tinychat.models.architectures import expected_shapes, parse_config, weight_count
 
 TOLERANCE = 1e-3  # of the states' standard deviation
 LENGTHS = (1, 2, 3, 17, 200)

@@ -58,6 +58,7 @@ ARROWS = {
         "models.selective",
         "models.tensors",
         "models.varied_layers",
+        "models.vision",
         "settings",
         "text.split_patterns",
     ],

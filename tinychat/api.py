@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from tinychat.checkpoint.folder import folder_of
+from tinychat.checkpoint.folder import folder_of, mmproj_error
 from tinychat.checkpoint.gguf import is_gguf
 from tinychat.errors import ConversionError, HubError
 from tinychat.file_lock import locked
@@ -67,6 +67,7 @@ def convert(
     calibration: str | os.PathLike[str] | None = None,
     check: bool = True,
     adapter: str | os.PathLike[str] | None = None,
+    mmproj: str | os.PathLike[str] | None = None,
 ) -> Path:
     """Convert a Hugging Face checkpoint or a GGUF file into a model folder, downloading it first if it is a repo id.
 
@@ -95,6 +96,9 @@ def convert(
     adapter : path or str, optional
         A LoRA adapter for this checkpoint, of PEFT or mlx-lm: its folder or repo id; or a task that the
         checkpoint has one for. It is merged with the weights.
+    mmproj : path, optional
+        The GGUF file by which the model of a GGUF file sees images. When omitted: the one in the same folder, if
+        there is one that fits.
 
     Returns
     -------
@@ -110,7 +114,8 @@ def convert(
     """
     source, target = os.fspath(src), _target(os.fspath(dst))
     change = None if adapter is None else adapter_folder(os.fspath(adapter))
-    with folder_of(checkpoint_folder(source), change) as folder:
+    tower = None if mmproj is None else Path(os.path.expanduser(mmproj))
+    with folder_of(checkpoint_folder(source, tower), change, tower) as folder:
         check_checkpoint(folder)
         # Imported here: a wrong `src` is reported before Numba is loaded.
         from tinychat.conversion.pipeline import Recipe, default_recipe, make
@@ -129,8 +134,11 @@ def convert(
         return make(folder, target, recipe, progress, origin)
 
 
-def checkpoint_folder(source: str) -> Path:
-    """Return the checkpoint folder or GGUF file of `source`: one of these or a repo id, not a converted model."""
+def checkpoint_folder(source: str, mmproj: Path | None = None) -> Path:
+    """Return the checkpoint folder or GGUF file of `source`: one of these or a repo id, not a converted model.
+
+    mmproj : the file by which a GGUF file sees; `FieldError` beside a repo id.
+    """
     # os.path, since pathlib raises for names that no file system can have and users that do not exist.
     folder = Path(os.path.expanduser(source))
     if os.path.isfile(folder / MANIFEST):
@@ -143,6 +151,8 @@ def checkpoint_folder(source: str) -> Path:
     # What other programs have is named by its whole path.
     if os.path.isabs(reference.source):
         return Path(reference.source)
+    if mmproj is not None:
+        raise mmproj_error()
     # Imported here: the hub's client takes a while, and offline use never needs it.
     from tinychat.store.hub import fetch
 

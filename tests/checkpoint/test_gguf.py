@@ -20,10 +20,10 @@ from tinychat.checkpoint.checkpoint import open_checkpoint
 from tinychat.checkpoint.gguf import is_gguf
 from tinychat.checkpoint.gguf_checkpoint import text_files, unpacked
 from tinychat.checkpoint.gguf_file import GgufFile, open_gguf
-from tinychat.conversion.convert import check_tensors, expected_shapes, read_norm, read_table
+from tinychat.conversion.convert import check_tensors, read_norm, read_table
 from tinychat.conversion.source import Source
 from tinychat.errors import CheckpointError, ConversionError, TextError, UnsupportedModelError
-from tinychat.models.architectures import linears, norms, tables
+from tinychat.models.architectures import expected_shapes, linears, norms, tables
 from tinychat.models.layout import Quantization
 from tinychat.store.local import code_lines, list_models, summary_line
 from tinychat.text.hard_texts import HARD_TEXTS

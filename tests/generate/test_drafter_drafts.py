@@ -16,12 +16,12 @@ from safetensors.numpy import load_file, save_file
 
 import tinychat
 from tinychat.commands.loading import load_draft, load_model
-from tinychat.conversion.convert import convert, expected_shapes
+from tinychat.conversion.convert import convert
 from tinychat.engine.sequence import Sequence, new_sequence
 from tinychat.errors import CheckpointError, DrafterError, FieldError, ModelFolderError, UnsupportedModelError
 from tinychat.generate.drafter_drafts import DrafterDrafts
 from tinychat.generate.driver import Driver
-from tinychat.models.architectures import parse_config, read_config
+from tinychat.models.architectures import expected_shapes, parse_config, read_config
 from tinychat.models.drafter import ORDERING
 from tinychat.models.drafter_folder import open_drafter
 from tinychat.models.folder import WEIGHTS

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tinychat.conversion.convert import expected_shapes
 from tinychat.errors import CheckpointError, TinychatError, UnsupportedModelError
-from tinychat.models.architectures import norms, parse_config, read_config, supported_families
+from tinychat.models.architectures import expected_shapes, norms, parse_config, read_config, supported_families
 from tinychat.models.rope import angle_set
 from tinychat.models.tensors import whole_and_part
 

@@ -8,6 +8,7 @@ from tinychat.checkpoint.adapter_files import ADAPTER_CONFIG, use_of
 from tinychat.checkpoint.adjusted import adjusted
 from tinychat.checkpoint.gguf import is_gguf
 from tinychat.checkpoint.gguf_checkpoint import gguf_in
+from tinychat.checkpoint.gguf_mmproj import tower_tensors
 from tinychat.checkpoint.gguf_tensors import open_gguf_tensors
 from tinychat.checkpoint.packed import unpack_weights
 from tinychat.checkpoint.safetensors_file import check_shapes
@@ -74,6 +75,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
         tensors = _renamed(merged(with_task(unpack_weights(open_tensors(folder)))), config)
         return Checkpoint(folder, config, adjusted(unstacked(tensors, config), config))
     tensors = open_gguf_tensors(folder, gguf_in(folder), config)
+    tensors.by_name |= tower_tensors(folder)
     return Checkpoint(folder, config, merged(tensors, config))
 
 

@@ -7,15 +7,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tinychat.checkpoint.gguf import is_gguf
+from tinychat.errors import FieldError
 from tinychat.files import read_small
 
 
 @contextmanager
-def folder_of(checkpoint: Path, adapter: Path | None = None) -> Iterator[Path]:
+def folder_of(checkpoint: Path, adapter: Path | None = None, mmproj: Path | None = None) -> Iterator[Path]:
     """Yield the folder of a checkpoint, temporary for a GGUF file or a folder of one; errors as `unpacked`.
 
     adapter : the folder of an adapter that is merged when the weights are read, or the name of a task that the
-    checkpoint has one for; its folder is temporary then.
+    checkpoint has one for; its folder is temporary then. mmproj : the file by which the model of a GGUF file sees, as
+    for `unpacked`; `FieldError` beside another checkpoint.
     """
     with ExitStack() as stack:
         folder = checkpoint
@@ -23,8 +25,16 @@ def folder_of(checkpoint: Path, adapter: Path | None = None) -> Iterator[Path]:
             # Imported here: reading takes NumPy, which is a while.
             from tinychat.checkpoint.gguf_checkpoint import gguf_in, unpacked
 
-            folder = stack.enter_context(unpacked(checkpoint if checkpoint.is_file() else gguf_in(checkpoint)))
+            file = checkpoint if checkpoint.is_file() else gguf_in(checkpoint)
+            folder = stack.enter_context(unpacked(file, mmproj))
+        elif mmproj is not None:
+            raise mmproj_error()
         yield folder if adapter is None else stack.enter_context(_beside(folder, adapter))
+
+
+def mmproj_error() -> FieldError:
+    """Return the error of an mmproj file beside a checkpoint that is no GGUF file."""
+    return FieldError("mmproj", "is for GGUF files: leave it out, or give the model's GGUF file")
 
 
 @contextmanager

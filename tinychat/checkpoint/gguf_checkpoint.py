@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from tinychat.checkpoint.gguf import ENDING, first_parts
+from tinychat.checkpoint.gguf import CLIP, ENDING, first_parts, mmproj_beside
 from tinychat.checkpoint.gguf_families import FAMILIES
 from tinychat.checkpoint.gguf_file import GgufFile, open_gguf
+from tinychat.checkpoint.gguf_mmproj import add_tower
 from tinychat.checkpoint.gguf_ollama import ARCHITECTURES
 from tinychat.checkpoint.gguf_ranker import is_ranker, ranker_config, ranker_files
 from tinychat.checkpoint.gguf_tokenizer import tokenizer_files
@@ -35,8 +36,11 @@ _MAX_PAIRS = 1 << 16
 
 
 @contextmanager
-def unpacked(file: Path) -> Iterator[Path]:
-    """Yield a checkpoint folder of a GGUF file: its text files, and links to its tensors."""
+def unpacked(file: Path, mmproj: Path | None = None) -> Iterator[Path]:
+    """Yield a checkpoint folder of a GGUF file: its text files, and links to its tensors.
+
+    It has the vision tower of an `mmproj` file, too, by default of one that lies beside it: see `gguf_mmproj`.
+    """
     files = open_gguf(file)
     with TemporaryDirectory(prefix="tinychat-gguf-") as folder:
         target = Path(folder) / file.stem
@@ -48,6 +52,8 @@ def unpacked(file: Path) -> Iterator[Path]:
             # Some programs give their files no ending.
             name = part.path.name if part.path.suffix.lower() == ENDING else f"{part.path.name}{ENDING}"
             (target / name).symlink_to(part.path.resolve())
+        if towers := mmproj_beside(file) if mmproj is None else [mmproj]:
+            add_tower(target, files[0], towers, mmproj is not None)
         yield target
 
 
@@ -129,6 +135,9 @@ def check_architecture(metadata: Mapping[str, Any], source: Path) -> str:
     """Return the architecture that a file's metadata name, by llama.cpp's name."""
     name = metadata.get("general.architecture")
     name = ARCHITECTURES.get(name, name) if isinstance(name, str) else name
+    if name == CLIP:
+        what = "what turns images or sound into a model's inputs, not the model"
+        raise CheckpointError(f"{source} has {what}: give the model's file, and this one with it (mmproj)")
     if not isinstance(name, str) or name not in FAMILIES:
         raise unsupported(str(source), f"architecture {one_line(str(name), 40)!r}")
     if any(key.startswith(_TURNED) for key in metadata):

@@ -1,5 +1,6 @@
 """Parts of a tensor as tensors of their own, of one expert or of those that share a tensor; and tensors as one."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
@@ -257,3 +258,29 @@ def part_of(tensor: Tensor, name: str, part: Part) -> Tensor:
         columns = slice(part.first, part.stop)
         return ComputedRows(tensor, lambda rows: np.ascontiguousarray(rows[:, columns]), (shape[0], size))
     return TensorPart(tensor, part.first, (size, *shape[1:]))
+
+
+class PatchRows(Derived):
+    """A convolution's weights for patches, [D, C, p, p], or [D, p, p, C] of mlx, as rows of a linear: [D, C p p].
+
+    channels_last : whether the linear reads patches by row, column and channel.
+    """
+
+    def __init__(self, tensor: Tensor, *, channels_last: bool = False) -> None:
+        super().__init__(tensor)
+        self._channels_last = channels_last
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the rows; of a tensor without such axes its own."""
+        shape = self._tensor.shape
+        return (shape[0], math.prod(shape[1:])) if len(shape) == 4 else shape
+
+    def read(self, start: int, stop: int) -> FloatArray:
+        """Return rows ``start..stop-1``."""
+        rows = self._tensor.read(start, stop)
+        if rows.ndim == 4 and rows.shape[1] == rows.shape[2] != rows.shape[3]:
+            rows = np.moveaxis(rows, 3, 1)
+        if rows.ndim == 4 and self._channels_last:
+            rows = np.moveaxis(rows, 1, 3)
+        return np.ascontiguousarray(rows).reshape(len(rows), -1)

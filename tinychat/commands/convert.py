@@ -53,6 +53,13 @@ from tinychat.store.local import code_lines, next_line, quality_lines, summary_l
     help="LoRA adapter to merge with the weights, of PEFT or mlx-lm: its folder or Hugging Face repo id; or the name of"
     " a task that the checkpoint has an adapter for",
 )
+@click.option(
+    "--mmproj",
+    type=PATH,
+    metavar="FILE",
+    help="GGUF file by which the model of a GGUF file sees images; default: the one in the same folder, if there is one"
+    " that fits",
+)
 @click.option("--no-check", is_flag=True, help="Skip the comparison of the result with the checkpoint")
 @click.pass_context
 def convert(

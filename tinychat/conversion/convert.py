@@ -25,8 +25,7 @@ from tinychat.conversion.unfinished import JournaledWriter, Progress, WorkFolder
 from tinychat.conversion.vision import VisionSource, open_vision
 from tinychat.errors import ConversionError
 from tinychat.files import read_small
-from tinychat.models.architectures import family_of, linears, norms, tables
-from tinychat.models.config import ModelConfig
+from tinychat.models.architectures import expected_shapes, family_of, linears, norms, tables
 from tinychat.models.dense import dense_file, dense_shapes
 from tinychat.models.embedder import DENSE_WEIGHTS, read_embedder
 from tinychat.models.folder import DESCRIPTION, WEIGHTS, description_of
@@ -251,23 +250,6 @@ def check_tensors(checkpoint: Checkpoint) -> None:
     """Check that every tensor which the configuration asks for is there, in the right shape."""
     for name, shape in expected_shapes(checkpoint.config):
         checkpoint.tensors.expect(name, shape)
-
-
-def expected_shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield name and shape of each tensor that a checkpoint of this configuration has."""
-    for linear in linears(config):
-        for shard in range(linear.shards):
-            for part, rows in zip(linear.names(shard), linear.rows):
-                yield f"{part}.weight", (rows, linear.columns)
-                if linear.bias:
-                    yield f"{part}.bias", (rows,)
-    for norm in norms(config):
-        for source in norm.sources:
-            yield f"{source}.weight", (norm.size,)
-            if norm.bias:
-                yield f"{source}.bias", (norm.size,)
-    for table in tables(config):
-        yield f"{table.source}.weight", (table.first + table.rows, table.columns)
 
 
 def read_table(checkpoint: Checkpoint, table: Table, quantization: Quantization) -> NDArray[np.float32]:

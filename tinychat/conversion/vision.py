@@ -10,8 +10,8 @@ import numpy as np
 
 from tinychat.checkpoint.adjusted import adjusted
 from tinychat.checkpoint.checkpoint import Checkpoint
-from tinychat.checkpoint.mapping import FloatArray
-from tinychat.checkpoint.tensors import Derived, Tensors
+from tinychat.checkpoint.tensor_part import PatchRows
+from tinychat.checkpoint.tensors import Tensors
 from tinychat.conversion.pack import check_finite
 from tinychat.models.architectures import parse_config
 from tinychat.models.dense import file_of
@@ -21,23 +21,6 @@ from tinychat.models.vision import Vision, read_vision
 
 VISION_SECTION = "vision_config"
 _PATCHES = f"{PATCHES}.weight"
-
-
-class PatchRows(Derived):
-    """A convolution's weights for patches, [D, C, p, p], or [D, p, p, C] of mlx, as rows of a linear: [D, C p p]."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the rows; of a tensor without such axes its own."""
-        shape = self._tensor.shape
-        return (shape[0], int(np.prod(shape[1:]))) if len(shape) == 4 else shape
-
-    def read(self, start: int, stop: int) -> FloatArray:
-        """Return rows ``start..stop-1``."""
-        rows = self._tensor.read(start, stop)
-        if rows.ndim == 4 and rows.shape[1] == rows.shape[2] != rows.shape[3]:
-            rows = np.moveaxis(rows, 3, 1)
-        return np.ascontiguousarray(rows).reshape(len(rows), -1)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -130,6 +130,23 @@ def norms(config: ModelConfig) -> list[Norm]:
 def tables(config: ModelConfig) -> list[Table]:
     """List a model's tables of vectors that stay float32."""
     return family_of(config.architecture).tables(config)
+
+
+def expected_shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield name and shape of each tensor that a checkpoint of this configuration has."""
+    for linear in linears(config):
+        for shard in range(linear.shards):
+            for part, rows in zip(linear.names(shard), linear.rows):
+                yield f"{part}.weight", (rows, linear.columns)
+                if linear.bias:
+                    yield f"{part}.bias", (rows,)
+    for norm in norms(config):
+        for source in norm.sources:
+            yield f"{source}.weight", (norm.size,)
+            if norm.bias:
+                yield f"{source}.bias", (norm.size,)
+    for table in tables(config):
+        yield f"{table.source}.weight", (table.first + table.rows, table.columns)
 
 
 def _tensors_of(config: ModelConfig) -> Family | DraftHead:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
+from tinychat.checkpoint.gguf import LEFT_OUT, SEES_BY
 from tinychat.errors import CheckpointError, StoreError
 from tinychat.json_file import one_line, read_json_object
 from tinychat.models.drafter import is_drafter
@@ -180,10 +181,14 @@ def next_line(folder: Path, name: str) -> str:
 def code_lines(folder: Path) -> list[str]:
     """Return the lines about parts that a model folder leaves out, and about native and rounded tensors."""
     codes = read_json_object(folder / MANIFEST).get("codes")
-    wrapper = wrapper_of(read_json_object(folder / "config.json")) if holds(folder, "config.json") else None
+    config = read_json_object(folder / "config.json") if holds(folder, "config.json") else {}
+    wrapper, mmproj, reason = wrapper_of(config), _as_text(config.get(SEES_BY)), config.get(LEFT_OUT)
     lines = [f"text only: what {wrapper} has for images and sound is passed over"] if wrapper else []
+    if isinstance(reason, str):
+        lines = [f"text only: {one_line(reason, 300)}"]
     if sees(folder):
-        lines = [f"sees images: {VISION_FOLDER}/ has the vision tower of {wrapper}"]
+        origin = f", from {mmproj}" if mmproj else ""
+        lines = [f"sees images: {VISION_FOLDER}/ has the vision tower of {wrapper}{origin}"]
     for key, words in (("kept", "native"), ("rounded", "rounded to 8 bits")):
         counts = codes.get(key) if isinstance(codes, dict) else None
         if isinstance(counts, dict) and counts:

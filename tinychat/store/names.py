@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from tinychat.checkpoint.adapter_files import ADAPTER_CONFIG, use_of
-from tinychat.checkpoint.gguf import is_gguf
+from tinychat.checkpoint.gguf import is_gguf, mmproj_beside
 from tinychat.errors import StoreError
 from tinychat.json_file import one_line
 from tinychat.store.catalog import CATALOG
@@ -182,7 +182,8 @@ def _name_of(checkpoint: Path, name: str | None = None) -> str:
     Sizes and times of its files are part of the digest, so that a checkpoint that was changed is converted again.
     """
     path = checkpoint.resolve()
-    parts = [path] if path.is_file() else path.iterdir()
+    # What a GGUF file sees by lies beside it.
+    parts = [path, *mmproj_beside(checkpoint)] if path.is_file() else path.iterdir()
     files = sorted((file.name, file.stat()) for file in parts if file.is_file())
     versions = "".join(f"\n{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in files)
     digest = sha256(f"{path}{versions}".encode("utf-8", "surrogateescape")).hexdigest()[:8]
