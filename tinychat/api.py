@@ -19,6 +19,7 @@ from tinychat.settings import LoadSettings
 from tinychat.store.catalog import CATALOG
 from tinychat.store.default_model import DEFAULT_MODEL, default_model, default_package, origin_of
 from tinychat.store.estimates import check_space
+from tinychat.store.external_models import ollama_mmproj
 from tinychat.store.local import MANIFEST, make_store
 from tinychat.store.names import ModelReference, catalogued, converted_or, find, repository
 from tinychat.user_folders import expanded
@@ -115,7 +116,8 @@ def convert(
     source, target = os.fspath(src), _target(os.fspath(dst))
     change = None if adapter is None else adapter_folder(os.fspath(adapter))
     tower = None if mmproj is None else Path(os.path.expanduser(mmproj))
-    with folder_of(checkpoint_folder(source, tower), change, tower) as folder:
+    checkpoint = checkpoint_folder(source, tower)
+    with folder_of(checkpoint, change, tower or ollama_mmproj(checkpoint)) as folder:
         check_checkpoint(folder)
         # Imported here: a wrong `src` is reported before Numba is loaded.
         from tinychat.conversion.pipeline import Recipe, default_recipe, make
@@ -287,7 +289,7 @@ def _convert_into_store(
     target, name = reference.path, reference.source
     with ExitStack() as stack:
         if reference.kind == "checkpoint":
-            folder = stack.enter_context(folder_of(Path(name)))
+            folder = stack.enter_context(folder_of(Path(name), mmproj=ollama_mmproj(Path(name))))
         else:
             folder, progress = stack.enter_context(_arriving_checkpoint(name, target, progress))
         check_checkpoint(folder)

@@ -9,14 +9,17 @@ from pathlib import Path
 import families
 import gguf
 import gguf_files
+import mmproj_files
 import pytest
+import towers
 from console import Console
 
+import tinychat
 from tinychat import api
 from tinychat.checkpoint import gguf_header
 from tinychat.errors import ConversionError, StoreError
-from tinychat.store.external_models import find_model, found_models
-from tinychat.store.local import store_folder
+from tinychat.store.external_models import find_model, found_models, ollama_mmproj
+from tinychat.store.local import code_lines, store_folder
 from tinychat.store.names import find, known_names, resolve
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -46,20 +49,20 @@ def hub_cache(monkeypatch, tmp_path):
     return tmp_path / "hub"
 
 
-def add_to_ollama(root, manifest, file):
+def add_to_ollama(root, manifest, file, projector=None):
     """Put a file among the blobs, and a manifest that names it; return the blob."""
-    digest = hashlib.sha256(str(file).encode()).hexdigest()
-    blob = root / "blobs" / f"sha256-{digest}"
-    blob.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy(file, blob)
-    layers = [
-        {"mediaType": "application/vnd.ollama.image.license", "digest": f"sha256:{'0' * 64}", "size": 1},
-        {"mediaType": "application/vnd.ollama.image.model", "digest": f"sha256:{digest}", "size": 1},
-    ]
+    blobs, layers = [], [{"mediaType": "application/vnd.ollama.image.license", "digest": f"sha256:{'0' * 64}"}]
+    for kind, source in (("model", file), ("projector", projector)):
+        if source is not None:
+            digest = hashlib.sha256(str(source).encode()).hexdigest()
+            layers.append({"mediaType": f"application/vnd.ollama.image.{kind}", "digest": f"sha256:{digest}"})
+            blobs.append(root / "blobs" / f"sha256-{digest}")
+            blobs[-1].parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source, blobs[-1])
     path = root / "manifests" / manifest
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"schemaVersion": 2, "layers": layers}))
-    return blob
+    return blobs[0]
 
 
 def add_file(path, content):
@@ -119,6 +122,25 @@ def test_a_model_of_ollama_is_converted_once(ollama, small):
     assert api.checkpoint_folder("tiny") == blob
     with pytest.raises(ConversionError, match="is a converted model"):
         api.checkpoint_folder(folder.name)
+
+
+def test_a_model_of_ollama_sees_by_what_its_manifest_names(ollama, small, tmp_path):
+    tower = mmproj_files.write_mmproj(towers.BY_NAME["odd"], tmp_path / "tower", clip__projector_type="pixtral")
+    blob = add_to_ollama(ollama, "registry.ollama.ai/library/alone/latest", small)
+    name = resolve("alone").path
+    assert ollama_mmproj(blob) is None
+    assert add_to_ollama(ollama, "hf.co/owner/seeing-GGUF/Q8_0", small, tower) == blob
+    found = ollama_mmproj(blob)
+    assert (found.parent, found.read_bytes()) == (blob.parent, tower.read_bytes())
+    assert resolve("alone").path != name
+    assert ollama_mmproj(found) is ollama_mmproj(small) is None
+    digest = found.name.removeprefix("sha256-")
+    reason = f"text only: sha256-{digest}: projector 'pixtral' is not supported"
+    assert code_lines(api.locate("hf.co/owner/seeing-GGUF:Q8_0"))[0] == reason
+    made = tinychat.convert("alone", tmp_path / "made", quant="int8", method="plain", check=False)
+    assert code_lines(made)[0] == reason
+    found.unlink()
+    assert ollama_mmproj(blob) is None
 
 
 def test_names_of_lm_studio(lm_studio, small, tmp_path):

@@ -25,7 +25,8 @@ OLLAMA, LM_STUDIO, HUB_CACHE = "Ollama", "LM Studio", "the hub's cache"
 _OLLAMA_FOLDERS = ("~/.ollama/models", "/usr/share/ollama/.ollama/models")
 _LM_STUDIO_HOMES = ("~/.lmstudio", "~/.cache/lm-studio")
 _OLLAMA_REGISTRY, _OLLAMA_LIBRARY = "registry.ollama.ai", "library"
-_OLLAMA_MODEL = "application/vnd.ollama.image.model"
+_OLLAMA_MODEL, _OLLAMA_MMPROJ = (f"application/vnd.ollama.image.{kind}" for kind in ("model", "projector"))
+_OLLAMA_MANIFESTS, _OLLAMA_BLOBS = "*/*/*/*", "blobs"
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _LANGUAGE_MODELS = ("ForCausalLM", "LMHeadModel")
@@ -102,8 +103,8 @@ def find_model(name: str) -> FoundModel | None:
 def _in_ollama(environment: Mapping[str, str]) -> Iterator[FoundModel]:
     for folder in [environment["OLLAMA_MODELS"]] if environment.get("OLLAMA_MODELS") else _OLLAMA_FOLDERS:
         root = Path(os.path.expanduser(folder))
-        for manifest in _files(root / "manifests", "*/*/*/*"):
-            blob = _ollama_blob(root, manifest)
+        for manifest in _files(root / "manifests", _OLLAMA_MANIFESTS):
+            blob = _ollama_blobs(root, manifest).get(_OLLAMA_MODEL)
             if blob is not None:
                 host, space, *model = manifest.relative_to(root / "manifests").parts
                 short = host == _OLLAMA_REGISTRY
@@ -111,18 +112,30 @@ def _in_ollama(environment: Mapping[str, str]) -> Iterator[FoundModel]:
                 yield FoundModel("/".join([*where, ":".join(model)]), OLLAMA, blob)
 
 
-def _ollama_blob(root: Path, manifest: Path) -> Path | None:
-    """Return the GGUF file that a manifest names, if it is there."""
+def ollama_mmproj(model: Path) -> Path | None:
+    """Return the mmproj file that Ollama has for a model of its own; None for other files."""
+    if model.parent.name != _OLLAMA_BLOBS:
+        return None
+    root = model.parents[1]
+    found = (_ollama_blobs(root, manifest) for manifest in _files(root / "manifests", _OLLAMA_MANIFESTS))
+    return next((each[_OLLAMA_MMPROJ] for each in found if each.get(_OLLAMA_MODEL) == model and len(each) > 1), None)
+
+
+def _ollama_blobs(root: Path, manifest: Path) -> dict[str, Path]:
+    """Return the GGUF files that a manifest names, by their kind, of those that are there."""
     try:
         layers = read_json_object(manifest).get("layers")
     except CheckpointError:
-        return None
+        return {}
+    found: dict[str, Path] = {}
     for layer in layers if isinstance(layers, list) else ():
-        if isinstance(layer, dict) and layer.get("mediaType") == _OLLAMA_MODEL:
+        kind = layer.get("mediaType") if isinstance(layer, dict) else None
+        if kind in (_OLLAMA_MODEL, _OLLAMA_MMPROJ) and kind not in found:
             digest = _DIGEST.fullmatch(str(layer.get("digest")))
-            blob = root / "blobs" / f"sha256-{digest[1]}" if digest else None
-            return blob if blob is not None and os.path.isfile(blob) else None
-    return None
+            blob = root / _OLLAMA_BLOBS / f"sha256-{digest[1]}" if digest else None
+            if blob is not None and os.path.isfile(blob):
+                found[kind] = blob
+    return found
 
 
 def _in_lm_studio(_environment: Mapping[str, str]) -> Iterator[FoundModel]:

@@ -19,7 +19,7 @@ from tinychat.errors import StoreError
 from tinychat.json_file import one_line
 from tinychat.store.catalog import CATALOG
 from tinychat.store.default_model import DEFAULT_MODEL, DEMO, PACKAGE, default_file
-from tinychat.store.external_models import HUB_CACHE, find_model, found_models
+from tinychat.store.external_models import HUB_CACHE, find_model, found_models, ollama_mmproj
 from tinychat.store.local import (
     MANIFEST,
     SEE_MODELS,
@@ -182,8 +182,10 @@ def _name_of(checkpoint: Path, name: str | None = None) -> str:
     Sizes and times of its files are part of the digest, so that a checkpoint that was changed is converted again.
     """
     path = checkpoint.resolve()
-    # What a GGUF file sees by lies beside it.
-    parts = [path, *mmproj_beside(checkpoint)] if path.is_file() else path.iterdir()
+    # What a GGUF file sees by lies beside it, or Ollama knows it.
+    ollama = ollama_mmproj(checkpoint)
+    towers = [ollama] if ollama else mmproj_beside(checkpoint)
+    parts = [path, *towers] if path.is_file() else path.iterdir()
     files = sorted((file.name, file.stat()) for file in parts if file.is_file())
     versions = "".join(f"\n{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in files)
     digest = sha256(f"{path}{versions}".encode("utf-8", "surrogateescape")).hexdigest()[:8]
