@@ -21,7 +21,7 @@ import numpy as np
 from ml_dtypes import float8_e4m3fn
 from safetensors.numpy import save
 
-from fuzzing import cache_files, mcp_messages
+from fuzzing import cache_files, mcp_messages, mmproj_files
 from tinychat.chat.workspace import resumed
 from tinychat.checkpoint.checkpoint import open_checkpoint
 from tinychat.checkpoint.gguf_checkpoint import unpacked
@@ -267,12 +267,12 @@ def pytorch_file() -> bytes:
 
 
 @cache
-def gguf_file(kind: str) -> bytes:
-    """Return a model in GGUF with a vocabulary of this kind, its matrices in blocks."""
+def gguf_file(kind: str, *more: str) -> bytes:
+    """Return a model in GGUF with a vocabulary of this kind, of `more` tokens, its matrices in blocks."""
     import gguf
 
     vocabulary = {"gpt2": ["<s>", "</s>", "a", "b", "ab", "c"], "llama": ["<unk>", "<s>", "</s>", "\u2581", "a", "b"]}
-    tokens = vocabulary[kind]
+    tokens = [*vocabulary[kind], *more]
     with tempfile.TemporaryDirectory() as folder:
         writer = gguf.GGUFWriter(Path(folder) / "model.gguf", "llama")
         writer.add_context_length(64)
@@ -504,6 +504,8 @@ def readers() -> tuple[Reader, ...]:
                lambda folder: _read_all(PytorchFile(folder / "pytorch_model.bin"))),
         Reader("gguf", "model.gguf", (gguf_file("gpt2"), gguf_file("llama")), _read_gguf),
         Reader("gguf_header", "model.gguf", (gguf_file("gpt2"), gguf_file("llama")), _list_and_read_gguf),
+        Reader("gguf_mmproj", mmproj_files.NAME, (mmproj_files.mmproj_file(),), mmproj_files.read_mmproj,
+               {mmproj_files.MODEL: gguf_file("gpt2", mmproj_files.IMAGE_TOKEN)}),
         Reader("packed", "model.safetensors", (packed_weights(),), _read_packed, {"config.json": _json(PACKING)}),
         Reader("packing", "config.json", (_json(PACKING),), _read_packed, {"model.safetensors": packed_weights()}),
         Reader("ternary", "model.safetensors", (ternary,), _read_packed, {"config.json": _json(TERNARY)}),

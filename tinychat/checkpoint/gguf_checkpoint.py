@@ -135,7 +135,7 @@ def check_architecture(metadata: Mapping[str, Any], source: Path) -> str:
     """Return the architecture that a file's metadata name, by llama.cpp's name."""
     name = metadata.get("general.architecture")
     name = ARCHITECTURES.get(name, name) if isinstance(name, str) else name
-    if name == CLIP:
+    if isinstance(name, str) and name == CLIP:
         what = "what turns images or sound into a model's inputs, not the model"
         raise CheckpointError(f"{source} has {what}: give the model's file, and this one with it (mmproj)")
     if not isinstance(name, str) or name not in FAMILIES:

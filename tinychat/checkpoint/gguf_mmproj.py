@@ -184,15 +184,17 @@ def _add(folder: Path, model: GgufFile, path: Path, alone: Mapping[str, object])
 def _open_mmproj(path: Path) -> GgufFile:
     file = open_gguf(path)[0]
     kind = file.metadata.get("general.architecture")
-    if kind != CLIP:
+    if not isinstance(kind, str) or kind != CLIP:
         raise CheckpointError(f"{path} is no mmproj file, but a model ({one_line(str(kind), 40)}): give the other one")
     return file
 
 
 def _projector_of(file: GgufFile) -> Projector:
-    kind = file.metadata.get(f"{CLIP}.projector_type") or file.metadata.get(f"{CLIP}.vision.projector_type")
-    if not isinstance(kind, str) or kind not in PROJECTORS:
-        raise UnsupportedModelError(f"{file.path}: projector {one_line(str(kind), 40)!r} is not supported")
+    # The second is that of files for images and sound.
+    kinds = [file.metadata.get(f"{CLIP}.{key}") for key in ("projector_type", "vision.projector_type")]
+    kind = next((each for each in kinds if isinstance(each, str)), "")
+    if kind not in PROJECTORS:
+        raise UnsupportedModelError(f"{file.path}: projector {one_line(kind, 40)!r} is not supported")
     return PROJECTORS[kind]
 
 
