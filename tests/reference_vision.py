@@ -33,11 +33,13 @@ def tower_states(tensors, section, patches, grid):
     return norm("post_layernorm", x)
 
 
-def fitted_positions(positions, grid):
+def fitted_positions(positions, grid, from_corners=False):
     """Return the vectors of a grid's positions, [rows columns, D], from those of a square one."""
     side, found = round(len(positions) ** 0.5), []
 
     def weight(new, old, count):
+        if from_corners:
+            return max(0, 1 - abs(old - new * (side - 1) / max(count - 1, 1)))
         center, width = (new + 0.5) * side / count - 0.5, max(side / count, 1)
         return max(0, 1 - abs(old - center) / width)
 

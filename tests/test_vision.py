@@ -133,13 +133,15 @@ def test_squares_of_patches_are_joined_row_by_row():
     assert joined.tolist() == [[0, 1, 6, 7], [2, 3, 8, 9], [4, 5, 10, 11]]
 
 
+@pytest.mark.parametrize("from_corners", [False, True])
 @pytest.mark.parametrize("grid", [(7, 7), (1, 1), (5, 16), (16, 3), (9, 64)])
-def test_positions_are_fitted_to_any_grid(grid, rng):
+def test_positions_are_fitted_to_any_grid(grid, from_corners, rng):
     learned = rng.standard_normal((49, 24)).astype(np.float32)
-    found = grid_positions(learned, grid)
-    expected = reference_vision.fitted_positions(learned.astype(np.float64), grid)
+    found = grid_positions(learned, grid, from_corners=from_corners)
+    expected = reference_vision.fitted_positions(learned.astype(np.float64), grid, from_corners)
     assert found.dtype == np.float32
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+    # Places between corners are rounded to float32.
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6 * (1 + from_corners))
     if grid == (7, 7):
         assert found.tobytes() == learned.tobytes()
 
@@ -153,6 +155,18 @@ def test_positions_are_those_of_torch(grid, rng):
     expected = torch.nn.functional.interpolate(square, grid, mode="bilinear", antialias=True)
     expected = expected[0].permute(1, 2, 0).reshape(-1, 24).numpy()
     np.testing.assert_allclose(grid_positions(learned, grid), expected, rtol=0, atol=2e-6)
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("grid", [(1, 1), (2, 34), (16, 3), (9, 64), (48, 48), (90, 91)])
+def test_positions_from_corners_are_those_of_transformers(grid, rng):
+    torch, utils = pytest.importorskip("torch"), pytest.importorskip("transformers.vision_utils")
+    learned = rng.standard_normal((48 * 48, 24)).astype(np.float32)
+    indices, weights = utils.get_vision_interpolation_indices_and_weights(
+        torch.tensor([[1, *grid]]), 48, "bilinear", True
+    )
+    expected = (torch.from_numpy(learned)[indices] * weights[:, :, None]).sum(1).numpy()
+    np.testing.assert_allclose(grid_positions(learned, grid, from_corners=True), expected, rtol=0, atol=1e-6)
 
 
 def test_text_alone_is_what_it_was(model_folders, tmp_path):

@@ -1,8 +1,9 @@
 """Vectors of the positions in a grid of any shape, from the learned ones of a square grid, for a vision tower.
 
-The square is resized to the grid as an image is with bilinear filters that widen where it shrinks (torch's
-``interpolate`` with ``antialias``): a vector is the sum of those around its place, weighted by their distances along
-both axes. Sums are made term after term, in float64: the same bits on any processor.
+A vector is the sum of those around its place in the square, weighted by their distances along both axes. The square is
+resized to the grid as an image is with bilinear filters that widen where it shrinks (torch's ``interpolate`` with
+``antialias``); or the corners of both are the same, and a vector is of the four around its place (``align_corners``).
+Sums are made term after term, in float64: the same bits on any processor.
 """
 
 import numpy as np
@@ -11,12 +12,15 @@ from numpy.typing import NDArray
 Wide = NDArray[np.float64]
 
 
-def grid_positions(learned: NDArray[np.generic], grid: tuple[int, int]) -> NDArray[np.float32]:
+def grid_positions(
+    learned: NDArray[np.generic], grid: tuple[int, int], *, from_corners: bool = False
+) -> NDArray[np.float32]:
     """Return the vectors [rows columns, D] of a grid; learned : [side side, D], both row by row."""
+    weights = _between_corners if from_corners else _widened
     side, (rows, columns) = round(len(learned) ** 0.5), grid
     square = learned.astype(np.float64).reshape(side, side, -1)
-    lines = _weighted(_weights(side, rows), square)
-    found = _weighted(_weights(side, columns), lines.transpose(1, 0, 2))
+    lines = _weighted(weights(side, rows), square)
+    found = _weighted(weights(side, columns), lines.transpose(1, 0, 2))
     return found.transpose(1, 0, 2).reshape(rows * columns, -1).astype(np.float32)
 
 
@@ -24,12 +28,21 @@ def _weighted(weights: Wide, parts: Wide) -> Wide:
     """Return the sums of parts [side, n, D] times weights [side, count]: [count, n, D]."""
     found = np.zeros((weights.shape[1], *parts.shape[1:]))
     for weight, part in zip(weights, parts):
-        found += weight[:, None, None] * part
+        near = weight > 0
+        found[near] += weight[near, None, None] * part
     return found
 
 
-def _weights(side: int, count: int) -> Wide:
+def _between_corners(side: int, count: int) -> Wide:
     """Return how much of each of `side` old places is in each of `count` new ones: [side, count]."""
+    # Places are rounded to float32, as transformers has them.
+    centers = np.arange(count, dtype=np.float32) * np.float32(side - 1) / np.float32(max(count - 1, 1))
+    found: Wide = np.maximum(1 - np.abs(np.arange(side)[:, None] - centers.astype(np.float64)), 0)
+    return found
+
+
+def _widened(side: int, count: int) -> Wide:
+    """Return the same, of filters that widen where there are fewer new ones."""
     scale = side / count
     centers = (np.arange(count) + 0.5) * scale - 0.5
     weights = np.maximum(1 - np.abs(np.arange(side)[:, None] - centers) / max(scale, 1.0), 0)
