@@ -18,7 +18,7 @@ from tinychat.errors import FieldError, ModelFolderError, PromptTooLongError, Se
 from tinychat.generate.image_prompts import ImagePrompts
 from tinychat.generate.model import Model
 from tinychat.images.image import Image
-from tinychat.models.image_preparation import ShapedTiles, SquareTiles
+from tinychat.models.image_preparation import ShapedTiles, SquareTiles, WholeImage
 
 IMAGE, FAKE, GLOBAL = 500, 501, 502
 TILE = 16
@@ -95,6 +95,19 @@ def test_an_image_token_becomes_the_tiles_with_their_tokens(prompts, engine):
     assert [one for one in ids if one >= engine.vocab_size] == [one for tile in tiles for one in tile.ids]
     assert [len(tile.ids) for tile in tiles] == [TOKENS] * 3
     assert prompts._encoder.encoded == []
+
+
+def test_the_image_token_is_that_of_the_plan(prompts, engine):
+    whole = WholeImage(4, 2, "bicubic", 1 / 255, (0.5,) * 3, (0.5,) * 3, 256, 4096)
+    prompts._encoder.vision.preparation = whole
+    with pytest.raises(TextError, match=rf"the tokenizer does not know <\|image_pad\|> as token {IMAGE}"):
+        filled(prompts, [1, IMAGE, 2], [photo(0)])
+    prompts._tokenizer.special = {"<|image_pad|>": IMAGE}
+    # 20 x 40 becomes 16 x 40.
+    ids = filled(prompts, [1, IMAGE, 2], [photo(0)])
+    assert engine.images.tokens(ids) == [1, *[IMAGE] * 10, 2]
+    with pytest.raises(SettingError, match="an image of 201 x 1 pixels is too narrow"):
+        filled(prompts, [IMAGE], [photo(0, 1, 201)])
 
 
 def test_an_image_has_the_same_ids_again_and_another_one_has_others(prompts):

@@ -11,11 +11,12 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 
-from tinychat.errors import CheckpointError, UnsupportedModelError
+from tinychat.errors import CheckpointError, SettingError, UnsupportedModelError
+from tinychat.images.connector import joined_squares
 from tinychat.images.image import Image
 from tinychat.images.preparation import plan, prepare
 from tinychat.images.resize import resize
-from tinychat.models.image_preparation import ShapedTiles, SquareTiles, read_preparation
+from tinychat.models.image_preparation import ShapedTiles, SquareTiles, WholeImage, read_preparation
 
 HALVES = (0.5, 0.5, 0.5)
 # SmolVLM 256M and 500M, granite-docling; SmolVLM 2.2B, whose tiles have pixels of no patch; Idefics3 8B.
@@ -23,9 +24,14 @@ SMALL = SquareTiles(16, 4, "lanczos", 1 / 255, HALVES, HALVES, 512, 2048, True)
 LARGE = replace(SMALL, patch_size=14, scale_factor=3, tile_size=384, longest_edge=1536)
 IDEFICS = replace(SMALL, patch_size=14, scale_factor=2, tile_size=364, longest_edge=1456)
 LFM2 = ShapedTiles(16, 2, "bilinear", 1 / 255, HALVES, HALVES, 512, 2, 10, 64, 256, 2.0, True)
+# Qwen3.5, within what a step takes; with an area that is no multiple of a token's; the first Qwen2-VL.
+QWEN = WholeImage(16, 2, "bicubic", 1 / 255, HALVES, HALVES, 1 << 16, 8192 * 16 * 16)
+QWEN_SMALL = replace(QWEN, patch_size=14, min_pixels=5000, max_pixels=100_000)
+QWEN2_VL = replace(QWEN, patch_size=14, min_pixels=56 * 56, max_pixels=28 * 28 * 1280)
 # Small images are enough to see each of their pixels.
 TINY = replace(SMALL, patch_size=3, scale_factor=2, tile_size=20, longest_edge=70)
 TINY_SHAPED = replace(LFM2, patch_size=3, tile_size=24, min_tokens=4, max_tokens=16)
+TINY_WHOLE = replace(QWEN, patch_size=3, min_pixels=150, max_pixels=2000)
 UNEVEN = {"mean": (0.48145466, 0.4578275, 0.40821073), "std": (0.26862954, 0.26130258, 0.27577711)}
 
 SIZES = [
@@ -89,6 +95,33 @@ def test_plans_of_lfm2_vl():
     assert plan(1080, 1920, replace(LFM2, min_tiles=1, max_tiles=1)).grids == ((24, 42),)
 
 
+def test_plans_of_qwen():
+    found = plan(600, 800, QWEN)
+    assert (found.sizes, found.grids, found.overview) == (((608, 800),), ((38, 50),), None)
+    assert (found.text, found.image_token) == ("<|image_pad|>" * (19 * 25), "<|image_pad|>")
+    # Too many pixels, too few, and a side of less than half a token.
+    assert plan(3024, 4032, QWEN).grids == ((78, 104),)
+    assert plan(10, 12, QWEN).grids == ((16, 18),)
+    assert plan(3024, 4032, QWEN, "low").grids == ((26, 36),)
+    assert plan(600, 800, QWEN_SMALL, "low") == plan(600, 800, QWEN_SMALL)
+    assert plan(15, 3000, QWEN).grids == plan(5, 1000, QWEN).grids == ((2, 228),)
+    assert plan(13, 2600, QWEN2_VL).grids == ((2, 58),)
+    for size in ((5, 1001), (1001, 5)):
+        with pytest.raises(SettingError, match=r"an image of \d+ x \d+ pixels is too narrow .* 200 times the other"):
+            plan(*size, QWEN)
+
+
+@pytest.mark.parametrize("preparation", [QWEN, QWEN_SMALL, QWEN2_VL], ids=["qwen", "small", "qwen2-vl"])
+def test_no_image_has_more_patches_than_the_largest(preparation):
+    random = np.random.default_rng(4)
+    for shorter, ratio in zip(random.integers(1, 400, 3000), random.uniform(1, 200, 3000)):
+        (rows, columns), text = (found := plan(int(shorter), int(shorter * ratio), preparation)).grids[0], found.text
+        assert rows % 2 == columns % 2 == 0 < rows and rows * columns <= preparation.most_patches <= 8192
+        assert text.count("<|image_pad|>") == rows * columns // 4
+    # Another one only exceeds the pixels as far as no side has less than a token, and sides are whole tokens.
+    assert QWEN.most_patches == 8192 and replace(QWEN, min_pixels=1, max_pixels=1).most_patches == 800
+
+
 @pytest.mark.parametrize("preparation", [SMALL, LARGE, IDEFICS, LFM2], ids=["small", "large", "idefics3", "lfm2"])
 @pytest.mark.parametrize("size", [*SIZES, (65536, 1000), (1, 32768), (8192, 8192)], ids=str)
 def test_texts_have_a_token_for_each_row(size, preparation):
@@ -103,7 +136,7 @@ def test_texts_have_a_token_for_each_row(size, preparation):
     assert all(rows * columns <= 2048 for rows, columns in found.grids)
 
 
-@pytest.mark.parametrize("preparation", [TINY, TINY_SHAPED], ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("preparation", [TINY, TINY_SHAPED, TINY_WHOLE], ids=lambda one: type(one).__name__)
 @pytest.mark.parametrize("size", [(31, 57), (57, 31), (1, 1), (5, 90)], ids=str)
 def test_patches_hold_the_pixels_of_their_tiles(size, preparation):
     image, preparation = random_image(*size), replace(preparation, **UNEVEN)
@@ -129,7 +162,7 @@ def test_patches_hold_the_pixels_of_their_tiles(size, preparation):
         for index, patch in enumerate(patches):
             row, column = divmod(index, columns)
             pixels = normal[row * side : (row + 1) * side, column * side : (column + 1) * side]
-            pixels = pixels.transpose(2, 0, 1) if isinstance(preparation, SquareTiles) else pixels
+            pixels = pixels if isinstance(preparation, ShapedTiles) else pixels.transpose(2, 0, 1)
             # Rounded to float32 in each of three steps.
             assert np.abs(patch - pixels.ravel()).max() < 1e-6
 
@@ -175,7 +208,21 @@ def test_files_of_lfm2_vl(tmp_path):
     assert found == replace(LFM2, min_tiles=1, max_tiles=1)
 
 
+def test_files_of_qwen(tmp_path):
+    kind = {"image_processor_type": "Qwen2VLImageProcessorFast", "downsample_factor": 2}
+    area = {"shortest_edge": 65536, "longest_edge": 16777216}
+    halves = {"image_mean": list(HALVES), "image_std": list(HALVES)}
+    sizes = {"patch_size": 16, "merge_size": 2, "temporal_patch_size": 2}
+    assert written(tmp_path, **kind, size=area, **halves, **sizes) == QWEN
+    # Older files have these keys, which override the others; colours are CLIP's by default.
+    older = {"min_pixels": 3136, "max_pixels": 1_000_000}
+    expected = replace(QWEN, **UNEVEN, min_pixels=3136, max_pixels=1_000_000)
+    assert written(tmp_path, **kind, **older) == expected == written(tmp_path, **kind, **older, size=area)
+    assert written(tmp_path, **kind) == replace(expected, max_pixels=28 * 28 * 1280)
+
+
 _LFM2 = {"image_processor_type": "Lfm2VlImageProcessor", "downsample_factor": 2}
+_QWEN = {"image_processor_type": "Qwen2VLImageProcessor", "downsample_factor": 2}
 
 
 @pytest.mark.parametrize(
@@ -203,6 +250,12 @@ _LFM2 = {"image_processor_type": "Lfm2VlImageProcessor", "downsample_factor": 2}
         (None, {**_LFM2, "min_tiles": 11}, "min_tiles is 11; expected an integer from 1 to 10"),
         (None, {**_LFM2, "max_tiles": 1000}, "max_tiles is 1000; expected an integer from 1 to 64"),
         (None, {**_LFM2, "min_image_tokens": 0}, "min_image_tokens is 0; expected an integer from 1 to 256"),
+        (None, {**_QWEN, "patch_size": 14}, "patch_size is 14; expected the model's 16"),
+        (None, {**_QWEN, "merge_size": 4}, "merge_size is 4; expected the model's 2"),
+        (None, {**_QWEN, "size": {"height": 5}}, "size: longest_edge is missing; expected an integer from 1"),
+        (None, {**_QWEN, "max_pixels": 0}, "max_pixels is 0; expected an integer from 1"),
+        (None, {**_QWEN, "min_pixels": 1 << 22}, "min_pixels is 4194304; expected an integer from 1 to 1003520"),
+        (None, {**_QWEN, "size": {"shortest_edge": 2_000_000, "longest_edge": 3_000_000}}, "more than 8192 patches"),
     ],
 )
 def test_errors_name_the_key(processor, changes, problem, tmp_path):
@@ -237,8 +290,8 @@ def torchvision(monkeypatch, columns_first):
     import transformers.image_transforms  # noqa: F401 (before there is a torchvision)
     from PIL import Image as pillow
 
-    def resized(self, images, size, resample=None, **options):
-        arrays = [image.permute(1, 2, 0).numpy() for image in images]
+    def resized(self, image, size, resample=None, **options):
+        arrays = [each.permute(1, 2, 0).numpy() for each in image]
         found = [pillow.fromarray(array).resize((size.width, size.height), resample) for array in arrays]
         return torch.stack([torch.from_numpy(np.array(one)).permute(2, 0, 1) for one in found])
 
@@ -427,3 +480,58 @@ def test_shapes_of_real_sizes_are_those_of_transformers(torchvision):
         # Theirs of a very narrow image are refused by their own model, or have thousands of tokens.
         if size[0] * size[1] <= 512 * 1024:
             assert size == (found.overview if is_large else found.sizes[0])
+
+
+def whole_processor(name, preparation):
+    return processor_class("qwen2_vl", name)(
+        size={"shortest_edge": preparation.min_pixels, "longest_edge": preparation.max_pixels},
+        patch_size=preparation.patch_size,
+        merge_size=preparation.scale_factor,
+        image_mean=list(preparation.mean),
+        image_std=list(preparation.std),
+    )
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("name", ["Qwen2VLImageProcessor", "Qwen2VLImageProcessorPil"])
+@pytest.mark.parametrize("preparation", [TINY_WHOLE, replace(TINY_WHOLE, **UNEVEN)], ids=["halves", "uneven"])
+def test_whole_images_are_those_of_transformers(name, preparation, torchvision):
+    processing = importlib.import_module("transformers.models.qwen3_vl.processing_qwen3_vl").Qwen3VLProcessor
+    processor = whole_processor(name, preparation)
+    model = processing.__new__(processing)
+    model.image_processor, model.image_token = processor, "<|image_pad|>"
+    random = np.random.default_rng(7)
+    for size in [(1, 1), (1, 200), (200, 1), (24, 24), (300, 200), *random.integers(2, 150, (80, 2))]:
+        image = random_image(*map(int, size))
+        expected = processor([as_picture(image)], return_tensors="np")
+        found = prepare(image, preparation)
+        assert found.plan.text == model.replace_image_token(expected, 0)
+        ((_, rows, columns),) = expected["image_grid_thw"].tolist()
+        assert found.plan.grids == ((rows, columns),)
+        (ours,) = found.tiles
+        # Theirs are square after square, and each patch has two frames, which are the same.
+        order = joined_squares(np.arange(rows * columns)[:, None], (rows, columns), 2).reshape(-1)
+        theirs = np.asarray(expected["pixel_values"]).reshape(len(ours), 3, 2, -1)
+        for frame in range(2):
+            frame = theirs[:, :, frame].reshape(len(ours), -1)
+            if name.endswith("Pil"):
+                # They rescale pixels to float32 first, and so round them once more.
+                assert np.abs(frame - ours[order]).max() < 1e-6
+            else:
+                assert np.array_equal(frame, ours[order])
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("preparation", [QWEN, QWEN_SMALL, QWEN2_VL], ids=["qwen", "small", "qwen2-vl"])
+def test_sizes_of_whole_images_are_those_of_transformers(preparation, torchvision):
+    processor = whole_processor("Qwen2VLImageProcessor", preparation)
+    smart_resize = sys.modules[type(processor).__module__].smart_resize
+    factor = preparation.patch_size * preparation.scale_factor
+    for height, width in SIZES:
+        try:
+            expected = smart_resize(height, width, factor, preparation.min_pixels, preparation.max_pixels)
+        except ValueError:
+            with pytest.raises(SettingError, match="too narrow"):
+                plan(height, width, preparation)
+        else:
+            assert plan(height, width, preparation).sizes == (expected,)

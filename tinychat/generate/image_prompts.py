@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tinychat.errors import SettingError, TextError
 from tinychat.images.data_url import image_of_url
 from tinychat.images.image import Image, image_of
-from tinychat.images.preparation import IMAGE_TOKEN, Size, patches, prepare
+from tinychat.images.preparation import Size, patches, prepare
 from tinychat.json_file import one_line
 
 if TYPE_CHECKING:
@@ -102,7 +102,8 @@ class ImagePrompts:
         waiting = iter([token_id for tile in tiles for token_id in tile.ids])
         text = self._tokenizer.encode_rendered(prepared.plan.text)
         if text.count(vision.image_token_id) != sum(counts):
-            raise TextError(f"the tokenizer does not know {IMAGE_TOKEN} as token {vision.image_token_id}")
+            token = prepared.plan.image_token
+            raise TextError(f"the tokenizer does not know {token} as token {vision.image_token_id}")
         ids = [next(waiting) if token_id == vision.image_token_id else token_id for token_id in text]
         return _SeenImage(ids, tiles, [tile.nbytes for tile in prepared.pixels], 4 * vision.text_size * sum(counts))
 

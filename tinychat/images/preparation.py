@@ -7,13 +7,13 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from tinychat.errors import SettingError
 from tinychat.images.detail import HIGH, LOW
 from tinychat.images.image import Image
 from tinychat.images.resize import resize
-from tinychat.models.image_preparation import Preparation, ShapedTiles, SquareTiles
+from tinychat.models.image_preparation import Preparation, ShapedTiles, SquareTiles, WholeImage
 
-IMAGE_TOKEN = "<image>"
-"""The text of the image token, in templates once for an image, in a plan once for each of its rows."""
+IMAGE_TOKEN, _QWEN_TOKEN = "<image>", "<|image_pad|>"
 _FAKE, _GLOBAL = "<fake_token_around_image>", "<global-img>"
 _START, _THUMBNAIL, _END = "<|image_start|>", "<|img_thumbnail|>", "<|image_end|>"
 
@@ -25,9 +25,10 @@ Size = tuple[int, int]
 class ImagePlan:
     """The tiles and the text of an image of some size: known without its pixels.
 
-    `text` replaces the image token of a chat template and holds as many as the model has rows for. The image is resized
-    to each of `sizes` and split into `rows` times `columns` tiles; if there is an `overview`, of this size, it is the
-    last tile, resized from the image itself, or from the last of the sizes where `is_overview_of_tiles`.
+    `text` replaces the image token of a chat template, and holds as many `image_token` as the model has rows for. The
+    image is resized to each of `sizes` and split into `rows` times `columns` tiles; if there is an `overview`, of this
+    size, it is the last tile, resized from the image itself, or from the last of the sizes where
+    `is_overview_of_tiles`.
     """
 
     text: str
@@ -37,6 +38,7 @@ class ImagePlan:
     overview: Size | None
     is_overview_of_tiles: bool
     patch_size: int
+    image_token: str = IMAGE_TOKEN
 
     @property
     def grids(self) -> tuple[Size, ...]:
@@ -62,11 +64,16 @@ class PreparedImage:
 
 
 def plan(height: int, width: int, preparation: Preparation, detail: str = HIGH) -> ImagePlan:
-    """Return the tiles and the text of an image of this size, seen in this detail."""
+    """Return the tiles and the text of an image of this size, seen in this detail.
+
+    SettingError for a size that the model does not see.
+    """
     if detail == LOW:
         preparation = preparation.of_low_detail
     if isinstance(preparation, ShapedTiles):
         return _plan_shaped(height, width, preparation)
+    if isinstance(preparation, WholeImage):
+        return _plan_whole(height, width, preparation)
     return _plan_square(height, width, preparation)
 
 
@@ -89,8 +96,8 @@ def patches(tile: npt.NDArray[np.uint8], preparation: Preparation) -> npt.NDArra
     """Return the patches of a tile, row by row, as a vision encoder takes them: float32 [patches, columns].
 
     Their pixels are normalized; those beyond the last whole patch are dropped. The columns are in the order of the
-    weights of the model's first layer: by channel, row and column where it is a convolution (`SquareTiles`), else by
-    row, column and channel (`ShapedTiles`).
+    weights of the model's first layer: by channel, row and column where it is a convolution (`SquareTiles`,
+    `WholeImage`), else by row, column and channel (`ShapedTiles`).
     """
     size = preparation.patch_size
     rows, columns = tile.shape[0] // size, tile.shape[1] // size
@@ -215,3 +222,28 @@ def _tile_grid(height: int, width: int, preparation: ShapedTiles) -> Size:
         if distance < least or (distance == least and has_pixels):
             best, least = (rows, columns), distance
     return best
+
+
+def _plan_whole(height: int, width: int, preparation: WholeImage) -> ImagePlan:
+    if max(height, width) > WholeImage.MAX_RATIO * min(height, width):
+        ratio = f"one side is more than {WholeImage.MAX_RATIO} times the other"
+        raise SettingError(f"an image of {width} x {height} pixels is too narrow for this model: {ratio}; crop it")
+    step = preparation.patch_size * preparation.scale_factor
+    rows, columns = _tokens_of_whole(height, width, preparation)
+    size = (rows * step, columns * step)
+    text = _QWEN_TOKEN * (rows * columns)
+    return ImagePlan(text, (size,), 1, 1, None, False, preparation.patch_size, _QWEN_TOKEN)
+
+
+def _tokens_of_whole(height: int, width: int, preparation: WholeImage) -> Size:
+    """Return the rows and columns of tokens for an image with neither too many nor too few pixels."""
+    step = preparation.patch_size * preparation.scale_factor
+    rounded = round(height / step), round(width / step)
+    pixels = math.prod(rounded) * step**2
+    if pixels > preparation.max_pixels:
+        shrink = math.sqrt(height * width / preparation.max_pixels)
+        return max(1, math.floor(height / shrink / step)), max(1, math.floor(width / shrink / step))
+    if pixels < preparation.min_pixels:
+        grow = math.sqrt(preparation.min_pixels / (height * width))
+        return math.ceil(height * grow / step), math.ceil(width * grow / step)
+    return rounded

@@ -1,10 +1,13 @@
 """How a model wants its images: the image processor's part of `processor_config.json`, or `preprocessor_config.json`.
 
-Models of the kind of Idefics3 see square tiles of one size, those of LFM2-VL tiles of any shape.
+Models of the kind of Idefics3 see square tiles of one size, those of LFM2-VL tiles of any shape, those of Qwen2-VL and
+its followers whole images.
 """
 
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 from tinychat.errors import CheckpointError, UnsupportedModelError
 from tinychat.json_file import one_line, read_json_object
@@ -16,6 +19,12 @@ PREPARATION_FILES = (PROCESSOR, IMAGE_PROCESSOR)
 _RESAMPLES = {1: "lanczos", 2: "bilinear", 3: "bicubic"}
 # Sides of images and tiles, as transformers bounds them; nor has a message more tokens of one image.
 _MAX_SIDE, _MAX_TILES, _MAX_TOKENS = 4096, 64, 1 << 14
+# A tile runs in one step of a tower, which takes no more.
+MOST_PATCHES = 8192
+_HALVES = (0.5, 0.5, 0.5)
+# What transformers takes for keys that the files of Qwen2-VL and its followers lack: CLIP's colours, and pixels.
+_CLIP_MEAN, _CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+_MIN_PIXELS, _MAX_PIXELS = 56 * 56, 28 * 28 * 1280
 
 
 @dataclass(frozen=True)
@@ -79,7 +88,35 @@ class ShapedTiles(_Tiles):
         return max(whole, (self.tile_size // self.patch_size) ** 2)
 
 
-Preparation = SquareTiles | ShapedTiles
+@dataclass(frozen=True)
+class WholeImage(_Tiles):
+    """Qwen2-VL and its followers: an image is one tile, keeps its shape, and has `min_pixels` to `max_pixels`.
+
+    No side may be more than `MAX_RATIO` times the other one.
+    """
+
+    MAX_RATIO: ClassVar[int] = 200
+
+    min_pixels: int
+    max_pixels: int
+
+    @property
+    def of_low_detail(self) -> "WholeImage":
+        """The preparation of an image that takes few tokens: 256, or as few as any."""
+        few = 256 * (self.patch_size * self.scale_factor) ** 2
+        return replace(self, max_pixels=max(self.min_pixels, min(self.max_pixels, few)))
+
+    @property
+    def most_patches(self) -> int:
+        """Patches of the largest tile: narrow images have more than pixels of theirs would be, when these are few."""
+        # Sides are rounded to whole tokens: upwards where pixels are too few, and where one side would have no token.
+        least = self.min_pixels / (self.patch_size * self.scale_factor) ** 2
+        narrow = math.ceil(least + (math.sqrt(self.MAX_RATIO) + 1) * math.sqrt(least)) + 1
+        tokens = max(self.max_pixels // (self.patch_size * self.scale_factor) ** 2, narrow, self.MAX_RATIO)
+        return tokens * self.scale_factor**2
+
+
+Preparation = SquareTiles | ShapedTiles | WholeImage
 
 
 def read_preparation(folder: Path, patch_size: int, scale_factor: int) -> Preparation:
@@ -92,12 +129,14 @@ def read_preparation(folder: Path, patch_size: int, scale_factor: int) -> Prepar
     kind = values.optional_text("image_processor_type") or ""
     # Of the same processors in older and faster versions.
     base = kind.removesuffix("Fast").removesuffix("Pil").removesuffix("ImageProcessor")
-    if base not in ("Idefics3", "SmolVLM", "Lfm2Vl"):
+    if base not in ("Idefics3", "SmolVLM", "Lfm2Vl", "Qwen2VL"):
         found = f"image_processor_type {one_line(kind, 60)!r}" if kind else "an image processor of no type"
         raise UnsupportedModelError(f"{values.source}: {found} is not supported")
     values.require(do_resize=True, do_rescale=True, do_normalize=True)
     if base == "Lfm2Vl":
         return _shaped_tiles(processor, values, patch_size, scale_factor)
+    if base == "Qwen2VL":
+        return _whole_image(values, patch_size, scale_factor)
     return _square_tiles(processor, values, patch_size, scale_factor)
 
 
@@ -128,9 +167,7 @@ def _square_tiles(processor: ConfigValues, values: ConfigValues, patch_size: int
 
 def _shaped_tiles(processor: ConfigValues, values: ConfigValues, patch_size: int, scale_factor: int) -> ShapedTiles:
     processor.require(use_image_special_tokens=True)
-    for key, model in (("encoder_patch_size", patch_size), ("downsample_factor", scale_factor)):
-        if values.optional_integer(key, 1, _MAX_SIDE) not in (None, model):
-            raise values.error(key, f"the model's {model}")
+    _check_patches(values, encoder_patch_size=patch_size, downsample_factor=scale_factor)
     tile_size = _optional(values, "tile_size", 512, _MAX_SIDE)
     _token_rows(values, "tile_size", tile_size, patch_size, scale_factor)
     if tile_size % (patch_size * scale_factor):
@@ -151,18 +188,45 @@ def _shaped_tiles(processor: ConfigValues, values: ConfigValues, patch_size: int
     )
 
 
+def _whole_image(values: ConfigValues, patch_size: int, scale_factor: int) -> WholeImage:
+    _check_patches(values, patch_size=patch_size, merge_size=scale_factor)
+    # Their names are of sides, their values numbers of pixels.
+    size = values.optional_section("size") or ConfigValues(
+        {"shortest_edge": _MIN_PIXELS, "longest_edge": _MAX_PIXELS}, values.source
+    )
+    highest = 1 << 32
+    most = values.optional_integer("max_pixels", 1, highest) or size.integer("longest_edge", 1, highest)
+    most = min(most, MOST_PATCHES * patch_size**2)
+    least = values.optional_integer("min_pixels", 1, most) or size.integer("shortest_edge", 1, most)
+    pixels = _of_pixels(values, patch_size, scale_factor, 3, (_CLIP_MEAN, _CLIP_STD))
+    found = WholeImage(*pixels, min_pixels=least, max_pixels=most)
+    if found.most_patches > MOST_PATCHES:
+        raise CheckpointError(f"{values.source}: merge_size and min_pixels make more than {MOST_PATCHES} patches")
+    return found
+
+
+def _check_patches(values: ConfigValues, **sizes: int) -> None:
+    """Refuse a file that contradicts the model's sizes."""
+    for key, size in sizes.items():
+        if values.optional_integer(key, 1, _MAX_SIDE) not in (None, size):
+            raise values.error(key, f"the model's {size}")
+
+
 def _of_pixels(
-    values: ConfigValues, patch_size: int, scale_factor: int, resample: int
+    values: ConfigValues,
+    patch_size: int,
+    scale_factor: int,
+    resample: int,
+    colours: tuple[tuple[float, ...], tuple[float, ...]] = (_HALVES, _HALVES),
 ) -> tuple[int, int, str, float, tuple[float, ...], tuple[float, ...]]:
-    """Return the values of `_Tiles`, in their order; `resample` is the number of the default filter."""
+    """Return the values of `_Tiles`, in their order; the defaults are a filter's number, means and deviations."""
     found = values.optional_integer("resample", 0, 5)
     name = _RESAMPLES.get(resample if found is None else found)
     if name is None:
         raise UnsupportedModelError(f"{values.source}: resample {found} is not supported")
     rescale = values.optional_number("rescale_factor", 1e-6, 1)
-    # Half of white, of each channel.
-    mean = (0.5, 0.5, 0.5) if values.get("image_mean") is None else values.numbers("image_mean", 3, -1e3, 1e3)
-    std = (0.5, 0.5, 0.5) if values.get("image_std") is None else values.numbers("image_std", 3, 1e-6, 1e3)
+    mean = colours[0] if values.get("image_mean") is None else values.numbers("image_mean", 3, -1e3, 1e3)
+    std = colours[1] if values.get("image_std") is None else values.numbers("image_std", 3, 1e-6, 1e3)
     return patch_size, scale_factor, name, 1 / 255 if rescale is None else rescale, mean, std
 
 

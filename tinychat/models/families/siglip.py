@@ -9,6 +9,7 @@ SigLIP 2 takes tiles of any grid of patches, and fits the learned positions of a
 2025, https://arxiv.org/abs/2502.14786; models/siglip2 there): see `images.positions`.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from math import isqrt
 
@@ -17,6 +18,7 @@ from tinychat.models.config_values import ConfigValues
 from tinychat.models.decoder import TensorNames, decoder_linears, layer_norms
 from tinychat.models.families.bert import positions_alone, with_positions
 from tinychat.models.family import Family
+from tinychat.models.image_preparation import MOST_PATCHES
 from tinychat.models.tensors import GRID_POSITIONS, Linear, Table
 
 LAYER = "encoder.layers.{}."
@@ -40,8 +42,6 @@ DEFAULTS = {
     "layer_norm_eps": 1e-6,
     "num_channels": 3,
 }
-# A tile runs in one step, which takes no more.
-MOST_PATCHES = 8192
 
 
 def read(values: ConfigValues, config: ModelConfig) -> ModelConfig:
@@ -73,9 +73,9 @@ def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
     return [replace(embedding, rows=(config.hidden_size,), columns=config.patch_columns, bias=True), *others]
 
 
-def grid_positions(config: ModelConfig) -> list[Table]:
-    """List the vectors of the positions in a square grid."""
-    return [Table(GRID_POSITIONS, POSITIONS, config.position_grid**2, config.hidden_size)]
+def grid_positions(source: str) -> Callable[[ModelConfig], list[Table]]:
+    """Return a function that lists the vectors of the positions in a square grid; source : their tensor."""
+    return lambda config: [Table(GRID_POSITIONS, source, config.position_grid**2, config.hidden_size)]
 
 
 SIGLIP_TOWER = Family(
@@ -100,7 +100,7 @@ SIGLIP2_TOWER = Family(
     read_any_grid,
     TENSORS,
     linears,
-    tables=grid_positions,
+    tables=grid_positions(POSITIONS),
     names={"rms_norm_eps": "layer_norm_eps"},
     is_tower=True,
 )
