@@ -9,6 +9,8 @@ def tower_states(tensors, section, patches, grid):
 
     tensors : by their names in a checkpoint, without what stands before ``embeddings.``; section : ``vision_config``.
     """
+    if "depth" in section:
+        return qwen_states(tensors, section, patches, grid)
     heads, eps = section["num_attention_heads"], section["layer_norm_eps"]
 
     def linear(name, x):
@@ -31,6 +33,38 @@ def tower_states(tensors, section, patches, grid):
         y = reference.gelu_tanh(linear(f"{name}.mlp.fc1", norm(f"{name}.layer_norm2", x)))
         x = x + linear(f"{name}.mlp.fc2", y)
     return norm("post_layernorm", x)
+
+
+def qwen_states(tensors, section, patches, grid):
+    """Return the same of the tower of Qwen3-VL and Qwen3.5, before squares are joined; patches are of one frame."""
+    heads, (rows, columns) = section["num_heads"], grid
+
+    def linear(name, x):
+        return reference.linear(x, tensors[f"{name}.weight"], tensors[f"{name}.bias"])
+
+    def norm(name, x):
+        return reference.layer_norm(x, tensors[f"{name}.weight"], tensors[f"{name}.bias"], 1e-6)
+
+    frames = tensors["patch_embed.proj.weight"].astype(np.float64)
+    embedded = sum(
+        reference.linear(patches, frames[:, :, frame].reshape(len(frames), -1)) for frame in range(frames.shape[2])
+    )
+    positions = fitted_positions(tensors["pos_embed.weight"].astype(np.float64), grid, from_corners=True)
+    x = embedded + tensors["patch_embed.proj.bias"].astype(np.float64) + positions
+    pairs = section["hidden_size"] // heads // 2
+    frequencies = 10000.0 ** (-np.arange(0, pairs, 2) / pairs)
+    places = [(row, column) for row in range(rows) for column in range(columns)]
+    angles = np.array([[*(row * frequencies), *(column * frequencies)] for row, column in places])
+    for layer in range(section["depth"]):
+        name = f"blocks.{layer}"
+        parts = linear(f"{name}.attn.qkv", norm(f"{name}.norm1", x)).reshape(len(x), 3, heads, -1)
+        q, k, v = (parts[:, part] for part in range(3))
+        q, k = (reference.rope(each, angles) for each in (q, k))
+        attended = reference.attention(q, k, v, both_ways=True).reshape(len(x), -1)
+        x = x + linear(f"{name}.attn.proj", attended)
+        y = reference.gelu_tanh(linear(f"{name}.mlp.linear_fc1", norm(f"{name}.norm2", x)))
+        x = x + linear(f"{name}.mlp.linear_fc2", y)
+    return norm("merger.norm", x)
 
 
 def fitted_positions(positions, grid, from_corners=False):
@@ -62,5 +96,6 @@ def connector_rows(tensors, states, grid, scale_factor):
         return reference.linear(x, tensors["proj.weight"])
     if "layer_norm.weight" in tensors:
         x = reference.layer_norm(x, tensors["layer_norm.weight"], tensors["layer_norm.bias"], 1e-5)
-    x = reference.linear(x, tensors["linear_1.weight"], tensors.get("linear_1.bias"))
-    return reference.linear(reference.gelu(x), tensors["linear_2.weight"], tensors.get("linear_2.bias"))
+    first, second = ("linear_1", "linear_2") if "linear_1.weight" in tensors else ("linear_fc1", "linear_fc2")
+    x = reference.linear(x, tensors[f"{first}.weight"], tensors.get(f"{first}.bias"))
+    return reference.linear(reference.gelu(x), tensors[f"{second}.weight"], tensors.get(f"{second}.bias"))

@@ -24,6 +24,7 @@ from tinychat.images.image import Image
 from tinychat.images.positions import grid_positions
 from tinychat.images.preparation import prepare
 from tinychat.kernels.setup import INSTRUCTION_SET, host_instruction_sets
+from tinychat.models import multimodal
 from tinychat.models.architectures import find_family, parse_config, supported_families
 from tinychat.models.folder import model_fingerprint, open_model_folder
 from tinychat.models.vision import VISION_FOLDER, ConnectorLinear, ConnectorParts, read_vision, sees
@@ -34,7 +35,12 @@ TESTS = Path(__file__).parent
 TOLERANCES = {"f32": 2e-5, "int8": 0.03, "int4": 0.03}
 each_seeing = pytest.mark.parametrize("seeing", towers.SEEING, ids=lambda seeing: seeing.name)
 each_quant = pytest.mark.parametrize("quant", TOLERANCES)
-ODD, WIDE = towers.BY_NAME["odd"], towers.BY_NAME["wide"]
+ODD, WIDE, ROTATED = (towers.BY_NAME[name] for name in ("odd", "wide", "rotated"))
+
+
+@pytest.fixture(autouse=True)
+def all_are_seen(monkeypatch):
+    monkeypatch.setattr(multimodal, "SEEING", towers.ALL_SEEING)
 
 
 @pytest.fixture(scope="session")
@@ -77,7 +83,7 @@ def test_rows_equal_the_reference(seeing, quant, model_folders):
     assert encoder.rows(tile, seeing.grid).tobytes() == found.tobytes()
 
 
-@pytest.mark.parametrize("seeing", [ODD, WIDE], ids=lambda seeing: seeing.name)
+@pytest.mark.parametrize("seeing", [ODD, WIDE, ROTATED], ids=lambda seeing: seeing.name)
 def test_any_number_of_threads_computes_the_same_bits(seeing, model_folders):
     folder, tile = model_folders(seeing, "int8"), towers.tile_of(seeing)
     one, two = (ImageEncoder(folder, threads=threads).rows(tile, seeing.grid).tobytes() for threads in (1, 2))
@@ -91,6 +97,8 @@ import towers
 from tinychat.images.encoder import ImageEncoder
 from tinychat.images.image import Image
 from tinychat.images.preparation import prepare
+from tinychat.models import multimodal
+multimodal.SEEING = towers.ALL_SEEING
 for folder, name in zip(sys.argv[1::2], sys.argv[2::2]):
     seeing = towers.BY_NAME[name]
     rows = ImageEncoder(Path(folder), threads=1).rows(towers.tile_of(seeing), seeing.grid)
@@ -102,7 +110,7 @@ for folder, name in zip(sys.argv[1::2], sys.argv[2::2]):
 @pytest.mark.parametrize("isa", [isa for isa in host_instruction_sets() if isa != INSTRUCTION_SET])
 def test_any_instruction_set_computes_the_same_bits(isa, model_folders):
     cases = [(model_folders(seeing, "int8"), seeing) for seeing in towers.SEEING]
-    cases += [(model_folders(seeing, "f32"), seeing) for seeing in (ODD, WIDE)]
+    cases += [(model_folders(seeing, "f32"), seeing) for seeing in (ODD, WIDE, ROTATED)]
     expected = [
         ImageEncoder(folder, threads=1).rows(towers.tile_of(seeing), seeing.grid).tobytes() for folder, seeing in cases
     ]
@@ -213,13 +221,31 @@ def test_progress_and_space_count_what_images_need(tmp_path):
     assert 0 <= size - disk_needed(checkpoint, Recipe("int8", algorithm="plain")) < 30_000
 
 
-def test_patches_in_the_order_of_mlx(model_folders, tmp_path):
-    checkpoint = towers.write_checkpoint(ODD, tmp_path / "checkpoint")
-    tensors, name = load_file(checkpoint / "model.safetensors"), "model.vision_model.embeddings.patch_embedding.weight"
-    tensors[name] = np.ascontiguousarray(np.moveaxis(tensors[name], 1, 3))
+@pytest.mark.parametrize(
+    ("seeing", "name"),
+    [(ODD, "vision_model.embeddings.patch_embedding"), (ROTATED, "visual.patch_embed.proj")],
+    ids=["image", "frames"],
+)
+def test_patches_in_the_order_of_mlx(seeing, name, model_folders, tmp_path):
+    checkpoint = towers.write_checkpoint(seeing, tmp_path / "checkpoint")
+    tensors, name = load_file(checkpoint / "model.safetensors"), f"model.{name}.weight"
+    tensors[name] = np.ascontiguousarray(np.moveaxis(tensors[name], 1, -1))
     save_file(tensors, checkpoint / "model.safetensors")
     made = tinychat.convert(checkpoint, tmp_path / "model", quant="int8") / VISION_FOLDER / "model.safetensors"
-    assert made.read_bytes() == (model_folders(ODD, "int8") / VISION_FOLDER / "model.safetensors").read_bytes()
+    assert made.read_bytes() == (model_folders(seeing, "int8") / VISION_FOLDER / "model.safetensors").read_bytes()
+
+
+def test_names_of_older_files_of_qwen(model_folders, tmp_path):
+    checkpoint = towers.write_checkpoint(ROTATED, tmp_path / "checkpoint")
+    tensors = load_file(checkpoint / "model.safetensors")
+    save_file(
+        {name.replace("model.visual.", "visual."): each for name, each in tensors.items()},
+        checkpoint / "model.safetensors",
+    )
+    made = tinychat.convert(checkpoint, tmp_path / "model", quant="int8")
+    expected = model_folders(ROTATED, "int8")
+    for file in (f"{VISION_FOLDER}/model.safetensors", f"{VISION_FOLDER}/connector.safetensors"):
+        assert (made / file).read_bytes() == (expected / file).read_bytes()
 
 
 KILLED = f'{KILLED_CONVERSION}convert.convert(sys.argv[1], sys.argv[2], "int8")'
@@ -294,6 +320,58 @@ def test_values_of_lfm2_vl_that_are_refused(change, message, tmp_path):
         vision_of(tmp_path, {"vision_config": WIDE.section, **WIDE.projector, **change}, WIDE)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"spatial_merge_size": 7}, "spatial_merge_size is 7; expected an integer from 1 to 6"),
+        ({"spatial_merge_size": 3}, "preprocessor_config.json: merge_size is 2; expected the model's 3"),
+        ({"patch_size": 8}, "preprocessor_config.json: patch_size is 6; expected the model's 8"),
+        ({"out_hidden_size": 1024}, "vision_config: out_hidden_size is 1024; expected the 576 numbers of a row"),
+        ({"out_hidden_size": None}, "vision_config: out_hidden_size is missing; expected the 576 numbers of a row"),
+        ({"hidden_size": 1 << 15}, "hidden_size is 32768; expected squares of 4 patches with 65536 numbers in all"),
+        ({"in_channels": 1}, "vision_config: in_channels is 1; expected an integer from 3 to 3"),
+        ({"rope_parameters": {"rope_theta": "x"}}, "rope_parameters: rope_theta is 'x'; expected a number from"),
+    ],
+)
+def test_values_of_qwen_that_are_refused(change, message, tmp_path):
+    section = ROTATED.section | {"out_hidden_size": 576} | change
+    with pytest.raises(CheckpointError, match=message):
+        vision_of(tmp_path, {"vision_config": section}, ROTATED)
+
+
+def test_what_published_files_of_qwen_leave_out(tmp_path):
+    section = {"hidden_size": 768, "num_heads": 12, "depth": 12, "intermediate_size": 3072, "out_hidden_size": 576}
+    vision = vision_of(
+        tmp_path,
+        {"vision_config": section},
+        ROTATED,
+        patch_size=16,
+        size={"shortest_edge": 65536, "longest_edge": 1 << 24},
+    )
+    assert (vision.image_token_id, vision.scale_factor, vision.text_size) == (300, 2, 576)
+    assert vision.connector.shapes == {
+        "linear_fc1.weight": (3072, 3072),
+        "linear_fc1.bias": (3072,),
+        "linear_fc2.weight": (576, 3072),
+        "linear_fc2.bias": (576,),
+    }
+    config = parse_config(vision.tower, "config.json")
+    assert (config.position_grid, config.position_corners, config.patch_columns) == (48, True, 768)
+    assert (config.max_position_embeddings, config.rope_theta, config.rotary_dims) == (8192, 10000.0, (64,) * 12)
+    assert (config.hidden_act, config.rms_norm_eps, config.attention_scale) == ("gelu_tanh", 1e-6, 1 / 8)
+    other = vision_of(
+        tmp_path,
+        {"vision_config": section | {"rope_parameters": {"rope_theta": 5000, "rope_type": "axial"}}},
+        ROTATED,
+        patch_size=16,
+    )
+    assert other.tower["rope_theta"] == 5000
+    with pytest.raises(CheckpointError, match="hidden_size is 768; expected a multiple of 512, four for each head"):
+        parse_config({**vision.tower, "num_heads": 128}, "config.json")
+    with pytest.raises(CheckpointError, match="num_position_embeddings is 250; expected that of a square grid"):
+        parse_config({**vision.tower, "num_position_embeddings": 250}, "config.json")
+
+
 def test_what_published_files_of_lfm2_vl_leave_out(tmp_path):
     raw = {"image_token_id": None, "image_token_index": 396, "vision_feature_layer": -1}
     tiles = {"encoder_patch_size": 16, "tile_size": 512, "max_image_tokens": 256}
@@ -320,9 +398,14 @@ def test_what_published_files_of_lfm2_vl_leave_out(tmp_path):
             parse_config({**vision.tower, key: value}, "config.json")
 
 
+OF_IDEFICS3 = {"image_processor_type": "Idefics3ImageProcessor", "size": None}
+
+
 def test_tiles_of_another_family_are_refused(tmp_path):
-    with pytest.raises(UnsupportedModelError, match="images prepared as for Idefics3 are not supported"):
-        vision_of(tmp_path, {"vision_config": WIDE.section}, WIDE, image_processor_type="Idefics3ImageProcessor")
+    with pytest.raises(UnsupportedModelError, match="images prepared as for another model are not supported"):
+        vision_of(tmp_path, {"vision_config": WIDE.section}, WIDE, **OF_IDEFICS3)
+    with pytest.raises(UnsupportedModelError, match="images prepared as for another model are not supported"):
+        vision_of(tmp_path, {"vision_config": ROTATED.section | {"out_hidden_size": 576}}, ROTATED, **OF_IDEFICS3)
     lfm2 = {"image_processor_type": "Lfm2VlImageProcessorFast", "tile_size": 36}
     with pytest.raises(CheckpointError, match="image_size is 36; expected that of the tiles"):
         vision_of(tmp_path, {"scale_factor": 3, "vision_config": ODD.section}, **lfm2)
@@ -408,6 +491,14 @@ def test_an_engine_takes_patches_for_a_tower_alone(model_folders):
     for positions in (None, np.zeros((count - 1, 88), np.float32), np.zeros((count, 87), np.float32)):
         with pytest.raises(SettingError, match="this vision tower takes 88 of each patch's position"):
             engine.hidden_states([chunk._replace(hidden=positions)])
+    turned = ImageEncoder(model_folders(ROTATED, "int8"), threads=1).engine
+    tile, positions = towers.tile_of(ROTATED), np.zeros((60, 88), np.float32)
+    chunk = new_sequence(turned, 60).chunk([0] * 60, 60, 0)._replace(rows=tile, hidden=positions)
+    for turns in (None, np.zeros((59, 44), np.float32), np.zeros((60, 43), np.float32)):
+        with pytest.raises(SettingError, match="this vision tower takes 44 numbers of each patch"):
+            turned.hidden_states([chunk._replace(turns=turns)])
+    with pytest.raises(SettingError, match="turns of the shape \\(2, 24\\): this model takes none"):
+        text.run([new_sequence(text, 64).chunk([1, 2], 2)._replace(turns=np.zeros((2, 24), np.float32))])
     with pytest.raises(SettingError, match="for 2 ids: give ids"):
         text.run([new_sequence(text, 64).chunk([1, 2], 2)._replace(rows=good[:2])])
 
@@ -430,7 +521,7 @@ def test_rows_equal_transformers(seeing, model_folders, tmp_path):
     torch, _ = pytest.importorskip("torch"), pytest.importorskip("transformers")
     model = theirs_of(towers.write_checkpoint(seeing, tmp_path / "checkpoint"), seeing)
     tiles = [towers.tile_of(seeing, seed) for seed in (9, 10)]
-    inputs = shaped_inputs(seeing, tiles) if seeing.is_shaped else square_inputs(seeing, tiles)
+    inputs = (qwen_inputs if seeing.is_qwen else shaped_inputs if seeing.is_shaped else square_inputs)(seeing, tiles)
     with torch.no_grad():
         found = model.model.get_image_features(**inputs).pooler_output
     expected = np.concatenate([each.numpy() for each in found]).reshape(len(tiles), -1, found[0].shape[-1])
@@ -448,6 +539,15 @@ def shaped_inputs(seeing, tiles):
     shapes = torch.tensor([seeing.grid] * len(tiles))
     mask = torch.ones(pixels.shape[:2], dtype=torch.long)
     return {"pixel_values": pixels, "spatial_shapes": shapes, "pixel_attention_mask": mask}
+
+
+def qwen_inputs(seeing, tiles):
+    """Return the same of Qwen3.5."""
+    import torch
+
+    pixels = np.concatenate([towers.as_frames(tile, seeing.grid, seeing.scale_factor) for tile in tiles])
+    grids = torch.tensor([[1, *seeing.grid]] * len(tiles))
+    return {"pixel_values": torch.from_numpy(pixels), "image_grid_thw": grids}
 
 
 def square_inputs(seeing, tiles):
@@ -508,3 +608,18 @@ def test_defaults_of_lfm2_vl_equal_transformers(tmp_path):
     ours = {"architectures", "model_type", "max_position_embeddings"}
     own = {key: value for key, value in vision.tower.items() if key not in ours}
     assert theirs["vision_config"].items() >= own.items() and len(own) == 9
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(("wrapper", "model_type"), [(ROTATED.wrapper, "qwen3_5"), (towers.QWEN3_5_MOE, "qwen3_5_moe")])
+def test_defaults_of_qwen_equal_transformers(wrapper, model_type, tmp_path):
+    theirs = pytest.importorskip("transformers").AutoConfig.for_model(model_type).to_dict()
+    text = {**theirs["text_config"], "hidden_size": theirs["vision_config"]["out_hidden_size"]}
+    raw = {"architectures": [wrapper], "text_config": text}
+    vision = vision_of(tmp_path, raw, ROTATED, patch_size=16)
+    assert vision.scale_factor == theirs["vision_config"]["spatial_merge_size"]
+    names = {**theirs["vision_config"], "depth": 27, "num_heads": 16}
+    ours = {"architectures", "model_type", "max_position_embeddings", "rope_theta"}
+    own = {key: value for key, value in vision.tower.items() if key not in ours}
+    assert names.items() >= own.items() and len(own) == 8
+    assert vision.tower["rope_theta"] == theirs["vision_config"]["rope_parameters"]["rope_theta"]

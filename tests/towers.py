@@ -6,6 +6,9 @@ from typing import NamedTuple
 import families
 import numpy as np
 
+from tinychat.images.connector import joined_squares
+from tinychat.models.multimodal import SEEING as SEEN
+
 
 class Seeing(NamedTuple):
     """A wrapper around a small text model: its vision tower's section, the squares of its connector, and stored type.
@@ -22,14 +25,18 @@ class Seeing(NamedTuple):
     projector: dict = {}  # noqa: RUF012
 
     @property
+    def is_qwen(self):
+        return self.wrapper.startswith("Qwen")
+
+    @property
     def is_shaped(self):
-        return bool(self.any_grid)
+        return bool(self.any_grid) and not self.is_qwen
 
     @property
     def side(self):
         """Patches a side of the square that positions are learned for."""
-        if self.is_shaped:
-            return round(self.section["num_patches"] ** 0.5)
+        if self.any_grid:
+            return round(self.section["num_position_embeddings" if self.is_qwen else "num_patches"] ** 0.5)
         return self.section["image_size"] // self.section["patch_size"]
 
     @property
@@ -42,11 +49,15 @@ class Seeing(NamedTuple):
 
     @property
     def text(self):
+        if self.is_qwen:
+            return families.BY_NAME["qwen3.5-moe" if "Moe" in self.wrapper else "qwen3.5"]
         return families.BY_NAME["lfm2" if self.is_shaped else "llama3"]
 
     @property
     def stems(self):
         """The beginnings of names in the checkpoint: of the text model, the tower and the connector."""
+        if self.is_qwen:
+            return "model.language_model.", "model.visual.", "model.visual.merger."
         if self.is_shaped:
             # The first published files have the last part of the tower's.
             tower = "model.vision_tower." + ("vision_model." if self.name == "wide" else "")
@@ -71,7 +82,25 @@ def section(hidden_size, heads, intermediate_size, layers, patch_size, image_siz
     }
 
 
+def qwen_section(hidden_size, heads, intermediate_size, depth, patch_size, side, merged):
+    """Return the same of Qwen3.5."""
+    return {
+        "hidden_size": hidden_size,
+        "num_heads": heads,
+        "intermediate_size": intermediate_size,
+        "depth": depth,
+        "patch_size": patch_size,
+        "num_position_embeddings": side**2,
+        "spatial_merge_size": merged,
+        "temporal_patch_size": 2,
+        "out_hidden_size": 96,
+    }
+
+
 LFM2_VL = "Lfm2VlForConditionalGeneration"
+QWEN3_5, QWEN3_5_MOE = "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration"
+# Wrappers of models that see, and of those that do not yet, since their text model lacks something for it.
+ALL_SEEING = (*SEEN, QWEN3_5, QWEN3_5_MOE)
 # The second has heads of the so400m tower, its grid, and pixels behind the last patch; the third the largest grid. The
 # others' tiles are larger and smaller than the grid of their positions.
 SEEING = [
@@ -96,12 +125,18 @@ SEEING = [
         (15, 6),
         {"projector_hidden_size": 172, "projector_bias": False, "projector_use_layernorm": False},
     ),
+    # Heads of 44, 72 and 80 channels, of which some vectors and a rest are rotated.
+    Seeing("rotated", qwen_section(88, 2, 172, 3, 6, 5, 2), 2, QWEN3_5, "bfloat16", (6, 10)),
+    Seeing("line", qwen_section(144, 2, 538, 2, 4, 7, 2), 2, QWEN3_5_MOE, "float32", (2, 34)),
+    Seeing("merged", qwen_section(160, 2, 300, 2, 3, 11, 3), 3, QWEN3_5, "float16", (15, 6)),
 ]
 BY_NAME = {each.name: each for each in SEEING}
 
 
 def tower_shapes(seeing):
     """Return the shapes of a tower's tensors by their names behind the stem."""
+    if seeing.is_qwen:
+        return qwen_shapes(seeing)
     parts = seeing.section
     D, F, p = parts["hidden_size"], parts["intermediate_size"], parts["patch_size"]
     shapes = {
@@ -121,6 +156,25 @@ def tower_shapes(seeing):
     return shapes
 
 
+def qwen_shapes(seeing):
+    """Return the same of Qwen3.5, whose last norm is in its connector, the merger."""
+    parts = seeing.section
+    D, F, p = parts["hidden_size"], parts["intermediate_size"], parts["patch_size"]
+    shapes = {
+        "patch_embed.proj.weight": (D, 3, 2, p, p),
+        "patch_embed.proj.bias": (D,),
+        "pos_embed.weight": (seeing.side**2, D),
+        "merger.norm.weight": (D,),
+        "merger.norm.bias": (D,),
+    }
+    for layer in range(parts["depth"]):
+        linears = {"attn.qkv": (3 * D, D), "attn.proj": (D, D), "mlp.linear_fc1": (F, D), "mlp.linear_fc2": (D, F)}
+        for part, shape in linears.items():
+            shapes |= {f"blocks.{layer}.{part}.weight": shape, f"blocks.{layer}.{part}.bias": shape[:1]}
+        shapes |= {f"blocks.{layer}.norm{i}.{part}": (D,) for i in (1, 2) for part in ("weight", "bias")}
+    return shapes
+
+
 def tower_tensors(seeing):
     """Draw the tensors of a tower, as they are stored: scores have a spread of about 2, norms gains of 0.5 to 1.5."""
     random, found = np.random.RandomState(7), {}
@@ -130,8 +184,8 @@ def tower_tensors(seeing):
             values = 1 + values / 2
         elif name.endswith("bias"):
             values = values / 3
-        elif "position" not in name:
-            values *= (2.5 if "q_proj" in name or "k_proj" in name else 2) / np.sqrt(np.prod(shape[1:]))
+        elif "pos" not in name:
+            values *= (2.5 if ".q" in name or "k_proj" in name else 2) / np.sqrt(np.prod(shape[1:]))
         found[name] = values.astype(families.DTYPES[seeing.dtype])
     return found
 
@@ -140,7 +194,13 @@ def connector_tensors(seeing):
     """Draw the connector's tensors, as they are stored, by their names behind the stem."""
     columns, rows = seeing.section["hidden_size"] * seeing.scale_factor**2, seeing.text.config["hidden_size"]
     random = np.random.RandomState(8)
-    if not seeing.is_shaped:
+    if seeing.is_qwen:
+        sizes = {"linear_fc1": columns, "linear_fc2": rows}
+        found = {
+            f"{name}.weight": random.uniform(-2, 2, (size, columns)) / np.sqrt(columns) for name, size in sizes.items()
+        }
+        found |= {f"{name}.bias": random.uniform(-1, 1, size) for name, size in sizes.items()}
+    elif not seeing.is_shaped:
         found = {"proj.weight": random.uniform(-1, 1, (rows, columns)) / np.sqrt(columns)}
     else:
         inner = seeing.projector["projector_hidden_size"]
@@ -162,6 +222,13 @@ def tile_of(seeing, seed=9):
     return np.random.default_rng(seed).uniform(-1, 1, (patches, seeing.columns)).astype(np.float32)
 
 
+def as_frames(patches, grid, size):
+    """Return patches as Qwen's processors give them: square after square, each patch of two frames."""
+    order = joined_squares(np.arange(len(patches))[:, None], grid, size).reshape(-1)
+    pixels = patches[order].reshape(len(patches), 3, 1, -1)
+    return np.repeat(pixels, 2, axis=2).reshape(len(patches), -1)
+
+
 def write_checkpoint(seeing, folder, **changes):
     """Write the checkpoint with a tokenizer; return the folder. changes : of ``config.json``."""
     from safetensors.numpy import save_file
@@ -169,8 +236,11 @@ def write_checkpoint(seeing, folder, **changes):
     folder.mkdir(parents=True, exist_ok=True)
     text = {**seeing.text.config, "architectures": None}
     config = {"architectures": [seeing.wrapper], "text_config": text, "vision_config": seeing.section}
-    factor = "downsample_factor" if seeing.is_shaped else "scale_factor"
-    config |= {"image_token_id": 300, factor: seeing.scale_factor, **seeing.projector, **changes}
+    if seeing.is_qwen:
+        config["tie_word_embeddings"] = text.get("tie_word_embeddings", False)
+    else:
+        config["downsample_factor" if seeing.is_shaped else "scale_factor"] = seeing.scale_factor
+    config |= {"image_token_id": 300, **seeing.projector, **changes}
     (folder / "config.json").write_text(json.dumps(config, indent=2))
     (folder / "preprocessor_config.json").write_text(json.dumps(processor(seeing)))
     text, tower, connector = seeing.stems
@@ -187,6 +257,8 @@ def write_checkpoint(seeing, folder, **changes):
 
 def processor(seeing):
     """Return a ``preprocessor_config.json``, with the keys that transformers writes."""
+    if seeing.is_qwen:
+        return qwen_processor(seeing)
     if seeing.is_shaped:
         return shaped_processor(seeing)
     size = seeing.section["image_size"]
@@ -230,4 +302,25 @@ def shaped_processor(seeing):
         "rescale_factor": 1 / 255,
         "tile_size": 4 * step,
         "use_thumbnail": True,
+    }
+
+
+def qwen_processor(seeing):
+    """Return the same of Qwen3.5."""
+    parts, merged = seeing.section, seeing.scale_factor
+    step = parts["patch_size"] * merged
+    return {
+        "do_convert_rgb": True,
+        "do_normalize": True,
+        "do_rescale": True,
+        "do_resize": True,
+        "image_mean": [0.5, 0.5, 0.5],
+        "image_processor_type": "Qwen2VLImageProcessorFast",
+        "image_std": [0.5, 0.5, 0.5],
+        "merge_size": merged,
+        "patch_size": parts["patch_size"],
+        "resample": 3,
+        "rescale_factor": 1 / 255,
+        "size": {"longest_edge": 32 * step**2, "shortest_edge": 4 * step**2},
+        "temporal_patch_size": parts["temporal_patch_size"],
     }

@@ -10,9 +10,9 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
+import towers
 
 from tinychat.errors import CheckpointError, SettingError, UnsupportedModelError
-from tinychat.images.connector import joined_squares
 from tinychat.images.image import Image
 from tinychat.images.preparation import plan, prepare
 from tinychat.images.resize import resize
@@ -509,16 +509,12 @@ def test_whole_images_are_those_of_transformers(name, preparation, torchvision):
         ((_, rows, columns),) = expected["image_grid_thw"].tolist()
         assert found.plan.grids == ((rows, columns),)
         (ours,) = found.tiles
-        # Theirs are square after square, and each patch has two frames, which are the same.
-        order = joined_squares(np.arange(rows * columns)[:, None], (rows, columns), 2).reshape(-1)
-        theirs = np.asarray(expected["pixel_values"]).reshape(len(ours), 3, 2, -1)
-        for frame in range(2):
-            frame = theirs[:, :, frame].reshape(len(ours), -1)
-            if name.endswith("Pil"):
-                # They rescale pixels to float32 first, and so round them once more.
-                assert np.abs(frame - ours[order]).max() < 1e-6
-            else:
-                assert np.array_equal(frame, ours[order])
+        theirs, ours = np.asarray(expected["pixel_values"]), towers.as_frames(ours, (rows, columns), 2)
+        if name.endswith("Pil"):
+            # They rescale pixels to float32 first, and so round them once more.
+            assert np.abs(theirs - ours).max() < 1e-6
+        else:
+            assert np.array_equal(theirs, ours)
 
 
 @pytest.mark.live

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tinychat.models.architectures import parse_config
-from tinychat.models.rope import attention_factor, inverse_frequencies, query_scales, rope_tables
+from tinychat.models.rope import attention_factor, grid_turns, inverse_frequencies, query_scales, rope_tables
 
 BASE = {
     "architectures": ["LlamaForCausalLM"],
@@ -54,6 +54,17 @@ def test_layout_and_convention():
     angle = position * 10_000.0 ** (-2 * pair / 64)
     np.testing.assert_allclose(table[position - 3, pair], math.cos(angle), rtol=1e-6)
     np.testing.assert_allclose(table[position - 3, 32 + pair], math.sin(angle), rtol=1e-6)
+
+
+def test_half_of_the_pairs_turn_by_row_and_half_by_column():
+    found = grid_turns(make_config(hidden_size=144), (9, 11))
+    assert (found.shape, found.dtype) == ((99, 72), np.float32)
+    frequencies = 10_000.0 ** -(np.arange(18) / 18)
+    for place in (10, 96, 98):
+        row, column = divmod(place, 11)
+        angles = np.concatenate([row * frequencies, column * frequencies])
+        expected = np.concatenate([np.cos(angles), np.sin(angles)])
+        np.testing.assert_allclose(found[place], expected, rtol=0, atol=1e-7)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -17,6 +17,8 @@ from tinychat.errors import CheckpointError
 from tinychat.models.passthrough import Form
 from tinychat.models.tensors import Part
 
+_AXES_OF_FRAMES = 5  # of a convolution over frames, rows and columns
+
 
 class Numbers(Tensor):
     """Numbers that a file has elsewhere than in a tensor, float32."""
@@ -263,7 +265,8 @@ def part_of(tensor: Tensor, name: str, part: Part) -> Tensor:
 class PatchRows(Derived):
     """A convolution's weights for patches, [D, C, p, p], or [D, p, p, C] of mlx, as rows of a linear: [D, C p p].
 
-    channels_last : whether the linear reads patches by row, column and channel.
+    Those for patches of several frames, [D, C, frames, p, p] or [D, frames, p, p, C], are summed: a still image is in
+    all of them. channels_last : whether the linear reads patches by row, column and channel.
     """
 
     def __init__(self, tensor: Tensor, *, channels_last: bool = False) -> None:
@@ -274,13 +277,22 @@ class PatchRows(Derived):
     def shape(self) -> tuple[int, ...]:
         """Shape of the rows; of a tensor without such axes its own."""
         shape = self._tensor.shape
-        return (shape[0], math.prod(shape[1:])) if len(shape) == 4 else shape
+        if len(shape) == _AXES_OF_FRAMES:
+            shape = shape[:1] + (shape[2:] if self._is_of_mlx else (shape[1], *shape[3:]))
+        return (shape[0], math.prod(shape[1:])) if len(shape) == _AXES_OF_FRAMES - 1 else shape
 
     def read(self, start: int, stop: int) -> FloatArray:
-        """Return rows ``start..stop-1``."""
+        """Return rows ``start..stop-1``; float32 where they are sums."""
         rows = self._tensor.read(start, stop)
-        if rows.ndim == 4 and rows.shape[1] == rows.shape[2] != rows.shape[3]:
-            rows = np.moveaxis(rows, 3, 1)
-        if rows.ndim == 4 and self._channels_last:
+        if rows.ndim >= _AXES_OF_FRAMES - 1 and self._is_of_mlx:
+            rows = np.moveaxis(rows, -1, 1)
+        if rows.ndim == _AXES_OF_FRAMES:
+            rows = np.add.accumulate(rows.astype(np.float32), axis=2)[:, :, -1]
+        if rows.ndim == _AXES_OF_FRAMES - 1 and self._channels_last:
             rows = np.moveaxis(rows, 1, 3)
         return np.ascontiguousarray(rows).reshape(len(rows), -1)
+
+    @property
+    def _is_of_mlx(self) -> bool:
+        height, width, colours = self._tensor.shape[-3:]
+        return height == width != colours

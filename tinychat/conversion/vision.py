@@ -13,14 +13,12 @@ from tinychat.checkpoint.checkpoint import Checkpoint
 from tinychat.checkpoint.tensor_part import PatchRows
 from tinychat.checkpoint.tensors import Tensors
 from tinychat.conversion.pack import check_finite
-from tinychat.models.architectures import parse_config
+from tinychat.models.architectures import family_of, parse_config
 from tinychat.models.dense import file_of
-from tinychat.models.families.siglip import PATCHES
 from tinychat.models.layout import Quantization, tensor_specs
 from tinychat.models.vision import Vision, read_vision
 
 VISION_SECTION = "vision_config"
-_PATCHES = f"{PATCHES}.weight"
 
 
 @dataclass(frozen=True)
@@ -68,12 +66,15 @@ def bytes_beside(folder: Path, quantization: Quantization) -> int:
 def open_vision(checkpoint: Checkpoint, quantization: Quantization) -> VisionSource | None:
     """Return a checkpoint's tower and connector; None where it has none, or text is all that is supported of it."""
     vision, tensors = read_vision(checkpoint.path), checkpoint.tensors
-    prefix = _before(_PATCHES, tensors.by_name)
-    if vision is None or prefix is None:
+    if vision is None:
         return None
     config = parse_config(vision.tower, f"{checkpoint.path / 'config.json'}: {VISION_SECTION}")
+    patches = f"{family_of(config.architecture).tensors.embed}.weight"
+    prefix = _before(patches, tensors.by_name)
+    if prefix is None:
+        return None
     own = _under(tensors, prefix)
-    own.by_name[_PATCHES] = PatchRows(own[_PATCHES])
+    own.by_name[patches] = PatchRows(own[patches])
     tower = Checkpoint(checkpoint.path, config, adjusted(own, config))
     stem = vision.connector.stem
     before = _before(f"{stem}{vision.connector.linears[0].name}.weight", tensors.by_name) or ""

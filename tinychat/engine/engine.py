@@ -382,6 +382,10 @@ class Engine:
         size, found = self.config.hidden_size, None if chunk.hidden is None else chunk.hidden.shape
         if self.config.position_grid and found != (len(chunk.ids), size):
             raise SettingError(f"hidden of the shape {found}: this vision tower takes {size} of each patch's position")
+        turned, found = self.config.rotary_dim if columns else 0, None if chunk.turns is None else chunk.turns.shape
+        if found != ((len(chunk.ids), turned) if turned else None):
+            wanted = f"this vision tower takes {turned} numbers of each patch" if turned else "this model takes none"
+            raise SettingError(f"turns of the shape {found}: {wanted}")
 
     def _checked_logits(self, out: Logits, rows: int) -> Logits:
         """Return memory for logits; refuse an array that compiled code would write beyond, or must not write to."""
@@ -401,6 +405,8 @@ class Engine:
 
     def _turns(self, chunk: ScheduledChunk, start: int, stop: int) -> NDArray[np.float32]:
         """Return cosines, then sines of a chunk's ids, which begin at index `start`."""
+        if chunk.turns is not None:
+            return chunk.turns
         images = chunk.cache.images
         if images is None or self.images is None:
             return self._cos_sin(start, stop, chunk.sequence_length)

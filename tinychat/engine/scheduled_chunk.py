@@ -28,11 +28,13 @@ class ScheduledChunk(NamedTuple):
     second: int | None = None  # position from which on tokens are of the second kind: see `ModelConfig.token_kinds`
     # For a vision tower, the patches of a tile, float32 [ids, patch_columns]; the ids say only how many there are.
     rows: NDArray[np.float32] | None = None
+    # For a vision tower that rotates, cosines, then sines of each patch's angles: float32 [ids, rotary_dim].
+    turns: NDArray[np.float32] | None = None
 
     def exact(self) -> ScheduledChunk:
         """Return the chunk with plain integers: see `exact_ids`."""
         ids, length, outputs = exact_ids(self.ids), index(self.sequence_length), index(self.outputs)
-        return ScheduledChunk(self.cache, ids, length, outputs, self.hidden, self.second, self.rows)
+        return ScheduledChunk(self.cache, ids, length, outputs, self.hidden, self.second, self.rows, self.turns)
 
     def check(self) -> None:
         """Refuse ids that do not fit into the cache, with a ContextError, and outputs after more ids than there are."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tinychat.errors import ModelFolderError
 from tinychat.images.connector import Connector, read_connector
 from tinychat.images.positions import grid_positions
+from tinychat.models.rope import grid_turns
 from tinychat.models.vision import VISION_FOLDER, Vision, read_vision, sees
 
 if TYPE_CHECKING:
@@ -52,10 +53,13 @@ class ImageEncoder:
         """
         from tinychat.engine.sequence import new_sequence
 
-        patches, engine = len(tile), self.engine
-        positions = grid_positions(engine.grid_positions, grid) if engine.config.position_grid else None
+        patches, engine, positions = len(tile), self.engine, None
+        config = engine.config
+        if config.position_grid:
+            positions = grid_positions(engine.grid_positions, grid, from_corners=config.position_corners)
+        turns = grid_turns(config, grid) if config.rotary_dim else None
         sequence = new_sequence(engine, patches)
-        chunk = sequence.chunk([0] * patches, patches, 0)._replace(rows=tile, hidden=positions)
+        chunk = sequence.chunk([0] * patches, patches, 0)._replace(rows=tile, hidden=positions, turns=turns)
         (states,) = engine.hidden_states([chunk])
         sequence.evict()
         # Until the next tile the cores are the text model's.

@@ -126,6 +126,7 @@ class ModelConfig:
     loops: Loops | None = None  # the layers that run several times; None: each runs once
     normalized: Normalized | None = None  # the residual stream has length 1, and branches draw it towards them (Dory)
     position_grid: int = 0  # patches a side whose learned positions are fitted to a tile's grid; 0: to none (SigLIP 2)
+    position_corners: bool = False  # the corners of both grids have the same vectors (Qwen3-VL)
     patch_columns: int = 0  # numbers of a patch, which a vision tower reads instead of ids; 0: it reads ids (SigLIP)
     token_kinds: int = 1  # the vectors of positions are there for each kind of text: a query's, a document's
     bidirectional: bool = False  # tokens attend to later ones, too, as far as to earlier ones: no text can be written

@@ -34,6 +34,18 @@ def _rows(frequencies: NDArray[np.float64], factor: float, start: int, stop: int
     return (np.concatenate(cos_sin(angles), axis=1) * factor).astype(np.float32)
 
 
+def grid_turns(config: ModelConfig, grid: tuple[int, int]) -> NDArray[np.float32]:
+    """Return cosines, then sines for the places of a grid, row by row: float32 [rows columns, rotary_dim].
+
+    Half of a head's pairs turn by the row, the others by the column, with the same frequencies.
+    """
+    rows, columns = grid
+    frequencies = _plain(config.rope_theta, config.rotary_dim // 2)
+    turns = _rows(frequencies, 1.0, 0, max(grid)).reshape(-1, 2, len(frequencies))
+    by_row, by_column = np.repeat(turns[:rows], columns, axis=0), np.tile(turns[:columns], (rows, 1, 1))
+    return np.concatenate([by_row, by_column], axis=2).reshape(rows * columns, -1)
+
+
 class RopeTable:
     """Cosines and sines of positions from 0 on, computed on demand, for sequences of one `angle_set`."""
 

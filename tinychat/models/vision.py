@@ -14,8 +14,16 @@ from pathlib import Path
 from tinychat.errors import UnsupportedModelError
 from tinychat.json_file import one_line, read_json_object
 from tinychat.models.config_values import MAX_VOCAB_SIZE, ConfigValues
-from tinychat.models.image_preparation import PREPARATION_FILES, Preparation, SquareTiles, read_preparation
+from tinychat.models.image_preparation import (
+    PREPARATION_FILES,
+    Preparation,
+    ShapedTiles,
+    SquareTiles,
+    WholeImage,
+    read_preparation,
+)
 from tinychat.models.multimodal import image_token_of, text_part, wrapper_of
+from tinychat.models.rope_scaling import DEFAULT_ROPE_THETA
 
 VISION_FOLDER = "vision"
 CONNECTOR, CONNECTOR_NORM = "connector.safetensors", "layer_norm"
@@ -45,7 +53,19 @@ _SIGLIP2 = {
     "hidden_act": "gelu_pytorch_tanh",
     "layer_norm_eps": 1e-6,
 }
-_SCALE_FACTOR, _PROJECTOR_SIZE = 2, 2560
+_QWEN_VISION = {
+    "hidden_size": 1152,
+    "intermediate_size": 4304,
+    "depth": 27,
+    "num_heads": 16,
+    "in_channels": 3,
+    "num_position_embeddings": 2304,
+    "patch_size": 16,
+    "hidden_act": "gelu_pytorch_tanh",
+}
+_SCALE_FACTOR, _PROJECTOR_SIZE, _QWEN_OUT_SIZE = 2, 2560, 3584
+# Squares of more patches would make narrow images too large: see `WholeImage.most_patches`.
+_MOST_MERGED = 6
 
 
 @dataclass(frozen=True)
@@ -127,7 +147,7 @@ def read_vision(folder: Path) -> Vision | None:
         return None
     given = {**raw, "image_token_id": image_token}
     text_size = ConfigValues(text_part(raw), str(path)).integer("hidden_size", 1, 1 << 20)
-    read = _read_lfm2_vl if wrapper == LFM2_VL else _read_idefics3
+    read = _READERS.get(wrapper, _read_idefics3)
     preparation, tower, connector = read(folder, given, text_size)
     image_token_id = ConfigValues(given, str(path)).integer("image_token_id", 0, MAX_VOCAB_SIZE - 1)
     return Vision(wrapper, image_token_id, preparation, tower, connector, text_size)
@@ -163,8 +183,8 @@ def _read_lfm2_vl(folder: Path, raw: Mapping[str, object], text_size: int) -> _P
     if columns > MOST_COLUMNS:
         raise values.error("downsample_factor", f"squares of patches with {MOST_COLUMNS} numbers in all")
     preparation = read_preparation(folder, patch_size, scale_factor)
-    if isinstance(preparation, SquareTiles):
-        raise UnsupportedModelError(f"{values.source}: images prepared as for Idefics3 are not supported")
+    if not isinstance(preparation, ShapedTiles):
+        raise _other_preparation(values)
     for key, only in (("projector_hidden_act", "gelu"), ("vision_feature_layer", -1)):
         if values.get(key) not in (None, only):
             found = one_line(repr(values.get(key)), 40)
@@ -179,12 +199,53 @@ def _read_lfm2_vl(folder: Path, raw: Mapping[str, object], text_size: int) -> _P
     return preparation, config | {"max_position_embeddings": preparation.most_patches}, connector
 
 
-def _read_tower(values: ConfigValues, defaults: Mapping[str, object]) -> tuple[ConfigValues, int]:
-    """Return the values of the tower's section, without others than those that have defaults, and its patches' size."""
+def _read_qwen(folder: Path, raw: Mapping[str, object], text_size: int) -> _Parts:
+    """Read the parts of a model that sees an image as one tile, whose tower rotates."""
+    values = ConfigValues(raw, str(folder / "config.json"))
+    tower, patch_size = _read_tower(values, _QWEN_VISION, "in_channels")
+    section = values.optional_section("vision_config") or ConfigValues({}, tower.source)
+    scale_factor = section.optional_integer("spatial_merge_size", 1, _MOST_MERGED) or _SCALE_FACTOR
+    columns = tower.integer("hidden_size", 1, 1 << 20) * scale_factor**2
+    if columns > MOST_COLUMNS:
+        raise tower.error("hidden_size", f"squares of {scale_factor**2} patches with {MOST_COLUMNS} numbers in all")
+    if (section.optional_integer("out_hidden_size", 1, 1 << 20) or _QWEN_OUT_SIZE) != text_size:
+        raise section.error("out_hidden_size", f"the {text_size} numbers of a row of the text model")
+    rope = section.optional_section("rope_parameters")
+    theta = rope and rope.optional_number("rope_theta", 1.001, 1e30)
+    preparation = read_preparation(folder, patch_size, scale_factor)
+    if not isinstance(preparation, WholeImage):
+        raise _other_preparation(values)
+    linears = (
+        ConnectorLinear("linear_fc1", columns, columns, True),
+        ConnectorLinear("linear_fc2", text_size, columns, True),
+    )
+    config = _tower("QwenVisionTower", "qwen3_vl_vision", tower)
+    config |= {"max_position_embeddings": preparation.most_patches, "rope_theta": theta or DEFAULT_ROPE_THETA}
+    return preparation, config, ConnectorParts("visual.merger.", scale_factor, False, linears)
+
+
+_READERS = {
+    LFM2_VL: _read_lfm2_vl,
+    "Qwen3_5ForConditionalGeneration": _read_qwen,
+    "Qwen3_5MoeForConditionalGeneration": _read_qwen,
+}
+
+
+def _other_preparation(values: ConfigValues) -> UnsupportedModelError:
+    return UnsupportedModelError(f"{values.source}: images prepared as for another model are not supported")
+
+
+def _read_tower(
+    values: ConfigValues, defaults: Mapping[str, object], channels: str = "num_channels"
+) -> tuple[ConfigValues, int]:
+    """Return the values of the tower's section that have defaults, and its patches' size.
+
+    channels : the key of their number.
+    """
     section = values.optional_section("vision_config") or ConfigValues({}, values.source)
     found = {key: default if section.get(key) is None else section.get(key) for key, default in defaults.items()}
     tower = ConfigValues(found, f"{values.source}: vision_config")
-    tower.integer("num_channels", 3, 3)
+    tower.integer(channels, 3, 3)
     return tower, tower.integer("patch_size", 1, 1 << 10)
 
 
