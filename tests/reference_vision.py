@@ -5,9 +5,10 @@ import reference
 
 
 def tower_states(tensors, section, patches, grid):
-    """Return the states behind a tower, [P, D], of patches [P, C p p]; grid : their rows and columns.
+    """Return the states behind a tower, and behind its layers that are asked for, [P, D] each, of patches [P, C p p].
 
-    tensors : by their names in a checkpoint, without what stands before ``embeddings.``; section : ``vision_config``.
+    grid : their rows and columns; tensors : by their names in a checkpoint, without what stands before
+    ``embeddings.``; section : ``vision_config``.
     """
     if "depth" in section:
         return qwen_states(tensors, section, patches, grid)
@@ -32,7 +33,7 @@ def tower_states(tensors, section, patches, grid):
         x = x + linear(f"{name}.self_attn.out_proj", attended)
         y = reference.gelu_tanh(linear(f"{name}.mlp.fc1", norm(f"{name}.layer_norm2", x)))
         x = x + linear(f"{name}.mlp.fc2", y)
-    return norm("post_layernorm", x)
+    return [norm("post_layernorm", x)]
 
 
 def qwen_states(tensors, section, patches, grid):
@@ -55,6 +56,7 @@ def qwen_states(tensors, section, patches, grid):
     frequencies = 10000.0 ** (-np.arange(0, pairs, 2) / pairs)
     places = [(row, column) for row in range(rows) for column in range(columns)]
     angles = np.array([[*(row * frequencies), *(column * frequencies)] for row, column in places])
+    stacked = []
     for layer in range(section["depth"]):
         name = f"blocks.{layer}"
         parts = linear(f"{name}.attn.qkv", norm(f"{name}.norm1", x)).reshape(len(x), 3, heads, -1)
@@ -64,7 +66,9 @@ def qwen_states(tensors, section, patches, grid):
         x = x + linear(f"{name}.attn.proj", attended)
         y = reference.gelu_tanh(linear(f"{name}.mlp.linear_fc1", norm(f"{name}.norm2", x)))
         x = x + linear(f"{name}.mlp.linear_fc2", y)
-    return norm("merger.norm", x)
+        if layer in section.get("deepstack_visual_indexes", ()):
+            stacked.append(x)
+    return [norm("merger.norm", x), *stacked]
 
 
 def fitted_positions(positions, grid, from_corners=False):
@@ -94,8 +98,9 @@ def connector_rows(tensors, states, grid, scale_factor):
     x = np.stack(rows)
     if "proj.weight" in tensors:
         return reference.linear(x, tensors["proj.weight"])
-    if "layer_norm.weight" in tensors:
-        x = reference.layer_norm(x, tensors["layer_norm.weight"], tensors["layer_norm.bias"], 1e-5)
+    for name, eps in (("layer_norm", 1e-5), ("norm", 1e-6)):
+        if f"{name}.weight" in tensors:
+            x = reference.layer_norm(x, tensors[f"{name}.weight"], tensors[f"{name}.bias"], eps)
     first, second = ("linear_1", "linear_2") if "linear_1.weight" in tensors else ("linear_fc1", "linear_fc2")
     x = reference.linear(x, tensors[f"{first}.weight"], tensors.get(f"{first}.bias"))
     return reference.linear(reference.gelu(x), tensors[f"{second}.weight"], tensors.get(f"{second}.bias"))

@@ -35,7 +35,7 @@ TESTS = Path(__file__).parent
 TOLERANCES = {"f32": 2e-5, "int8": 0.03, "int4": 0.03}
 each_seeing = pytest.mark.parametrize("seeing", towers.SEEING, ids=lambda seeing: seeing.name)
 each_quant = pytest.mark.parametrize("quant", TOLERANCES)
-ODD, WIDE, ROTATED = (towers.BY_NAME[name] for name in ("odd", "wide", "rotated"))
+ODD, WIDE, ROTATED, STACKED = (towers.BY_NAME[name] for name in ("odd", "wide", "rotated", "stacked"))
 
 
 @pytest.fixture(autouse=True)
@@ -58,8 +58,13 @@ def model_folders(tmp_path_factory):
 
 
 def expected_rows(seeing, tile):
-    states = reference_vision.tower_states(towers.tower_tensors(seeing), seeing.section, tile, seeing.grid)
-    return reference_vision.connector_rows(towers.connector_tensors(seeing), states, seeing.grid, seeing.scale_factor)
+    tensors, size = towers.connector_tensors(seeing), seeing.scale_factor
+    states, *others = reference_vision.tower_states(towers.tower_tensors(seeing), seeing.section, tile, seeing.grid)
+    found = [reference_vision.connector_rows(tensors, states, seeing.grid, size)]
+    for layer, each in zip(sorted(seeing.stacked), others, strict=True):
+        own = towers.stacked_tensors(seeing, seeing.stacked.index(layer))
+        found.append(reference_vision.connector_rows(own, each, seeing.grid, size))
+    return np.concatenate(found, axis=1)
 
 
 def error_of(found, expected):
@@ -76,14 +81,14 @@ def test_rows_equal_the_reference(seeing, quant, model_folders):
     encoder, tile = ImageEncoder(model_folders(seeing, quant), threads=1), towers.tile_of(seeing)
     expected = expected_rows(seeing, tile)
     found = encoder.rows(tile, seeing.grid)
-    assert expected.shape == (seeing.tokens, encoder.vision.text_size)
+    assert expected.shape == (seeing.tokens, encoder.vision.row_size)
     assert error_of(found, expected) < TOLERANCES[quant]
     # Nothing is left of a tile.
     encoder.rows(towers.tile_of(seeing, seed=10), seeing.grid)
     assert encoder.rows(tile, seeing.grid).tobytes() == found.tobytes()
 
 
-@pytest.mark.parametrize("seeing", [ODD, WIDE, ROTATED], ids=lambda seeing: seeing.name)
+@pytest.mark.parametrize("seeing", [ODD, WIDE, ROTATED, STACKED], ids=lambda seeing: seeing.name)
 def test_any_number_of_threads_computes_the_same_bits(seeing, model_folders):
     folder, tile = model_folders(seeing, "int8"), towers.tile_of(seeing)
     one, two = (ImageEncoder(folder, threads=threads).rows(tile, seeing.grid).tobytes() for threads in (1, 2))
@@ -126,7 +131,7 @@ def test_sums_of_a_connector_have_the_same_bits_in_any_order(rng):
     weight[7], states[5:7] = 0, 0
     order = rng.permutation(1024)
     turned = weight.reshape(300, 4, 1024)[:, :, order].reshape(300, -1)
-    parts = ConnectorParts("", 2, False, (ConnectorLinear("proj", 300, 4096, False),))
+    parts = ConnectorParts("", 2, (ConnectorLinear("proj", 300, 4096),))
     found = Connector(parts, {"proj.weight": weight}).rows(states, (2, 18))
     assert found.tobytes() == Connector(parts, {"proj.weight": turned}).rows(states[:, order], (2, 18)).tobytes()
     expected = reference_vision.connector_rows({"proj.weight": weight}, states, (2, 18), 2)
@@ -339,6 +344,13 @@ def test_values_of_qwen_that_are_refused(change, message, tmp_path):
         vision_of(tmp_path, {"vision_config": section}, ROTATED)
 
 
+@pytest.mark.parametrize("layers", [3, [0, 3], [-1], ["0"], [True], [1, 1]], ids=str)
+def test_layers_of_qwen3_vl_that_are_refused(layers, tmp_path):
+    section = STACKED.section | {"out_hidden_size": 576, "deepstack_visual_indexes": layers}
+    with pytest.raises(CheckpointError, match="expected a list of layers from 0 to 2"):
+        vision_of(tmp_path, {"vision_config": section}, STACKED)
+
+
 def test_what_published_files_of_qwen_leave_out(tmp_path):
     section = {"hidden_size": 768, "num_heads": 12, "depth": 12, "intermediate_size": 3072, "out_hidden_size": 576}
     vision = vision_of(
@@ -446,7 +458,7 @@ def test_tensors_that_are_missing_or_wrong(tmp_path):
     projection = "model.connector.modality_projection.proj.weight"
     changes = {
         "has no tensor encoder.layers.1.mlp.fc2.bias": lambda tensors: tensors.pop(layer),
-        "has no tensor proj.weight": lambda tensors: tensors.pop(projection),
+        "has no tensor connector.modality_projection.proj.weight": lambda tensors: tensors.pop(projection),
         "position_embedding.weight has shape": lambda tensors: tensors.update(
             {"model.vision_model.embeddings.position_embedding.weight": np.zeros((25, 88), np.float32)}
         ),
@@ -455,7 +467,7 @@ def test_tensors_that_are_missing_or_wrong(tmp_path):
     bias = "model.multi_modal_projector.layer_norm.bias"
     cases = [(ODD, *change) for change in changes.items()]
     cases += [
-        (WIDE, "has no tensor layer_norm.bias", lambda tensors: tensors.pop(bias)),
+        (WIDE, "has no tensor multi_modal_projector.layer_norm.bias", lambda tensors: tensors.pop(bias)),
         (WIDE, "layer_norm.bias has shape", lambda tensors: tensors.update({bias: np.zeros(9, np.float32)})),
     ]
     for number, (seeing, message, change) in enumerate(cases):
@@ -523,8 +535,11 @@ def test_rows_equal_transformers(seeing, model_folders, tmp_path):
     tiles = [towers.tile_of(seeing, seed) for seed in (9, 10)]
     inputs = (qwen_inputs if seeing.is_qwen else shaped_inputs if seeing.is_shaped else square_inputs)(seeing, tiles)
     with torch.no_grad():
-        found = model.model.get_image_features(**inputs).pooler_output
-    expected = np.concatenate([each.numpy() for each in found]).reshape(len(tiles), -1, found[0].shape[-1])
+        features = model.model.get_image_features(**inputs)
+    found = [features.pooler_output, *(getattr(features, "deepstack_features", None) or [])]
+    expected = (
+        torch.cat([torch.cat(list(each)) for each in found], dim=1).numpy().reshape(len(tiles), seeing.tokens, -1)
+    )
     for quant, tolerance in TOLERANCES.items():
         encoder = ImageEncoder(model_folders(seeing, quant), threads=1)
         for tile, rows in zip(tiles, expected):
@@ -604,14 +619,22 @@ def test_defaults_of_lfm2_vl_equal_transformers(tmp_path):
     assert vision.scale_factor == theirs["downsample_factor"]
     assert (first.rows, last.columns) == (theirs["projector_hidden_size"],) * 2
     assert (first.bias, last.bias) == (theirs["projector_bias"],) * 2
-    assert vision.connector.is_normed == theirs["projector_use_layernorm"]
+    assert bool(vision.connector.norm) == theirs["projector_use_layernorm"]
     ours = {"architectures", "model_type", "max_position_embeddings"}
     own = {key: value for key, value in vision.tower.items() if key not in ours}
     assert theirs["vision_config"].items() >= own.items() and len(own) == 9
 
 
 @pytest.mark.live
-@pytest.mark.parametrize(("wrapper", "model_type"), [(ROTATED.wrapper, "qwen3_5"), (towers.QWEN3_5_MOE, "qwen3_5_moe")])
+@pytest.mark.parametrize(
+    ("wrapper", "model_type"),
+    [
+        (ROTATED.wrapper, "qwen3_5"),
+        (towers.QWEN3_5_MOE, "qwen3_5_moe"),
+        (towers.QWEN3_VL, "qwen3_vl"),
+        (towers.QWEN3_VL_MOE, "qwen3_vl_moe"),
+    ],
+)
 def test_defaults_of_qwen_equal_transformers(wrapper, model_type, tmp_path):
     theirs = pytest.importorskip("transformers").AutoConfig.for_model(model_type).to_dict()
     text = {**theirs["text_config"], "hidden_size": theirs["vision_config"]["out_hidden_size"]}
@@ -622,4 +645,6 @@ def test_defaults_of_qwen_equal_transformers(wrapper, model_type, tmp_path):
     ours = {"architectures", "model_type", "max_position_embeddings", "rope_theta"}
     own = {key: value for key, value in vision.tower.items() if key not in ours}
     assert names.items() >= own.items() and len(own) == 8
+    stacked = theirs["vision_config"].get("deepstack_visual_indexes", ())
+    assert tuple(parts.layer - 1 for parts in vision.others) == tuple(stacked)
     assert vision.tower["rope_theta"] == theirs["vision_config"]["rope_parameters"]["rope_theta"]

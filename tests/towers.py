@@ -29,6 +29,11 @@ class Seeing(NamedTuple):
         return self.wrapper.startswith("Qwen")
 
     @property
+    def stacked(self):
+        """The layers of the tower that connectors of their own read."""
+        return self.section.get("deepstack_visual_indexes", [])
+
+    @property
     def is_shaped(self):
         return bool(self.any_grid) and not self.is_qwen
 
@@ -50,7 +55,8 @@ class Seeing(NamedTuple):
     @property
     def text(self):
         if self.is_qwen:
-            return families.BY_NAME["qwen3.5-moe" if "Moe" in self.wrapper else "qwen3.5"]
+            name = "qwen3.5" if "3_5" in self.wrapper else "qwen3"
+            return families.BY_NAME[f"{name}-moe" if "Moe" in self.wrapper else name]
         return families.BY_NAME["lfm2" if self.is_shaped else "llama3"]
 
     @property
@@ -100,7 +106,8 @@ def qwen_section(hidden_size, heads, intermediate_size, depth, patch_size, side,
 LFM2_VL = "Lfm2VlForConditionalGeneration"
 QWEN3_5, QWEN3_5_MOE = "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration"
 # Wrappers of models that see, and of those that do not yet, since their text model lacks something for it.
-ALL_SEEING = (*SEEN, QWEN3_5, QWEN3_5_MOE)
+QWEN3_VL, QWEN3_VL_MOE = "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration"
+ALL_SEEING = (*SEEN, QWEN3_5, QWEN3_5_MOE, QWEN3_VL, QWEN3_VL_MOE)
 # The second has heads of the so400m tower, its grid, and pixels behind the last patch; the third the largest grid. The
 # others' tiles are larger and smaller than the grid of their positions.
 SEEING = [
@@ -129,6 +136,15 @@ SEEING = [
     Seeing("rotated", qwen_section(88, 2, 172, 3, 6, 5, 2), 2, QWEN3_5, "bfloat16", (6, 10)),
     Seeing("line", qwen_section(144, 2, 538, 2, 4, 7, 2), 2, QWEN3_5_MOE, "float32", (2, 34)),
     Seeing("merged", qwen_section(160, 2, 300, 2, 3, 11, 3), 3, QWEN3_5, "float16", (15, 6)),
+    # Behind the first layer and behind the last; their connectors in another order.
+    Seeing(
+        "stacked",
+        qwen_section(96, 2, 172, 3, 4, 6, 2) | {"deepstack_visual_indexes": [2, 0]},
+        2,
+        QWEN3_VL,
+        "float32",
+        (10, 8),
+    ),
 ]
 BY_NAME = {each.name: each for each in SEEING}
 
@@ -216,6 +232,17 @@ def connector_tensors(seeing):
     return {name: values.astype(families.DTYPES[seeing.dtype]) for name, values in found.items()}
 
 
+def stacked_tensors(seeing, number):
+    """Draw the tensors of one of the connectors that read the tower's layers, by their names behind its stem."""
+    columns, rows = seeing.section["hidden_size"] * seeing.scale_factor**2, seeing.text.config["hidden_size"]
+    random = np.random.RandomState(20 + number)
+    found = {"norm.weight": random.uniform(0.5, 1.5, columns), "norm.bias": random.uniform(-0.3, 0.3, columns)}
+    for name, size in (("linear_fc1", columns), ("linear_fc2", rows)):
+        found[f"{name}.weight"] = random.uniform(-2, 2, (size, columns)) / np.sqrt(columns)
+        found[f"{name}.bias"] = random.uniform(-1, 1, size)
+    return {name: values.astype(families.DTYPES[seeing.dtype]) for name, values in found.items()}
+
+
 def tile_of(seeing, seed=9):
     """Draw the patches of a tile, float32 [patches, columns]."""
     patches = seeing.grid[0] * seeing.grid[1]
@@ -250,6 +277,9 @@ def write_checkpoint(seeing, folder, **changes):
     }
     tensors |= {f"{tower}{name}": values for name, values in tower_tensors(seeing).items()}
     tensors |= {f"{connector}{name}": values for name, values in connector_tensors(seeing).items()}
+    for number in range(len(seeing.stacked)):
+        stem = f"{tower}deepstack_merger_list.{number}."
+        tensors |= {f"{stem}{name}": values for name, values in stacked_tensors(seeing, number).items()}
     save_file(tensors, folder / "model.safetensors")
     families.write_tokenizer(folder, seeing.text.config["vocab_size"])
     return folder

@@ -30,13 +30,13 @@ class Encoder:
     """Gives rows that follow from the mean of a tile's patches, and counts them."""
 
     def __init__(self, width):
-        self.vision = SimpleNamespace(image_token_id=IMAGE, preparation=PREPARATION, scale_factor=2, text_size=width)
+        self.vision = SimpleNamespace(image_token_id=IMAGE, preparation=PREPARATION, scale_factor=2, row_size=width)
         self.encoded = []
 
     def rows(self, tile, grid):
         self.encoded.append(tile)
         assert (tile.shape, grid) == (((TILE // 4) ** 2, 48), (TILE // 4, TILE // 4))
-        wave = np.arange(TOKENS * self.vision.text_size).reshape(TOKENS, -1)
+        wave = np.arange(TOKENS * self.vision.row_size).reshape(TOKENS, -1)
         return np.sin(wave * (1 + tile.mean())).astype(np.float32)
 
 

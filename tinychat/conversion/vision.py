@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tinychat.checkpoint.adjusted import adjusted
 from tinychat.checkpoint.checkpoint import Checkpoint
@@ -28,7 +29,7 @@ class VisionSource:
     vision: Vision
     tower: Checkpoint  # as a checkpoint of its own
     quantization: Quantization  # of the tower
-    _connector: Tensors
+    _tensors: Tensors  # those of connectors under the names of `ConnectorParts.stem`
 
     @property
     def size(self) -> int:
@@ -36,14 +37,15 @@ class VisionSource:
         return vision_bytes(self.vision, self.quantization)
 
     def connector_file(self) -> bytes:
-        """Return the content of the connector's file."""
-        shapes = self.vision.connector.shapes
-        for name, shape in shapes.items():
-            self._connector.expect(name, shape)
-        tensors = {name: self._connector.read(name).astype(np.float32) for name in shapes}
-        for name, values in tensors.items():
-            check_finite(values, f"{self.vision.connector.stem}{name}")
-        return file_of(shapes, tensors)
+        """Return the content of the connectors' file."""
+        tensors: dict[str, NDArray[np.float32]] = {}
+        for parts in (self.vision.connector, *self.vision.others):
+            for name, shape in parts.shapes.items():
+                stored = f"{parts.stem}{name}"
+                self._tensors.expect(stored, shape)
+                tensors[f"{parts.prefix}{name}"] = self._tensors.read(stored).astype(np.float32)
+                check_finite(tensors[f"{parts.prefix}{name}"], stored)
+        return file_of(self.vision.connector_shapes, tensors)
 
 
 def tower_quantization(quantization: Quantization) -> Quantization:
@@ -76,10 +78,8 @@ def open_vision(checkpoint: Checkpoint, quantization: Quantization) -> VisionSou
     own = _under(tensors, prefix)
     own.by_name[patches] = PatchRows(own[patches])
     tower = Checkpoint(checkpoint.path, config, adjusted(own, config))
-    stem = vision.connector.stem
-    before = _before(f"{stem}{vision.connector.linears[0].name}.weight", tensors.by_name) or ""
-    connector = _under(tensors, f"{before}{stem}")
-    return VisionSource(vision, tower, tower_quantization(quantization), connector)
+    before = _before(f"{vision.connector.stem}{vision.connector.linears[0].name}.weight", tensors.by_name) or ""
+    return VisionSource(vision, tower, tower_quantization(quantization), _under(tensors, before))
 
 
 def _before(ending: str, names: Collection[str]) -> str | None:

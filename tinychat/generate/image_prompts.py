@@ -105,7 +105,7 @@ class ImagePrompts:
             token = prepared.plan.image_token
             raise TextError(f"the tokenizer does not know {token} as token {vision.image_token_id}")
         ids = [next(waiting) if token_id == vision.image_token_id else token_id for token_id in text]
-        return _SeenImage(ids, tiles, [tile.nbytes for tile in prepared.pixels], 4 * vision.text_size * sum(counts))
+        return _SeenImage(ids, tiles, [tile.nbytes for tile in prepared.pixels], 4 * vision.row_size * sum(counts))
 
     def _rows(self, encoder: ImageEncoder, tile: NDArray[np.uint8], grid: Size) -> NDArray[np.float32]:
         """Compute the rows of a tile, while the threads of the text model sleep.

@@ -18,7 +18,7 @@ from tinychat.engine.hidden_states import layer_normed
 from tinychat.models.dense import specs_of
 from tinychat.models.folder import map_weights
 from tinychat.models.portable_math import gelu
-from tinychat.models.vision import CONNECTOR, CONNECTOR_NORM, MOST_COLUMNS, VISION_FOLDER, ConnectorParts, Vision
+from tinychat.models.vision import CONNECTOR, MOST_COLUMNS, VISION_FOLDER, ConnectorParts, Vision
 
 Wide = NDArray[np.float64]
 INPUT_BITS, WEIGHT_BITS = 20, 17
@@ -28,7 +28,6 @@ assert MOST_COLUMNS << (INPUT_BITS + WEIGHT_BITS) <= 1 << 53
 _SLAB_ROWS = 256
 # Rows whose GELUs are computed at a time, while the processor's cache holds them.
 _ACTIVATED_ROWS = 8
-_NORM_EPS = 1e-5
 
 
 class ExactLinear:
@@ -57,23 +56,21 @@ class Connector:
     """A connector of some parts; tensors : by their names in a model folder."""
 
     def __init__(self, parts: ConnectorParts, tensors: Mapping[str, NDArray[np.generic]]) -> None:
-        self._scale_factor = parts.scale_factor
-        self._norm: list[Wide] = []
-        if parts.is_normed:
-            self._norm = [tensors[f"{CONNECTOR_NORM}.{part}"].astype(np.float64) for part in ("weight", "bias")]
+        self._parts, own = parts, {name: tensors[f"{parts.prefix}{name}"] for name in parts.shapes}
+        norm = (f"{parts.norm}.weight", f"{parts.norm}.bias")
+        self._norm = [own[name].astype(np.float64) for name in norm if name in own]
         self._linears = [
-            ExactLinear(tensors[f"{linear.name}.weight"], tensors.get(f"{linear.name}.bias"))
-            for linear in parts.linears
+            ExactLinear(own[f"{linear.name}.weight"], own.get(f"{linear.name}.bias")) for linear in parts.linears
         ]
 
     def rows(self, states: Wide, grid: tuple[int, int]) -> NDArray[np.float32]:
         """Return the rows of a tile, float32 [tokens, text_size].
 
-        states : behind the tower, [patches, D]; grid : rows and columns of patches.
+        states : behind the tower, or its layer, [patches, D]; grid : rows and columns of patches.
         """
-        x = joined_squares(states, grid, self._scale_factor)
-        if self._norm:
-            x = layer_normed(x, _NORM_EPS, *self._norm)
+        x = joined_squares(states, grid, self._parts.scale_factor)
+        if self._parts.norm:
+            x = layer_normed(x, self._parts.norm_eps, *self._norm)
         first, *others = self._linears
         x = first.apply(x)
         for linear in others:
@@ -84,10 +81,10 @@ class Connector:
         return x.astype(np.float32)
 
 
-def read_connector(folder: Path, parts: Vision) -> Connector:
-    """Read the connector of a model folder; ModelFolderError for a damaged file."""
-    file = folder / VISION_FOLDER / CONNECTOR
-    return Connector(parts.connector, map_weights(file, specs_of(parts.connector.shapes)))
+def read_connectors(folder: Path, vision: Vision) -> list[Connector]:
+    """Read the connector of a model folder, and the others; ModelFolderError for a damaged file."""
+    tensors = map_weights(folder / VISION_FOLDER / CONNECTOR, specs_of(vision.connector_shapes))
+    return [Connector(parts, tensors) for parts in (vision.connector, *vision.others)]
 
 
 def joined_squares(states: Wide, grid: tuple[int, int], size: int) -> Wide:

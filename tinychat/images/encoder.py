@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinychat.errors import ModelFolderError
-from tinychat.images.connector import Connector, read_connector
+from tinychat.images.connector import Connector, read_connectors
 from tinychat.images.positions import grid_positions
 from tinychat.models.rope import grid_turns
 from tinychat.models.vision import VISION_FOLDER, Vision, read_vision, sees
@@ -40,16 +40,20 @@ class ImageEncoder:
         """The engine of the tower."""
         from tinychat.engine.loading import load_engine
 
-        return load_engine(self._folder / VISION_FOLDER, threads=self._threads, progress=self._progress)
+        engine = load_engine(self._folder / VISION_FOLDER, threads=self._threads, progress=self._progress)
+        if self.vision.others:
+            engine.keep_states([parts.layer for parts in self.vision.others])
+        return engine
 
     @cached_property
-    def _connector(self) -> Connector:
-        return read_connector(self._folder, self.vision)
+    def _connectors(self) -> list[Connector]:
+        return read_connectors(self._folder, self.vision)
 
     def rows(self, tile: NDArray[np.float32], grid: tuple[int, int]) -> NDArray[np.float32]:
-        """Return the rows of the text model, float32 [tokens, text_size], of a tile: float32 [patches, patch_columns].
+        """Return the rows of the text model, float32 [tokens, row_size], of a tile: float32 [patches, patch_columns].
 
-        grid : its rows and columns of patches. They are the same bits on any processor, for any number of threads.
+        grid : its rows and columns of patches. They are the same bits on any processor, for any number of threads. A
+        row has `text_size` numbers for the embedding, then as many of each other connector, in their order.
         """
         from tinychat.engine.sequence import new_sequence
 
@@ -61,7 +65,10 @@ class ImageEncoder:
         sequence = new_sequence(engine, patches)
         chunk = sequence.chunk([0] * patches, patches, 0)._replace(rows=tile, hidden=positions, turns=turns)
         (states,) = engine.hidden_states([chunk])
+        inputs = [states]
+        if others := len(self.vision.others):
+            inputs += np.split(engine.kept_states(0, patches).astype(np.float64), others, axis=1)
         sequence.evict()
         # Until the next tile the cores are the text model's.
         engine.rest()
-        return self._connector.rows(states, grid)
+        return np.concatenate([each.rows(x, grid) for each, x in zip(self._connectors, inputs)], axis=1)

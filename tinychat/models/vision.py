@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tinychat.errors import UnsupportedModelError
@@ -26,7 +26,7 @@ from tinychat.models.multimodal import image_token_of, text_part, wrapper_of
 from tinychat.models.rope_scaling import DEFAULT_ROPE_THETA
 
 VISION_FOLDER = "vision"
-CONNECTOR, CONNECTOR_NORM = "connector.safetensors", "layer_norm"
+CONNECTOR = "connector.safetensors"
 # Columns of a connector: with these, its sums are exact (`images.connector`).
 MOST_COLUMNS = 1 << 16
 LFM2_VL = "Lfm2VlForConditionalGeneration"
@@ -64,6 +64,7 @@ _QWEN_VISION = {
     "hidden_act": "gelu_pytorch_tanh",
 }
 _SCALE_FACTOR, _PROJECTOR_SIZE, _QWEN_OUT_SIZE = 2, 2560, 3584
+_DEEPSTACK = [8, 16, 24]
 # Squares of more patches would make narrow images too large: see `WholeImage.most_patches`.
 _MOST_MERGED = 6
 
@@ -75,28 +76,35 @@ class ConnectorLinear:
     name: str
     rows: int
     columns: int
-    bias: bool
+    bias: bool = False
 
 
 @dataclass(frozen=True)
 class ConnectorParts:
-    """The parts of a connector: a norm of its inputs, if it `is_normed`, and linears, with GELU between them.
+    """The parts of a connector: a norm of its inputs, if that has a name, and linears, with GELU between them.
 
     Each input is of a square of `scale_factor` by `scale_factor` patches.
     """
 
     stem: str  # of the names of its tensors in the checkpoint
     scale_factor: int
-    is_normed: bool
     linears: tuple[ConnectorLinear, ...]
+    norm: str = ""
+    norm_eps: float = 1e-5
+    layer: int = 0  # of the tower, behind which it reads hidden states; 0: behind all, and the last norm
+
+    @property
+    def prefix(self) -> str:
+        """The beginning of the names of its tensors in a model folder."""
+        return f"{self.layer}." if self.layer else ""
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of its tensors by their names in a model folder."""
+        """Shapes of its tensors by their names behind `stem` and `prefix`."""
         columns = self.linears[0].columns
         found: dict[str, tuple[int, ...]] = {}
-        if self.is_normed:
-            found |= {f"{CONNECTOR_NORM}.{part}": (columns,) for part in ("weight", "bias")}
+        if self.norm:
+            found |= {f"{self.norm}.{part}": (columns,) for part in ("weight", "bias")}
         for linear in self.linears:
             found[f"{linear.name}.weight"] = (linear.rows, linear.columns)
             if linear.bias:
@@ -108,7 +116,8 @@ class ConnectorParts:
 class Vision:
     """How a model sees images.
 
-    The connector joins squares of patches, and makes a row of the text model, of `text_size` numbers, of each.
+    The connector joins squares of patches, and makes a row of the text model, of `text_size` numbers, of each. Others
+    do so with what hidden states are behind some layers of the tower (DeepStack).
     """
 
     wrapper: str  # the model's architecture
@@ -117,6 +126,18 @@ class Vision:
     tower: Mapping[str, object]  # the tower's `config.json`
     connector: ConnectorParts
     text_size: int
+    others: tuple[ConnectorParts, ...] = ()
+
+    @property
+    def row_size(self) -> int:
+        """Numbers of an image token, of which the text model takes `text_size` at a time."""
+        return self.text_size * (1 + len(self.others))
+
+    @property
+    def connector_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the tensors of all connectors by their names in a model folder."""
+        parts = (self.connector, *self.others)
+        return {f"{each.prefix}{name}": shape for each in parts for name, shape in each.shapes.items()}
 
     @property
     def scale_factor(self) -> int:
@@ -125,8 +146,8 @@ class Vision:
 
     @property
     def connector_bytes(self) -> int:
-        """Size of the connector's weights, float32."""
-        return 4 * sum(math.prod(shape) for shape in self.connector.shapes.values())
+        """Size of the connectors' weights, float32."""
+        return 4 * sum(math.prod(shape) for shape in self.connector_shapes.values())
 
 
 def sees(folder: Path) -> bool:
@@ -148,12 +169,12 @@ def read_vision(folder: Path) -> Vision | None:
     given = {**raw, "image_token_id": image_token}
     text_size = ConfigValues(text_part(raw), str(path)).integer("hidden_size", 1, 1 << 20)
     read = _READERS.get(wrapper, _read_idefics3)
-    preparation, tower, connector = read(folder, given, text_size)
+    preparation, tower, (connector, *others) = read(folder, given, text_size)
     image_token_id = ConfigValues(given, str(path)).integer("image_token_id", 0, MAX_VOCAB_SIZE - 1)
-    return Vision(wrapper, image_token_id, preparation, tower, connector, text_size)
+    return Vision(wrapper, image_token_id, preparation, tower, connector, text_size, tuple(others))
 
 
-_Parts = tuple[Preparation, Mapping[str, object], ConnectorParts]
+_Parts = tuple[Preparation, Mapping[str, object], tuple[ConnectorParts, ...]]
 
 
 def _read_idefics3(folder: Path, raw: Mapping[str, object], text_size: int) -> _Parts:
@@ -169,9 +190,9 @@ def _read_idefics3(folder: Path, raw: Mapping[str, object], text_size: int) -> _
     preparation = read_preparation(folder, patch_size, scale_factor)
     if not isinstance(preparation, SquareTiles) or preparation.tile_size // patch_size != grid:
         raise tower.error("image_size", "that of the tiles that images are prepared as")
-    linear = ConnectorLinear("proj", text_size, columns, False)
-    connector = ConnectorParts("connector.modality_projection.", scale_factor, False, (linear,))
-    return preparation, _tower("SiglipVisionTower", "siglip_vision_model", tower), connector
+    linear = ConnectorLinear("proj", text_size, columns)
+    connector = ConnectorParts("connector.modality_projection.", scale_factor, (linear,))
+    return preparation, _tower("SiglipVisionTower", "siglip_vision_model", tower), (connector,)
 
 
 def _read_lfm2_vl(folder: Path, raw: Mapping[str, object], text_size: int) -> _Parts:
@@ -192,11 +213,10 @@ def _read_lfm2_vl(folder: Path, raw: Mapping[str, object], text_size: int) -> _P
     inner = values.optional_integer("projector_hidden_size", 1, MOST_COLUMNS) or _PROJECTOR_SIZE
     bias = values.flag("projector_bias", True)
     linears = ConnectorLinear("linear_1", inner, columns, bias), ConnectorLinear("linear_2", text_size, inner, bias)
-    connector = ConnectorParts(
-        "multi_modal_projector.", scale_factor, values.flag("projector_use_layernorm", True), linears
-    )
+    norm = "layer_norm" if values.flag("projector_use_layernorm", True) else ""
+    connector = ConnectorParts("multi_modal_projector.", scale_factor, linears, norm)
     config = _tower("Siglip2VisionTower", "siglip2_vision_model", tower)
-    return preparation, config | {"max_position_embeddings": preparation.most_patches}, connector
+    return preparation, config | {"max_position_embeddings": preparation.most_patches}, (connector,)
 
 
 def _read_qwen(folder: Path, raw: Mapping[str, object], text_size: int) -> _Parts:
@@ -221,11 +241,31 @@ def _read_qwen(folder: Path, raw: Mapping[str, object], text_size: int) -> _Part
     )
     config = _tower("QwenVisionTower", "qwen3_vl_vision", tower)
     config |= {"max_position_embeddings": preparation.most_patches, "rope_theta": theta or DEFAULT_ROPE_THETA}
-    return preparation, config, ConnectorParts("visual.merger.", scale_factor, False, linears)
+    return preparation, config, (ConnectorParts("visual.merger.", scale_factor, linears),)
+
+
+def _read_qwen3_vl(folder: Path, raw: Mapping[str, object], text_size: int) -> _Parts:
+    """Read the same parts and those of connectors behind some layers of the tower."""
+    preparation, config, (connector,) = _read_qwen(folder, raw, text_size)
+    values = ConfigValues(raw, str(folder / "config.json"))
+    section = values.optional_section("vision_config") or ConfigValues({}, values.source)
+    key, depth = "deepstack_visual_indexes", ConfigValues(config, values.source).integer("depth", 1, 4096)
+    layers = _DEEPSTACK if section.get(key) is None else section.get(key)
+    is_list = isinstance(layers, list) and all(type(layer) is int and 0 <= layer < depth for layer in layers)
+    if not isinstance(layers, list) or not is_list or len(set(layers)) < len(layers):
+        raise section.error(key, f"a list of layers from 0 to {depth - 1}")
+    others = [
+        replace(connector, stem=f"visual.deepstack_merger_list.{number}.", norm="norm", norm_eps=1e-6, layer=layer + 1)
+        for number, layer in enumerate(layers)
+    ]
+    # The text model takes their rows in the order of the layers.
+    return preparation, config, (connector, *sorted(others, key=lambda each: each.layer))
 
 
 _READERS = {
     LFM2_VL: _read_lfm2_vl,
+    "Qwen3VLForConditionalGeneration": _read_qwen3_vl,
+    "Qwen3VLMoeForConditionalGeneration": _read_qwen3_vl,
     "Qwen3_5ForConditionalGeneration": _read_qwen,
     "Qwen3_5MoeForConditionalGeneration": _read_qwen,
 }
