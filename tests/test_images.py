@@ -5,7 +5,8 @@ import json
 import families
 import numpy as np
 import pytest
-from test_multimodal import SIZES
+import towers
+from test_multimodal import MROPE, QWEN3_5, QWEN3_5_MOE, SIZES
 
 import tinychat
 from tinychat.images.image import Image
@@ -50,8 +51,11 @@ SHAPED_PROCESSOR = {
 }
 
 
-def write_processor(folder, tokenizer_size, tokens=(*NAMES, *PLACES), processor=PROCESSOR):
-    """Write the tokenizer with the tokens around images behind others, a template, and the processor's files."""
+def write_processor(folder, tokenizer_size, tokens=(*NAMES, *PLACES), processor=PROCESSOR, image="<image>"):
+    """Write the tokenizer with the tokens around images behind others, a template, and the processor's files.
+
+    image : what the template writes for one.
+    """
     families.write_tokenizer(folder, tokenizer_size)
     path = folder / "tokenizer.json"
     tokenizer, ids = json.loads(path.read_text()), {}
@@ -63,7 +67,7 @@ def write_processor(folder, tokenizer_size, tokens=(*NAMES, *PLACES), processor=
     path.write_text(json.dumps(tokenizer))
     path = folder / "tokenizer_config.json"
     config = json.loads(path.read_text()) if path.exists() else {}
-    path.write_text(json.dumps(config | {"chat_template": TEMPLATE}))
+    path.write_text(json.dumps(config | {"chat_template": TEMPLATE.replace("<image>", image)}))
     (folder / "preprocessor_config.json").write_text(json.dumps(processor))
     return ids
 
@@ -173,5 +177,83 @@ def test_images_of_any_shape_are_seen_as_in_transformers(case, quant, factor, mo
     first = found_ids.index(next(one for one in found_ids if one >= model.vocab_size))
     worst = np.abs(found - expected.numpy()).max(axis=1) / float(expected.std())
     assert worst[first:].max() < most, worst
+    # The images count: other pixels give other logits.
+    assert float((grey - expected)[-1].abs().max() / expected.std()) > 3 * most
+
+
+QWEN_NAMES = ["<|image_pad|>", "<|vision_start|>", "<|vision_end|>", "<end_of_utterance>"]
+# 4 to 36 tokens of 8 by 8 pixels.
+QWEN_PROCESSOR = {
+    "image_processor_type": "Qwen2VLImageProcessorFast",
+    "patch_size": PATCH,
+    "merge_size": 2,
+    "size": {"shortest_edge": 4 * 64, "longest_edge": 36 * 64},
+}
+QWEN_VISION = {
+    "hidden_size": 48,
+    "intermediate_size": 80,
+    "depth": 3,
+    "num_heads": 3,
+    "patch_size": PATCH,
+    "num_position_embeddings": 25,
+    "out_hidden_size": SIZES["hidden_size"],
+}
+QWENS = {
+    "qwen3_5": ("Qwen3_5", QWEN3_5, {}),
+    "qwen3_5_moe": ("Qwen3_5Moe", QWEN3_5_MOE, {}),
+    "qwen3_vl": ("Qwen3VL", {"rope_parameters": MROPE}, {"deepstack_visual_indexes": [0, 2]}),
+}
+
+
+@pytest.mark.live
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("model_type", QWENS)
+@pytest.mark.parametrize(("quant", "factor", "most"), [("f32", 4, 2e-3), ("int8", 1, 0.3)])
+def test_images_are_seen_by_qwen_as_in_transformers(model_type, quant, factor, most, tmp_path):
+    transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    image = "<|vision_start|><|image_pad|><|vision_end|>"
+    ids = write_processor(folder, SIZES["vocab_size"], QWEN_NAMES, QWEN_PROCESSOR, image)
+    architecture, text, vision = QWENS[model_type]
+    config = transformers.AutoConfig.for_model(
+        model_type,
+        text_config={**SIZES, **text, "vocab_size": max(ids.values()) + 3},
+        vision_config={**QWEN_VISION, **vision},
+        image_token_id=ids["<|image_pad|>"],
+        vision_start_token_id=ids["<|vision_start|>"],
+        vision_end_token_id=ids["<|vision_end|>"],
+    )
+    torch.manual_seed(1)
+    theirs = getattr(transformers, f"{architecture}ForConditionalGeneration")(config).eval()
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.mul_(factor if parameter.ndim > 1 else 1.5)
+    theirs.save_pretrained(folder)
+    model = tinychat.load(tinychat.convert(folder, tmp_path / "model", quant=quant, method="plain"), context=512)
+    rng = np.random.default_rng(3)
+    images = [Image(rng.integers(0, 256, (*size, 3)).astype(np.uint8)) for size in ((31, 50), (70, 24), (9, 400))]
+    content = [
+        part for each in images for part in ({"type": "image", "image": each}, {"type": "text", "text": "and then"})
+    ]
+    found_ids = model.render_ids([{"role": "user", "content": content}])
+    tokens = model.engine.images.tokens(found_ids)
+    prepared = [prepare(each, model._images._encoder.vision.preparation) for each in images]
+    grids = [grid for each in prepared for grid in each.plan.grids]
+    tiles = [tile for each in prepared for tile in each.tiles]
+    of_images = [token == ids["<|image_pad|>"] for token in tokens]
+    assert len(tiles) == 3 and sum(of_images) == sum(rows * columns // 4 for rows, columns in grids)
+    pixels = np.concatenate([towers.as_frames(tile, grid, 2) for tile, grid in zip(tiles, grids)])
+    seen = {
+        "input_ids": torch.tensor([tokens]),
+        "image_grid_thw": torch.tensor([[1, *grid] for grid in grids]),
+        "mm_token_type_ids": torch.tensor([of_images]).int(),
+    }
+    with torch.no_grad():
+        expected = theirs(pixel_values=torch.from_numpy(pixels), **seen).logits[0]
+        grey = theirs(pixel_values=torch.full(pixels.shape, 0.3), **seen).logits[0]
+    found = model.logits(found_ids)
+    worst = np.abs(found - expected.numpy()).max(axis=1) / float(expected.std())
+    assert worst.max() < most, worst
     # The images count: other pixels give other logits.
     assert float((grey - expected)[-1].abs().max() / expected.std()) > 3 * most

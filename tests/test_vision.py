@@ -24,7 +24,6 @@ from tinychat.images.image import Image
 from tinychat.images.positions import grid_positions
 from tinychat.images.preparation import prepare
 from tinychat.kernels.setup import INSTRUCTION_SET, host_instruction_sets
-from tinychat.models import multimodal
 from tinychat.models.architectures import find_family, parse_config, supported_families
 from tinychat.models.folder import model_fingerprint, open_model_folder
 from tinychat.models.vision import VISION_FOLDER, ConnectorLinear, ConnectorParts, read_vision, sees
@@ -36,11 +35,6 @@ TOLERANCES = {"f32": 2e-5, "int8": 0.03, "int4": 0.03}
 each_seeing = pytest.mark.parametrize("seeing", towers.SEEING, ids=lambda seeing: seeing.name)
 each_quant = pytest.mark.parametrize("quant", TOLERANCES)
 ODD, WIDE, ROTATED, STACKED = (towers.BY_NAME[name] for name in ("odd", "wide", "rotated", "stacked"))
-
-
-@pytest.fixture(autouse=True)
-def all_are_seen(monkeypatch):
-    monkeypatch.setattr(multimodal, "SEEING", towers.ALL_SEEING)
 
 
 @pytest.fixture(scope="session")
@@ -102,8 +96,6 @@ import towers
 from tinychat.images.encoder import ImageEncoder
 from tinychat.images.image import Image
 from tinychat.images.preparation import prepare
-from tinychat.models import multimodal
-multimodal.SEEING = towers.ALL_SEEING
 for folder, name in zip(sys.argv[1::2], sys.argv[2::2]):
     seeing = towers.BY_NAME[name]
     rows = ImageEncoder(Path(folder), threads=1).rows(towers.tile_of(seeing), seeing.grid)

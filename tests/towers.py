@@ -7,7 +7,6 @@ import families
 import numpy as np
 
 from tinychat.images.connector import joined_squares
-from tinychat.models.multimodal import SEEING as SEEN
 
 
 class Seeing(NamedTuple):
@@ -105,9 +104,7 @@ def qwen_section(hidden_size, heads, intermediate_size, depth, patch_size, side,
 
 LFM2_VL = "Lfm2VlForConditionalGeneration"
 QWEN3_5, QWEN3_5_MOE = "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration"
-# Wrappers of models that see, and of those that do not yet, since their text model lacks something for it.
 QWEN3_VL, QWEN3_VL_MOE = "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration"
-ALL_SEEING = (*SEEN, QWEN3_5, QWEN3_5_MOE, QWEN3_VL, QWEN3_VL_MOE)
 # The second has heads of the so400m tower, its grid, and pixels behind the last patch; the third the largest grid. The
 # others' tiles are larger and smaller than the grid of their positions.
 SEEING = [

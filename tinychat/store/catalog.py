@@ -29,8 +29,8 @@ class CatalogEntry:
 
     `sizes` are the values of the keys `_SIZES`, and `more` other keys, of ``config.json``; what neither says is as the
     family has it by default. `abilities` are those that its chat template knows: "think" before it answers, call
-    "tools"; or "embed" or "rank", of a model that does that alone; or "see" images, with a vision tower and a connector
-    of `vision` bytes. `mxfp4` : whether its experts are published in that, which is kept.
+    "tools", "see" images, with a vision tower and a connector of `vision` bytes; or "embed" or "rank", of a model that
+    does that alone. `mxfp4` : whether its experts are published in that, which is kept.
     """
 
     name: str
@@ -87,6 +87,7 @@ _LLAMA, _QWEN2, _QWEN3, _QWEN3_5 = (f"{name}ForCausalLM" for name in ("Llama", "
 _GRANITE_H, _FALCON_H1 = (f"{name}ForCausalLM" for name in ("GraniteMoeHybrid", "FalconH1"))
 _APACHE = "Apache-2.0"
 _THINK, _TOOLS, _BOTH, _EMBED, _RANK, _SEE = "think", "tools", "think, tools", "embed", "rank", "see"
+_ALL = f"{_BOTH}, {_SEE}"
 # Rows of a table.
 # fmt: off
 _ENTRIES = (
@@ -110,7 +111,7 @@ _ENTRIES = (
     CatalogEntry("qwen3-0.6b", "Qwen/Qwen3-0.6B", _APACHE, _QWEN3, 40960,
         (28, 1024, 16, 8, 128, 3072, 151936, True), _BOTH),
     CatalogEntry("qwen3.5-0.8b", "Qwen/Qwen3.5-0.8B", _APACHE, _QWEN3_5, 262144,
-        (24, 1024, 8, 2, 256, 3584, 248320, True), _BOTH, more={"linear_num_value_heads": 16}),
+        (24, 1024, 8, 2, 256, 3584, 248320, True), _ALL, vision=146_000_000, more={"linear_num_value_heads": 16}),
     CatalogEntry("gemma3-1b", "google/gemma-3-1b-it", "Gemma", "Gemma3ForCausalLM", 32768,
         (26, 1152, 4, 1, 256, 6912, 262144, True)),
     CatalogEntry("tinyllama-1.1b", "TinyLlama/TinyLlama-1.1B-Chat-v1.0", _APACHE, _LLAMA, 2048,
@@ -163,7 +164,7 @@ _ENTRIES = (
     CatalogEntry("gemma4-e4b", "google/gemma-4-E4B-it", _APACHE, "Gemma4ForCausalLM", 131072,
         (42, 2560, 8, 2, 256, 10240, 262144, True), _TOOLS, more={"num_kv_shared_layers": 18}),
     CatalogEntry("qwen3.5-4b", "Qwen/Qwen3.5-4B", _APACHE, _QWEN3_5, 262144,
-        (32, 2560, 16, 4, 256, 9216, 248320, True), _BOTH),
+        (32, 2560, 16, 4, 256, 9216, 248320, True), _ALL, vision=433_000_000),
     CatalogEntry("granite4-h-tiny", "ibm-granite/granite-4.0-h-tiny", _APACHE, _GRANITE_H, 131072,
         (40, 1536, 12, 4, 128, 512, 100352, True), _TOOLS, more=_granite_h(10, 40, 48, 1024, 64, 6)),
     CatalogEntry("mistral-7b", "mistralai/Mistral-7B-Instruct-v0.3", _APACHE, "MistralForCausalLM", 32768,
@@ -177,7 +178,7 @@ _ENTRIES = (
     CatalogEntry("qwen3-8b", "Qwen/Qwen3-8B", _APACHE, _QWEN3, 40960,
         (36, 4096, 32, 8, 128, 12288, 151936, False), _BOTH),
     CatalogEntry("qwen3.5-9b", "Qwen/Qwen3.5-9B", _APACHE, _QWEN3_5, 262144,
-        (32, 4096, 16, 4, 256, 12288, 248320, False), _BOTH),
+        (32, 4096, 16, 4, 256, 12288, 248320, False), _ALL, vision=599_000_000),
     CatalogEntry("moonlight-16b-a3b", "moonshotai/Moonlight-16B-A3B-Instruct", "MIT", "DeepseekV3ForCausalLM", 8192,
         (27, 2048, 16, 16, 192, 11264, 163840, False),
         more=_experts(64, 6, 1408) | {"n_group": 1, "topk_group": 1, "n_shared_experts": 2, "q_lora_rank": None}),
@@ -199,7 +200,7 @@ _ENTRIES = (
     CatalogEntry("granite4-h-small", "ibm-granite/granite-4.0-h-small", _APACHE, _GRANITE_H, 131072,
         (40, 4096, 32, 8, 128, 768, 100352, True), _TOOLS, more=_granite_h(10, 40, 128, 1536, 72, 10)),
     CatalogEntry("qwen3.5-35b-a3b", "Qwen/Qwen3.5-35B-A3B", _APACHE, "Qwen3_5MoeForCausalLM", 262144,
-        (40, 2048, 16, 2, 256, 512, 248320, False), _BOTH),
+        (40, 2048, 16, 2, 256, 512, 248320, False), _ALL, vision=561_000_000),
     CatalogEntry("kimi-linear-48b-a3b", "moonshotai/Kimi-Linear-48B-A3B-Instruct", "MIT", "KimiLinearForCausalLM",
         1048576, (27, 2304, 32, 32, 192, 9216, 163840, False), _TOOLS,
         more={"layer_types": [*_types("full_attention", 4, 26, "linear_attention"), "full_attention"]}),
