@@ -10,6 +10,7 @@ from functools import partial
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -87,7 +88,16 @@ def create_app(server: Server, door: Door) -> Starlette:
 
     return Starlette(
         routes=routes,
-        middleware=[Middleware(Guard, door=door)],
+        middleware=[
+            # Before the guard: preflight requests carry no key, and pages that are let in may read what it refuses.
+            Middleware(
+                CORSMiddleware,
+                allow_origins=door.origins,
+                allow_methods=["GET", "POST", "DELETE"],
+                allow_headers=["*"],
+            ),
+            Middleware(Guard, door=door),
+        ],
         lifespan=lifespan,
         exception_handlers={
             TinychatError: partial(_refused, server),

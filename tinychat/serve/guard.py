@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import JSONResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tinychat.serve.api_error import ApiError
 from tinychat.serve.page import PATHS
@@ -23,7 +23,6 @@ from tinychat.serve.wire import wire_of
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 # What a monitor may ask without a key, and the page, which asks its user for one.
 _OPEN_PATHS = frozenset({"/health", "/v1/health", *PATHS})
-_PREFLIGHT_SECONDS = "600"
 
 
 @dataclass(frozen=True)
@@ -40,14 +39,11 @@ class Door:
         if "*" not in self.hosts and not self._is_named(host):
             raise ApiError(403, "this Host is not served: allow it with --allow-host", code="host_refused")
         origin = headers.get("origin")
-        if origin is not None and not (self.allows_origin(origin) or self._is_own(origin, headers)):
+        is_allowed = "*" in self.origins or origin in self.origins
+        if origin is not None and not (is_allowed or self._is_own(origin, headers)):
             raise ApiError(403, "this Origin is not allowed: allow it with --cors", code="origin_refused")
         if self.keys and path not in _OPEN_PATHS and not self._has_key(headers):
             raise ApiError(401, "the API key is missing or wrong", "authentication_error", code="invalid_api_key")
-
-    def allows_origin(self, origin: str) -> bool:
-        """Return whether pages of an origin may read answers."""
-        return "*" in self.origins or origin in self.origins
 
     def _is_own(self, origin: str, headers: Headers) -> bool:
         """Return whether an origin is this server's, under a name that is meant for it.
@@ -87,49 +83,18 @@ def _host_name(host: str) -> str:
 
 
 class Guard:
-    """ASGI middleware: answers what `Door.check` refuses, and preflight requests of pages that are allowed."""
+    """ASGI middleware: answers what `Door.check` refuses."""
 
     def __init__(self, app: ASGIApp, door: Door) -> None:
         self._app, self._door = app, door
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        headers = Headers(scope=scope)
-        origin = headers.get("origin")
-        is_preflight = scope["method"] == "OPTIONS" and origin is not None
-        try:
-            # A preflight request carries no key.
-            self._door.check("/health" if is_preflight else scope["path"], headers)
-        except ApiError as error:
-            refusal = JSONResponse(wire_of(scope["path"], headers).error(error), error.status)
-            may_read = origin is not None and self._door.allows_origin(origin)
-            await refusal(scope, receive, _allowing(send, origin) if may_read else send)
-            return
-        if is_preflight:
-            await Response(status_code=204, headers=_preflight(headers))(scope, receive, _allowing(send, origin))
-        else:
-            await self._app(scope, receive, send if origin is None else _allowing(send, origin))
-
-
-def _preflight(headers: Headers) -> dict[str, str]:
-    return {
-        "Access-Control-Allow-Methods": "GET, POST, DELETE, OPTIONS",
-        "Access-Control-Allow-Headers": headers.get("access-control-request-headers", "*"),
-        "Access-Control-Max-Age": _PREFLIGHT_SECONDS,
-    }
-
-
-def _allowing(send: Send, origin: str | None) -> Send:
-    """Let a page of an origin read the answer."""
-
-    async def send_allowed(message: Message) -> None:
-        if message["type"] == "http.response.start" and origin is not None:
-            headers = MutableHeaders(scope=message)
-            headers["Access-Control-Allow-Origin"] = origin
-            headers.add_vary_header("Origin")
-        await send(message)
-
-    return send_allowed
+        app = self._app
+        if scope["type"] == "http":
+            headers = Headers(scope=scope)
+            try:
+                self._door.check(scope["path"], headers)
+            except ApiError as error:
+                app = JSONResponse(wire_of(scope["path"], headers).error(error), error.status)
+        await app(scope, receive, send)
