@@ -60,12 +60,6 @@ class RemoteCompletion(Iterator[Delta]):
     def __next__(self) -> Delta:
         return next(self._deltas)
 
-    def to_end(self) -> RemoteCompletion:
-        """Wait until the reply ends."""
-        for _ in self:
-            pass
-        return self
-
     def close(self) -> None:
         """End the reply, also while another thread waits for it."""
         self._is_closed = True
