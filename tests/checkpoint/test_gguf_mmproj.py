@@ -199,9 +199,9 @@ def test_which_file_is_taken(tmp_path):
 
 
 def test_the_folder_of_a_text_model_is_what_it_was(tmp_path):
-    model, tower = write_files(ODD, tmp_path / "files", clip__projector_type="gemma3")
+    model, tower = write_files(ODD, tmp_path / "files", clip__projector_type="pixtral")
     assert made_of(model, tmp_path / "a") == (
-        "text only: mmproj-model.gguf: projector 'gemma3' is not supported",
+        "text only: mmproj-model.gguf: projector 'pixtral' is not supported",
         False,
     )
     tower.unlink()
