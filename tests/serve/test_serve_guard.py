@@ -58,6 +58,8 @@ def test_a_preflight_request_needs_no_key_but_the_request_does(enter):
     answer = enter(door, "OPTIONS", origin=PAGE, **asked)
     assert answer.status_code == 200 and answer.headers["access-control-allow-headers"] == "authorization"
     assert answer.headers["access-control-allow-origin"] == PAGE
+    asked["access__control__request__private__network"] = "true"
+    assert enter(door, "OPTIONS", origin=PAGE, **asked).headers["access-control-allow-private-network"] == "true"
     # DELETE: of stored responses.
     assert {"GET", "POST", "DELETE"} <= {*answer.headers["access-control-allow-methods"].split(", ")}
     refused = enter(door, origin=PAGE)

@@ -95,6 +95,8 @@ def create_app(server: Server, door: Door) -> Starlette:
                 allow_origins=door.origins,
                 allow_methods=["GET", "POST", "DELETE"],
                 allow_headers=["*"],
+                # Older browsers ask for a page of the internet that calls a server at home.
+                allow_private_network=True,
             ),
             Middleware(Guard, door=door),
         ],
