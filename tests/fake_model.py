@@ -239,6 +239,10 @@ class FakeSequence:
             raise SettingError(f"context {context_size} is less than the {len(self.ids)} tokens in use")
         self.context_size = context_size
 
+    def steps(self, ids, first=0, count=None):
+        size = count or self.chunk_size
+        return (ids[start : start + size] for start in range(first, len(ids), size))
+
     def step(self, ids, sequence_length=None, *, outputs=1, out=None):
         assert sequence_length is None or sequence_length >= len(self.ids) + len(ids)
         assert 1 <= len(ids) <= self.chunk_size
@@ -278,7 +282,7 @@ class FakeEngine:
     images = None
 
     def __init__(self, first):
-        self.vocab_size, self.chunk_size = first.vocab_size, first.chunk_size
+        self.vocab_size, self.chunk_size, self.most_rows = first.vocab_size, first.chunk_size, first.chunk_size
         self.trained_length, self.threads = first.trained_length, first.threads
         self.share, self._first = first.share, first
 

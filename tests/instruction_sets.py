@@ -57,6 +57,7 @@ from tinychat.kernels.variants import (
     GeluTanh,
     HeadsNorm,
     Interpolation,
+    JointImages,
     LayerNorm,
     LogitRouter,
     MixingRouter,
@@ -195,6 +196,8 @@ def cached(kv):
         yield f"attention, {place}", test_attention.run(kv, queries, stored, start)
         both_ways = BothWays(np.int64(20))
         yield f"attention both ways, {place}", test_attention.run(kv, queries, stored, start, both_ways)
+        joint, ends = JointImages(np.int64(20)), test_attention.ends_of(start, T, [(start + T // 2, start + T)])
+        yield f"attention with an image, {place}", test_attention.run(kv, queries, stored, start, joint, ends=ends)
         if kv == "bf16":
             yield f"attention before, {place}", test_attention.run(kv, queries, stored, start, Before(np.int64(20)))
             scoring = test_profile_bias.Scores(rng, T, H, 5, 90).scoring()

@@ -88,7 +88,7 @@ def softmax(scores):
     return e / np.sum(e, axis=-1, keepdims=True)
 
 
-def attention(q, k, v, window=0, scale=None, cap=None, slopes=(), sinks=(), both_ways=False, biases=None):
+def attention(q, k, v, window=0, scale=None, cap=None, slopes=(), sinks=(), both_ways=False, biases=None, ends=()):
     """Grouped-query attention of the last T of S positions, causal unless `both_ways`.
 
     Parameters
@@ -110,6 +110,8 @@ def attention(q, k, v, window=0, scale=None, cap=None, slopes=(), sinks=(), both
         Queries see later positions, too, as far as earlier ones.
     biases : [32, H], optional
         What is added to scores, by `bucket` of the distance of key and query.
+    ends : sequence of int, optional
+        The position behind the image that each query is of, up to which it sees; 0 without one.
 
     Returns
     -------
@@ -124,6 +126,7 @@ def attention(q, k, v, window=0, scale=None, cap=None, slopes=(), sinks=(), both
         start = max(0, stop - window) if window else 0
         if both_ways:
             stop = min(len(k), past + t + window) if window else len(k)
+        stop = max([stop, *ends[t : t + 1]])
         for h in range(q.shape[1]):
             g = h // heads_per_kv_head
             scores = k[start:stop, g] @ q[t, h] * (q.shape[2] ** -0.5 if scale is None else scale)
@@ -428,6 +431,7 @@ class Weights:
         self.kept = {}  # keys and values of layers
         self.images = ()  # see `decoder_logits`
         self.positions = None  # of tokens on three axes, int [T, 3]; None: from 0 on
+        self.ends = []  # of `attention`
 
     def piece(self, name, layer):
         """Return which of its kind a layer's linear is; of experts or heads, the first."""
@@ -533,6 +537,8 @@ def decoder_states(config, weights, ids, second=None, kept=None, streams=None, i
     x = config.embedding_multiplier * embedding[np.asarray(ids)]
     for first, rows, _ in images:
         x[first : first + len(rows)] = rows[:, : config.hidden_size]
+        if config.joint_tokens:
+            parts.ends += [0] * (first - len(parts.ends)) + [first + len(rows)] * len(rows)
     parts.images = images
     if config.rotary_axes:
         parts.positions = image_positions(len(ids), images)
@@ -954,6 +960,7 @@ def _attention_block(config, parts, layer, x):
         parts.vector("sinks", layer) if config.sinks else (),
         config.bidirectional,
         parts.vector("distance_biases", layer).reshape(32, -1) if config.distance_biases else None,
+        parts.ends,
     )
     if config.gated_heads:
         gates = parts.apply(f"{kind}head_gates_proj", layer, parts.norm("input_layernorm", layer, x))

@@ -3,6 +3,8 @@
 import numpy as np
 import reference
 
+AVERAGED = "mm_input_projection_weight"  # of a connector that averages
+
 
 def tower_states(tensors, section, patches, grid):
     """Return the states behind a tower, and behind its layers that are asked for, [P, D] each, of patches [P, C p p].
@@ -94,8 +96,11 @@ def connector_rows(tensors, states, grid, scale_factor):
     for top in range(0, grid[0], scale_factor):
         for left in range(0, grid[1], scale_factor):
             square = [states[(top + y) * grid[1] + left + x] for y in range(scale_factor) for x in range(scale_factor)]
-            rows.append(np.concatenate(square))
+            rows.append(np.mean(square, axis=0) if AVERAGED in tensors else np.concatenate(square))
     x = np.stack(rows)
+    if AVERAGED in tensors:
+        gains = 1 + tensors["mm_soft_emb_norm.weight"].astype(np.float64)
+        return reference.rms_norm(x, gains, 1e-6) @ tensors[AVERAGED].astype(np.float64)
     if "proj.weight" in tensors:
         return reference.linear(x, tensors["proj.weight"])
     for name, eps in (("layer_norm", 1e-5), ("norm", 1e-6)):

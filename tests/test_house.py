@@ -52,6 +52,7 @@ ARROWS = {
         "models.family",
         "models.image_preparation",
         "models.mamba",
+        "models.multimodal",
         "models.passthrough",
         "models.ranker",
         "models.score_head",

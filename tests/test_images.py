@@ -51,11 +51,8 @@ SHAPED_PROCESSOR = {
 }
 
 
-def write_processor(folder, tokenizer_size, tokens=(*NAMES, *PLACES), processor=PROCESSOR, image="<image>"):
-    """Write the tokenizer with the tokens around images behind others, a template, and the processor's files.
-
-    image : what the template writes for one.
-    """
+def write_processor(folder, tokenizer_size, tokens=(*NAMES, *PLACES), processor=PROCESSOR, template=TEMPLATE):
+    """Write the tokenizer with the tokens around images behind others, a template, and the processor's files."""
     families.write_tokenizer(folder, tokenizer_size)
     path = folder / "tokenizer.json"
     tokenizer, ids = json.loads(path.read_text()), {}
@@ -67,7 +64,7 @@ def write_processor(folder, tokenizer_size, tokens=(*NAMES, *PLACES), processor=
     path.write_text(json.dumps(tokenizer))
     path = folder / "tokenizer_config.json"
     config = json.loads(path.read_text()) if path.exists() else {}
-    path.write_text(json.dumps(config | {"chat_template": TEMPLATE.replace("<image>", image)}))
+    path.write_text(json.dumps(config | {"chat_template": template}))
     (folder / "preprocessor_config.json").write_text(json.dumps(processor))
     return ids
 
@@ -181,6 +178,7 @@ def test_images_of_any_shape_are_seen_as_in_transformers(case, quant, factor, mo
     assert float((grey - expected)[-1].abs().max() / expected.std()) > 3 * most
 
 
+QWEN_TEMPLATE = TEMPLATE.replace("<image>", "<|vision_start|><|image_pad|><|vision_end|>")
 QWEN_NAMES = ["<|image_pad|>", "<|vision_start|>", "<|vision_end|>", "<end_of_utterance>"]
 # 4 to 36 tokens of 8 by 8 pixels.
 QWEN_PROCESSOR = {
@@ -203,6 +201,23 @@ QWENS = {
     "qwen3_5_moe": ("Qwen3_5Moe", QWEN3_5_MOE, {}),
     "qwen3_vl": ("Qwen3VL", {"rope_parameters": MROPE}, {"deepstack_visual_indexes": [0, 2]}),
 }
+SOFT_NAMES = [
+    "<start_of_image>",
+    "<image_soft_token>",
+    "<end_of_image>",
+    "<end_of_utterance>",
+    "\n\n",
+    "\n\n\n",
+    "\n\n\n\n",
+]
+SOFT_PROCESSOR = {
+    "image_processor_type": "Gemma3ImageProcessor",
+    "processor_class": "Gemma3Processor",
+    "size": {"height": TILE, "width": TILE},
+    "image_seq_length": 9,
+    "do_pan_and_scan": None,
+}
+SOFT_TEMPLATE = TEMPLATE.replace("<image>", "<start_of_image>").replace("role }}:", "role }}\n")
 
 
 @pytest.mark.live
@@ -213,8 +228,7 @@ def test_images_are_seen_by_qwen_as_in_transformers(model_type, quant, factor, m
     transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
     folder = tmp_path / "checkpoint"
     folder.mkdir()
-    image = "<|vision_start|><|image_pad|><|vision_end|>"
-    ids = write_processor(folder, SIZES["vocab_size"], QWEN_NAMES, QWEN_PROCESSOR, image)
+    ids = write_processor(folder, SIZES["vocab_size"], QWEN_NAMES, QWEN_PROCESSOR, QWEN_TEMPLATE)
     architecture, text, vision = QWENS[model_type]
     config = transformers.AutoConfig.for_model(
         model_type,
@@ -257,3 +271,71 @@ def test_images_are_seen_by_qwen_as_in_transformers(model_type, quant, factor, m
     assert worst.max() < most, worst
     # The images count: other pixels give other logits.
     assert float((grey - expected)[-1].abs().max() / expected.std()) > 3 * most
+
+
+@pytest.mark.live
+@pytest.mark.filterwarnings("ignore")
+# Windows within an image, and beyond.
+@pytest.mark.parametrize("window", [5, 30])
+# With larger weights little is left of numbers in eight bits, of text alone, too.
+@pytest.mark.parametrize(("quant", "factor", "most"), [("f32", 4, 1e-3), ("int8", 1, 0.3)])
+def test_images_are_seen_as_a_whole_as_in_transformers(window, quant, factor, most, tmp_path):
+    transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
+    pillow = pytest.importorskip("PIL.Image")
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    ids = write_processor(folder, SIZES["vocab_size"], SOFT_NAMES, SOFT_PROCESSOR, SOFT_TEMPLATE)
+    text = {**SIZES, "sliding_window": window, "layer_types": ["sliding_attention", "full_attention"]}
+    config = transformers.Gemma3Config(
+        text_config={**text, "vocab_size": max(ids.values()) + 3, "query_pre_attn_scalar": 24},
+        vision_config={**VISION, "model_type": "siglip_vision_model", "vision_use_head": False},
+        mm_tokens_per_image=9,
+        image_token_index=ids["<image_soft_token>"],
+        boi_token_index=ids["<start_of_image>"],
+        eoi_token_index=ids["<end_of_image>"],
+    )
+    torch.manual_seed(1)
+    theirs = transformers.Gemma3ForConditionalGeneration(config).eval()
+    with torch.no_grad():
+        for name, parameter in theirs.named_parameters():
+            if parameter.ndim < 2 and "vision" not in name:
+                parameter.uniform_(-0.5, 0.5)
+            elif "mm_input" in name:
+                parameter.normal_()
+            else:
+                parameter.mul_(factor if parameter.ndim > 1 else 1.5)
+    theirs.save_pretrained(folder)
+    model = tinychat.load(tinychat.convert(folder, tmp_path / "model", quant=quant, method="plain"), context=512)
+    rng = np.random.default_rng(3)
+    pixels = [rng.integers(0, 256, (*size, 3)).astype(np.uint8) for size in ((31, 50), (24, 24), (90, 13))]
+    seen = [{"type": "image", "image": Image(each)} for each in pixels]
+    messages = [
+        {"role": "user", "content": [seen[0], {"type": "text", "text": "and"}, *seen[1:]]},
+        {"role": "assistant", "content": "Why?"},
+        {"role": "user", "content": "What is it?"},
+    ]
+    found_ids = model.render_ids(messages)
+    tokens = model.engine.images.tokens(found_ids)
+    names = {"image_token": "<image_soft_token>", "boi_token": "<start_of_image>", "eoi_token": "<end_of_image>"}
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, extra_special_tokens=names)
+    pil = transformers.models.gemma3.image_processing_pil_gemma3.Gemma3ImageProcessorPil
+    processor = transformers.Gemma3Processor(pil.from_pretrained(folder), tokenizer, image_seq_length=9)
+    images = [[pillow.fromarray(each) for each in pixels]]
+    given = processor(text=model.render(messages), images=images, return_tensors="pt")
+    assert given.input_ids[0].tolist() == tokens and tokens.count(ids["<image_soft_token>"]) == 27
+    assert ids["\n\n\n"] in tokens and ids["\n\n\n\n"] in tokens
+    preparation = model._images._encoder.vision.preparation
+    tiles = np.stack([tile for one in seen for tile in prepare(one["image"], preparation).tiles])
+    grid = TILE // PATCH
+    ours = tiles.reshape(3, grid, grid, 3, PATCH, PATCH).transpose(0, 3, 1, 4, 2, 5).reshape(3, 3, TILE, TILE)
+    # Versions of Pillow differ in the order of resizing.
+    assert np.abs(ours - given.pixel_values.numpy()).max() < 0.01
+    given["pixel_values"] = torch.from_numpy(ours)
+    with torch.no_grad():
+        expected = theirs(**{key: value for key, value in given.items() if key != "num_crops"}).logits[0].numpy()
+        causal = theirs(input_ids=given.input_ids, pixel_values=given.pixel_values).logits[0].numpy()
+    found = model.logits(found_ids)
+    worst = np.abs(found - expected).max(axis=1) / expected.std()
+    assert worst[8:].max() < most, worst
+    # That images are seen as a whole counts.
+    assert quant != "f32" or np.abs(causal - expected)[-1].max() / expected.std() > 10 * most

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import families
 import numpy as np
 import pytest
 import reference_vision
@@ -34,7 +35,7 @@ TESTS = Path(__file__).parent
 TOLERANCES = {"f32": 2e-5, "int8": 0.03, "int4": 0.03}
 each_seeing = pytest.mark.parametrize("seeing", towers.SEEING, ids=lambda seeing: seeing.name)
 each_quant = pytest.mark.parametrize("quant", TOLERANCES)
-ODD, WIDE, ROTATED, STACKED = (towers.BY_NAME[name] for name in ("odd", "wide", "rotated", "stacked"))
+ODD, WIDE, ROTATED, STACKED, MEANS = (towers.BY_NAME[name] for name in ("odd", "wide", "rotated", "stacked", "means"))
 
 
 @pytest.fixture(scope="session")
@@ -376,6 +377,44 @@ def test_what_published_files_of_qwen_leave_out(tmp_path):
         parse_config({**vision.tower, "num_position_embeddings": 250}, "config.json")
 
 
+@pytest.mark.parametrize(
+    ("change", "processor", "message"),
+    [
+        ({"mm_tokens_per_image": 15}, {}, "mm_tokens_per_image is 15; expected that of a square which divides the 8"),
+        ({"mm_tokens_per_image": 9}, {}, "mm_tokens_per_image is 9; expected that of a square which divides the 8"),
+        ({"mm_tokens_per_image": 0}, {}, "mm_tokens_per_image is 0; expected an integer from 1 to 4096"),
+        ({"image_token_index": "x"}, {}, "image_token_id is 'x'; expected an integer from 0"),
+        ({"mm_tokens_per_image": 4}, {}, "image_seq_length is 16; expected the model's 4 tokens of a tile"),
+        ({}, {"size": {"height": 48, "width": 48}}, "image_size is 50; expected that of the square that images are"),
+        ({}, {"image_processor_type": "Lfm2VlImageProcessor", "tile_size": 24}, "image_size is 50; expected that of"),
+    ],
+)
+def test_values_of_gemma3_that_are_refused(change, processor, message, tmp_path):
+    raw = {"image_token_id": None, "image_token_index": 300, "mm_tokens_per_image": 16, "vision_config": MEANS.section}
+    with pytest.raises((CheckpointError, UnsupportedModelError), match=message):
+        vision_of(tmp_path, raw | change, MEANS, **processor)
+
+
+def test_what_published_files_of_gemma3_leave_out(tmp_path):
+    given = {"hidden_size": 1152, "image_size": 896, "intermediate_size": 4304, "num_attention_heads": 16}
+    given |= {"num_hidden_layers": 27, "patch_size": 14, "vision_use_head": False}
+    raw = {"image_token_id": None, "image_token_index": 262144, "vision_config": given}
+    whole = {"size": {"height": 896, "width": 896}, "image_seq_length": 256}
+    vision = vision_of(tmp_path, raw, MEANS, **whole)
+    assert (vision.image_token_id, vision.scale_factor, vision.preparation.tile_size) == (262144, 4, 896)
+    shapes = {"mm_soft_emb_norm.weight": (1152,), "mm_input_projection.weight": (576, 1152)}
+    assert (vision.connector.shapes, vision.connector.norm_eps) == (shapes, 1e-6)
+    config = parse_config(vision.tower, "config.json")
+    assert (config.max_position_embeddings, config.patch_columns, config.head_dim) == (4096, 588, 72)
+    text = {"architectures": None, **families.BY_NAME["gemma3"].config, "vocab_size": 262208}
+    config = parse_config({"architectures": [MEANS.wrapper], "text_config": text, **raw}, "config.json")
+    assert (config.joint_tokens, config.image_token_id) == (256, 262144)
+    del raw["image_token_index"]
+    config = parse_config({"architectures": [MEANS.wrapper], "text_config": text, **raw}, "config.json")
+    assert (config.joint_tokens, config.image_token_id) == (0, None)
+    assert vision_of(tmp_path, raw, MEANS, **whole) is None
+
+
 def test_what_published_files_of_lfm2_vl_leave_out(tmp_path):
     raw = {"image_token_id": None, "image_token_index": 396, "vision_feature_layer": -1}
     tiles = {"encoder_patch_size": 16, "tile_size": 512, "max_image_tokens": 256}
@@ -567,7 +606,7 @@ def square_inputs(seeing, tiles):
     for image, tile in zip(pixels, tiles):
         patches = tile.reshape(grid, grid, 3, size, size).transpose(2, 0, 3, 1, 4)
         image[:, : grid * size, : grid * size] = patches.reshape(3, grid * size, grid * size)
-    return {"pixel_values": torch.from_numpy(pixels)[None]}
+    return {"pixel_values": torch.from_numpy(pixels)[None if not seeing.averages else slice(None)]}
 
 
 @pytest.mark.live
@@ -640,3 +679,19 @@ def test_defaults_of_qwen_equal_transformers(wrapper, model_type, tmp_path):
     stacked = theirs["vision_config"].get("deepstack_visual_indexes", ())
     assert tuple(parts.layer - 1 for parts in vision.others) == tuple(stacked)
     assert vision.tower["rope_theta"] == theirs["vision_config"]["rope_parameters"]["rope_theta"]
+
+
+@pytest.mark.live
+def test_defaults_of_gemma3_equal_transformers(tmp_path):
+    theirs = pytest.importorskip("transformers").AutoConfig.for_model("gemma3").to_dict()
+    # Of the defaults, the tower has fewer patches than the model tokens.
+    raw = {
+        "image_token_id": None,
+        "image_token_index": theirs["image_token_index"],
+        "vision_config": {"image_size": 512},
+    }
+    whole = {"size": {"height": 512, "width": 512}, "image_seq_length": theirs["mm_tokens_per_image"]}
+    vision = vision_of(tmp_path, raw, MEANS, **whole)
+    assert vision.scale_factor == 512 // theirs["vision_config"]["patch_size"] // 16
+    own = {key: value for key, value in vision.tower.items() if key not in ("architectures", "model_type")}
+    assert ({**theirs["vision_config"], "image_size": 512}.items() >= own.items()) and len(own) == 9

@@ -37,6 +37,10 @@ class Seeing(NamedTuple):
         return bool(self.any_grid) and not self.is_qwen
 
     @property
+    def averages(self):
+        return self.wrapper == GEMMA3
+
+    @property
     def side(self):
         """Patches a side of the square that positions are learned for."""
         if self.any_grid:
@@ -56,7 +60,7 @@ class Seeing(NamedTuple):
         if self.is_qwen:
             name = "qwen3.5" if "3_5" in self.wrapper else "qwen3"
             return families.BY_NAME[f"{name}-moe" if "Moe" in self.wrapper else name]
-        return families.BY_NAME["lfm2" if self.is_shaped else "llama3"]
+        return families.BY_NAME["gemma3" if self.averages else "lfm2" if self.is_shaped else "llama3"]
 
     @property
     def stems(self):
@@ -67,6 +71,11 @@ class Seeing(NamedTuple):
             # The first published files have the last part of the tower's.
             tower = "model.vision_tower." + ("vision_model." if self.name == "wide" else "")
             return "model.language_model.", tower, "model.multi_modal_projector."
+        if self.averages:
+            # The first are those of published files.
+            tower = "vision_tower.vision_model." if self.name == "means" else "model.vision_tower."
+            model = "language_model.model." if self.name == "means" else "model.language_model."
+            return model, tower, tower.partition("vision")[0] + "multi_modal_projector."
         return "model.text_model.", "model.vision_model.", "model.connector.modality_projection."
 
     @property
@@ -74,9 +83,12 @@ class Seeing(NamedTuple):
         return 3 * self.section["patch_size"] ** 2
 
 
+NO_HEAD = {"vision_use_head": False}
+
+
 def section(hidden_size, heads, intermediate_size, layers, patch_size, image_size=0, num_patches=0):
     """Return a ``vision_config``."""
-    size = {"num_patches": num_patches, "vision_use_head": False} if num_patches else {"image_size": image_size}
+    size = {"num_patches": num_patches} | NO_HEAD if num_patches else {"image_size": image_size}
     return size | {
         "hidden_size": hidden_size,
         "num_attention_heads": heads,
@@ -102,11 +114,11 @@ def qwen_section(hidden_size, heads, intermediate_size, depth, patch_size, side,
     }
 
 
-LFM2_VL = "Lfm2VlForConditionalGeneration"
+GEMMA3, LFM2_VL = "Gemma3ForConditionalGeneration", "Lfm2VlForConditionalGeneration"
 QWEN3_5, QWEN3_5_MOE = "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration"
 QWEN3_VL, QWEN3_VL_MOE = "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration"
 # The second has heads of the so400m tower, its grid, and pixels behind the last patch; the third the largest grid. The
-# others' tiles are larger and smaller than the grid of their positions.
+# next two tiles are larger and smaller than the grid of their positions. The last have means of squares.
 SEEING = [
     Seeing("odd", section(88, 4, 172, 3, 6, 36), 3, dtype="bfloat16"),
     Seeing("so400m", section(144, 2, 538, 2, 14, 384), 9, "Idefics3ForConditionalGeneration"),
@@ -142,6 +154,8 @@ SEEING = [
         "float32",
         (10, 8),
     ),
+    Seeing("means", section(88, 4, 172, 3, 6, 50) | NO_HEAD, 2, GEMMA3, "bfloat16"),
+    Seeing("means-so400m", section(144, 2, 538, 2, 14, 180) | NO_HEAD, 3, GEMMA3),
 ]
 BY_NAME = {each.name: each for each in SEEING}
 
@@ -213,6 +227,11 @@ def connector_tensors(seeing):
             f"{name}.weight": random.uniform(-2, 2, (size, columns)) / np.sqrt(columns) for name, size in sizes.items()
         }
         found |= {f"{name}.bias": random.uniform(-1, 1, size) for name, size in sizes.items()}
+    elif seeing.averages:
+        found = {
+            "mm_input_projection_weight": random.uniform(-1, 1, (seeing.section["hidden_size"], rows)),
+            "mm_soft_emb_norm.weight": random.uniform(-0.5, 0.5, seeing.section["hidden_size"]),
+        }
     elif not seeing.is_shaped:
         found = {"proj.weight": random.uniform(-1, 1, (rows, columns)) / np.sqrt(columns)}
     else:
@@ -264,7 +283,10 @@ def write_checkpoint(seeing, folder, **changes):
         config["tie_word_embeddings"] = text.get("tie_word_embeddings", False)
     else:
         config["downsample_factor" if seeing.is_shaped else "scale_factor"] = seeing.scale_factor
-    config |= {"image_token_id": 300, **seeing.projector, **changes}
+    config |= {"image_token_id": 300, **seeing.projector}
+    if seeing.averages:
+        config |= {"image_token_id": None, "image_token_index": 300, "mm_tokens_per_image": seeing.tokens}
+    config |= changes
     (folder / "config.json").write_text(json.dumps(config, indent=2))
     (folder / "preprocessor_config.json").write_text(json.dumps(processor(seeing)))
     text, tower, connector = seeing.stems
@@ -289,6 +311,8 @@ def processor(seeing):
     if seeing.is_shaped:
         return shaped_processor(seeing)
     size = seeing.section["image_size"]
+    if seeing.averages:
+        return whole_processor(seeing, size)
     return {
         "do_convert_rgb": True,
         "do_image_splitting": True,
@@ -304,6 +328,28 @@ def processor(seeing):
         "resample": 1,
         "rescale_factor": 1 / 255,
         "size": {"longest_edge": 4 * size},
+    }
+
+
+def whole_processor(seeing, size):
+    """Return the same of a model that sees an image as one square."""
+    return {
+        "do_convert_rgb": None,
+        "do_normalize": True,
+        "do_pan_and_scan": None,
+        "do_rescale": True,
+        "do_resize": True,
+        "image_mean": [0.5, 0.5, 0.5],
+        "image_processor_type": "Gemma3ImageProcessor",
+        "image_seq_length": seeing.tokens,
+        "image_std": [0.5, 0.5, 0.5],
+        "pan_and_scan_max_num_crops": None,
+        "pan_and_scan_min_crop_size": None,
+        "pan_and_scan_min_ratio_to_activate": None,
+        "processor_class": "Gemma3Processor",
+        "resample": 2,
+        "rescale_factor": 1 / 255,
+        "size": {"height": size, "width": size},
     }
 
 

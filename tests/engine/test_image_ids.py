@@ -3,15 +3,19 @@
 import gc
 import json
 import sys
+from dataclasses import replace
 from threading import Thread
 
 import engines
+import families
 import numpy as np
 import pytest
+import reference
 
 from tinychat.engine.image_ids import ImageIds
 from tinychat.engine.sequence import new_sequence
 from tinychat.errors import CheckpointError, SettingError
+from tinychat.generate.prompt import check_prompt
 from tinychat.models.architectures import read_config
 
 IMAGE_TOKEN = 5
@@ -190,3 +194,180 @@ def test_a_saved_cache_ends_before_an_image(engine, tmp_path):
     loaded = new_sequence(other)
     assert loaded.load(tmp_path / "cache") == PART.start
     assert loaded.reuse(seen) == PART.start
+
+
+def test_ids_that_run_together_are_never_cut():
+    images = ImageIds(100, 7, 4)
+    tiles = [images.new_tile(count, lambda: None) for count in (4, 3)]
+    first, second = ([*tile.ids] for tile in tiles)
+    ids = [1, 2, *first, *second, 3]
+    # At the end of an image, or before it where there is no room.
+    found = [images.step_length(ids, count, 9) for count in range(1, 11)]
+    assert found == [1, 2, 6, 6, 6, 6, 9, 9, 9, 9]
+    assert [images.step_length(ids, count, 5) for count in (2, 3, 5, 9)] == [2, 2, 2, 2]
+    assert images.step_length(ids[3:], 1, 2) == 0 and images.step_length(ids[3:], 1, 3) == 3
+    assert images.step_length([1, 2], 9, 9) == 2 and ImageIds(100, 7).step_length(ids, 3, 9) == 3
+    whole = [(ids, []), (second, [*first]), (first[2:], [1, *first[:2]]), ([1], [2]), ([1], [])]
+    for given, before in whole:
+        images.check_whole(given, before)
+    parts = [
+        (first[:3], []),
+        (first[1:], []),
+        ([1], first[:2]),
+        (second, first[:3]),
+        (first[::-1], []),
+        ([1, *first[1:]], []),
+    ]
+    for given, before in parts:
+        with pytest.raises(SettingError, match="a part of an image: its tokens attend to later ones"):
+            images.check_whole(given, before)
+    assert [images.known_prefix(ids[:count]) for count in range(11)] == [0, 1, 2, 2, 2, 2, 6, 6, 6, 9, 10]
+
+
+def let_see_as_a_whole(folder):
+    """Make a model folder one of a model in which the tokens of an image attend to each other."""
+    path = folder / "config.json"
+    text = {**json.loads(path.read_text()), "architectures": None, "model_type": "gemma3_text"}
+    raw = {"architectures": ["Gemma3ForConditionalGeneration"], "text_config": text, "image_token_index": IMAGE_TOKEN}
+    path.write_text(json.dumps(raw | {"mm_tokens_per_image": JOINT}))
+    return folder
+
+
+JOINT = 24
+
+
+@pytest.fixture(scope="module", params=["f32", "int8"])
+def joint_folder(request, tmp_path_factory):
+    path = tmp_path_factory.mktemp("joint") / request.param
+    return let_see_as_a_whole(engines.convert_variant("gemma3", request.param, path))
+
+
+@pytest.fixture(scope="module")
+def joint_engine(joint_folder):
+    return engines.open_engine(joint_folder)
+
+
+# Where images begin, and how many tokens they have: at the beginning, side by side, across blocks of the cache.
+PLACES = [(0, 9), (30, JOINT), (54, 20), (100, 5), (118, JOINT)]
+WHOLE = 150
+
+
+def rows_of(engine, count, seed):
+    size = engine.config.hidden_size
+    return np.random.default_rng(seed).standard_normal((count, size)).astype(np.float32) * np.sqrt(size)
+
+
+def with_images(engine):
+    """Return ids of a text with images in it, and these; the same rows in every engine."""
+    ids = engines.draw_ids(new_sequence(engine), WHOLE)
+    held = []
+    for seed, (begin, count) in enumerate(PLACES):
+        held.append(engine.images.new_tile(count, lambda count=count, seed=seed: rows_of(engine, count, seed)))
+        ids[begin : begin + count] = held[-1].ids
+    return ids, held
+
+
+def borders(rng, count):
+    """Return random places for cuts that are within no image."""
+    inside = {place for begin, size in PLACES for place in range(begin + 1, begin + size)}
+    outside = [place for place in range(1, WHOLE) if place not in inside]
+    return sorted(rng.choice(outside, count, replace=False).tolist())
+
+
+@pytest.mark.parametrize("joint_folder", ["f32"], indirect=True)
+def test_images_as_a_whole_equal_the_reference(joint_folder):
+    engine = engines.open_engine(joint_folder, kv="f32")
+    assert (engine.config.joint_tokens, engine.most_rows) == (JOINT, 256 + JOINT)
+    ids, _held = with_images(engine)
+    places = [(begin, rows_of(engine, count, seed), (1, count)) for seed, (begin, count) in enumerate(PLACES)]
+    variant = families.BY_NAME["gemma3"]
+    expected = reference.decoder_logits(
+        engine.config, families.make_weights(variant), engine.images.tokens(ids), images=places
+    )
+    found = logits_of(engine, ids, [])
+    assert np.abs(found - expected).max() < 1e-3 * expected.std()
+    # Seen in one direction only, they give something else.
+    causal = reference.decoder_logits(
+        replace(engine.config, joint_tokens=0), families.make_weights(variant), engine.images.tokens(ids), images=places
+    )
+    assert np.abs(causal - expected)[-1].max() > 1e-2 * expected.std()
+
+
+def test_chunks_threads_and_company_change_no_bit(joint_engine, joint_folder, rng):
+    ids, _held = with_images(joint_engine)
+    expected = logits_of(joint_engine, ids, [])
+    for count in (1, 4, 30):
+        np.testing.assert_array_equal(logits_of(joint_engine, ids, borders(rng, count)), expected)
+    sequence = new_sequence(joint_engine)
+    parts = [sequence.step(part, WHOLE, outputs=len(part)) for part in sequence.steps(ids, count=7)]
+    assert len(parts) > 12
+    np.testing.assert_array_equal(np.concatenate(parts), expected)
+    other = engines.open_engine(joint_folder, threads=2)
+    its_ids, _its_held = with_images(other)
+    np.testing.assert_array_equal(logits_of(other, its_ids, borders(rng, 3)), expected)
+    # Beside a text, and beside the same images at other places.
+    text = engines.draw_ids(new_sequence(joint_engine), 40)
+    shifted = [*text[:3], *ids[30:100]]
+    sequences = [new_sequence(joint_engine) for _ in range(4)]
+    together = (text, ids[:118], shifted, text[:1])
+    found = joint_engine.run([one.chunk(some, len(some)) for one, some in zip(sequences, together)])
+    for one, some in zip(found, together):
+        np.testing.assert_array_equal(one, logits_of(joint_engine, some, [])[-1:])
+    np.testing.assert_array_equal(found[1], expected[117:118])
+
+
+@pytest.mark.parametrize("length", [1, 8, 9, 33, 53, 60, 63, 64, 65, 73, 103, 119, 130, 142, 149])
+def test_a_cache_that_is_cut_goes_on_within_an_image(joint_engine, length):
+    ids, _held = with_images(joint_engine)
+    expected = logits_of(joint_engine, ids, [])
+    sequence = new_sequence(joint_engine)
+    for part in sequence.steps(ids):
+        sequence.step(part, WHOLE)
+    sequence.rewind(length)
+    assert sequence.ids == ids[:length]
+    other = sequence.fork()
+    for one in (sequence, other):
+        parts = [one.step(part, WHOLE, outputs=len(part)) for part in one.steps(ids, length, 3)]
+        np.testing.assert_array_equal(np.concatenate(parts), expected[length:])
+
+
+def test_a_cached_prefix_may_end_within_an_image(joint_engine):
+    ids, _held = with_images(joint_engine)
+    expected, sequence = logits_of(joint_engine, ids, []), new_sequence(joint_engine)
+    for part in sequence.steps(ids):
+        sequence.step(part, WHOLE)
+    sequence.release()
+    for length in (33, 66, 110, 131, WHOLE):
+        fresh = new_sequence(joint_engine)
+        reused = fresh.reuse(ids[:length])
+        assert reused == length - 1
+        parts = [fresh.step(part, WHOLE, outputs=len(part)) for part in fresh.steps(ids, reused)]
+        np.testing.assert_array_equal(np.concatenate(parts), expected[reused:])
+
+
+def test_parts_of_images_are_refused(joint_engine):
+    ids, held = with_images(joint_engine)
+    sequence = new_sequence(joint_engine)
+    for part in ([*held[0].ids][:5], [*held[0].ids][1:], ids[: PLACES[1][0] + 3]):
+        with pytest.raises(SettingError, match="a part of an image"):
+            sequence.step(part)
+    assert sequence.ids == []
+    sequence.step(ids[:9])
+    sequence.cut(5)
+    with pytest.raises(SettingError, match="a part of an image"):
+        sequence.step([1, 2])
+    with pytest.raises(SettingError, match="a part of an image"):
+        check_prompt(ids[:5], joint_engine, 256)
+    check_prompt(ids, joint_engine, 256)
+
+
+def test_a_changed_type_of_cache_keeps_images_whole(joint_engine):
+    ids, _held = with_images(joint_engine)
+    sequence = new_sequence(joint_engine)
+    sequence.step(ids)
+    other = sequence.on_changed_engine(kv="f32")
+    other.rewind(0)
+    other._run_again(ids[:40], WHOLE)
+    assert other.ids == ids[:30]
+    found = [other.step(part, WHOLE, outputs=len(part)) for part in other.steps(ids, 30)]
+    np.testing.assert_array_equal(np.concatenate(found), logits_of(other.engine, ids, [])[30:])

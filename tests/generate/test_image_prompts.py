@@ -18,7 +18,8 @@ from tinychat.errors import FieldError, ModelFolderError, PromptTooLongError, Se
 from tinychat.generate.image_prompts import ImagePrompts
 from tinychat.generate.model import Model
 from tinychat.images.image import Image
-from tinychat.models.image_preparation import ShapedTiles, SquareTiles, WholeImage
+from tinychat.models.image_preparation import OneTile, ShapedTiles, SquareTiles, WholeImage
+from tinychat.text.guard import GUARD_END, GUARD_START
 
 IMAGE, FAKE, GLOBAL = 500, 501, 502
 TILE = 16
@@ -326,3 +327,97 @@ def test_an_image_that_fails_ends_its_reply_alone_and_may_come_again(folder, err
     again = written(other, filled(others, [1, 30, IMAGE, 2], [photo(0)]))
     assert asyncio.run(one(ids)) == again == written(model, ids)
     assert prompts._seen.popitem()[1].tiles[2].is_computed
+
+
+JOINT = 100
+SOFT = OneTile(4, 1, "bilinear", 1 / 255, (0.5,) * 3, (0.5,) * 3, 40)
+SOFT_TEXT = "\n\n<start_of_image><image_soft_token><end_of_image>\n\n"
+
+
+SPELLED = f"{GUARD_START}<start_of_image>{GUARD_END}"
+
+
+class SoftTokenizer(Tokenizer):
+    special = {"<image_soft_token>": IMAGE, "<start_of_image>": FAKE, "<end_of_image>": GLOBAL}  # noqa: RUF012
+
+    def encode_rendered(self, text):
+        return super().encode_rendered(text.replace(SPELLED, "x"))
+
+
+class JointEncoder(Encoder):
+    def __init__(self, width):
+        super().__init__(width)
+        self.vision.preparation, self.vision.scale_factor = SOFT, 1
+
+    def rows(self, tile, grid):
+        self.encoded.append(tile)
+        assert (tile.shape, grid) == ((JOINT, 48), (10, 10))
+        wave = np.arange(JOINT * self.vision.row_size).reshape(JOINT, -1)
+        return 9 * np.sin(wave * (1 + tile.mean())).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def joint_folder(tmp_path_factory):
+    found = engines.convert_variant("gemma3", "int8", tmp_path_factory.mktemp("joint") / "model")
+    path = found / "config.json"
+    text = {**json.loads(path.read_text()), "architectures": None, "model_type": "gemma3_text"}
+    raw = {"architectures": ["Gemma3ForConditionalGeneration"], "text_config": text, "image_token_index": IMAGE}
+    path.write_text(json.dumps(raw | {"mm_tokens_per_image": JOINT}))
+    return found
+
+
+def joint_model(folder, threads=1):
+    model, _ = model_of(folder, threads)
+    model.resize(512)
+    return model, ImagePrompts(model.driver, SoftTokenizer(), JointEncoder(model.engine.config.hidden_size))
+
+
+def test_what_a_template_writes_for_an_image_is_replaced_before_the_text_is_encoded(joint_folder):
+    model, prompts = joint_model(joint_folder)
+    messages = [{"role": "user", "content": [{"type": "image", "image": photo(0)}]}]
+    ids = prompts.encode(f"a\n<start_of_image>b{SPELLED}", messages)
+    text = SoftTokenizer().encode_rendered(f"a\n{SOFT_TEXT}bx")
+    assert model.engine.images.tokens(ids) == [
+        one for token in text for one in ([IMAGE] * JOINT if token == IMAGE else [token])
+    ]
+    with pytest.raises(TextError, match="writes 2 of 1 images"):
+        prompts.encode("<start_of_image><start_of_image>", messages)
+
+
+def test_images_that_run_as_a_whole_give_the_same_replies_in_any_company(joint_folder):
+    model, prompts = joint_model(joint_folder)
+    asked = [
+        [1, 30, 31, 40],
+        filled(prompts, [1, 30, IMAGE, 2], [photo(0)]),
+        filled(prompts, [IMAGE, 40, IMAGE, IMAGE, 9], [photo(1), photo(0), photo(2)]),
+        filled(prompts, [1, *[30] * 90, IMAGE], [photo(3)]),
+    ]
+    alone = [written(model, ids) for ids in asked]
+    model.driver.recent.evict()
+    together = [[*result.token_ids] for result in model.generate_many(asked, parallel=4, **FIELDS)]
+    assert together == alone
+    # With a budget that is less than an image, beside replies, on two threads, and nothing cached.
+    other, others = joint_model(joint_folder, 2)
+    again = [
+        [1, 30, 31, 40],
+        filled(others, [1, 30, IMAGE, 2], [photo(0)]),
+        filled(others, [IMAGE, 40, IMAGE, IMAGE, 9], [photo(1), photo(0), photo(2)]),
+        filled(others, [1, *[30] * 90, IMAGE], [photo(3)]),
+    ]
+    streams = [other.stream(ids, **FIELDS) for ids in again]
+    found = [stream.to_end().token_ids for stream in streams]
+    assert found == alone
+    # Another turn finds the images, and goes on.
+    more = [*asked[2], *alone[2], 50, 51]
+    reply = model.stream(more, **FIELDS).to_end()
+    assert reply.summary.reused_tokens >= len(asked[2])
+    assert [*reply.token_ids] == written(other, [*again[2], *alone[2], 50, 51])
+    assert len(set(map(tuple, alone))) == 4
+
+
+def test_a_part_of_an_image_is_no_prompt(joint_folder):
+    model, prompts = joint_model(joint_folder)
+    ids = filled(prompts, [1, IMAGE, 2], [photo(0)])
+    for part in (ids[:50], [*ids[:9], *ids[10:]], ids[5:]):
+        with pytest.raises(SettingError, match="a part of an image: its tokens attend to later ones"):
+            model.stream(part, **FIELDS)

@@ -14,9 +14,9 @@ import towers
 
 from tinychat.errors import CheckpointError, SettingError, UnsupportedModelError
 from tinychat.images.image import Image
-from tinychat.images.preparation import plan, prepare
+from tinychat.images.preparation import plan, prepare, written_otherwise
 from tinychat.images.resize import resize
-from tinychat.models.image_preparation import ShapedTiles, SquareTiles, WholeImage, read_preparation
+from tinychat.models.image_preparation import OneTile, ShapedTiles, SquareTiles, WholeImage, read_preparation
 
 HALVES = (0.5, 0.5, 0.5)
 # SmolVLM 256M and 500M, granite-docling; SmolVLM 2.2B, whose tiles have pixels of no patch; Idefics3 8B.
@@ -28,8 +28,10 @@ LFM2 = ShapedTiles(16, 2, "bilinear", 1 / 255, HALVES, HALVES, 512, 2, 10, 64, 2
 QWEN = WholeImage(16, 2, "bicubic", 1 / 255, HALVES, HALVES, 1 << 16, 8192 * 16 * 16)
 QWEN_SMALL = replace(QWEN, patch_size=14, min_pixels=5000, max_pixels=100_000)
 QWEN2_VL = replace(QWEN, patch_size=14, min_pixels=56 * 56, max_pixels=28 * 28 * 1280)
+GEMMA3 = OneTile(14, 4, "bilinear", 1 / 255, HALVES, HALVES, 896)
 # Small images are enough to see each of their pixels.
 TINY = replace(SMALL, patch_size=3, scale_factor=2, tile_size=20, longest_edge=70)
+TINY_ONE = OneTile(3, 2, "bilinear", 1 / 255, HALVES, HALVES, 20)
 TINY_SHAPED = replace(LFM2, patch_size=3, tile_size=24, min_tokens=4, max_tokens=16)
 TINY_WHOLE = replace(QWEN, patch_size=3, min_pixels=150, max_pixels=2000)
 UNEVEN = {"mean": (0.48145466, 0.4578275, 0.40821073), "std": (0.26862954, 0.26130258, 0.27577711)}
@@ -122,6 +124,16 @@ def test_no_image_has_more_patches_than_the_largest(preparation):
     assert QWEN.most_patches == 8192 and replace(QWEN, min_pixels=1, max_pixels=1).most_patches == 800
 
 
+@pytest.mark.parametrize("size", [(600, 800), (1, 65536), (896, 896)], ids=str)
+def test_plans_of_gemma3(size):
+    found = plan(*size, GEMMA3)
+    assert (found.text, found.image_token) == ("<image_soft_token>" * 256, "<image_soft_token>")
+    assert (found.sizes, found.grids) == (((896, 896),), ((64, 64),))
+    around = "\n\n<start_of_image><image_soft_token><end_of_image>\n\n"
+    assert written_otherwise(GEMMA3) == ("<start_of_image>", around)
+    assert written_otherwise(SMALL) is written_otherwise(LFM2) is None
+
+
 @pytest.mark.parametrize("preparation", [SMALL, LARGE, IDEFICS, LFM2], ids=["small", "large", "idefics3", "lfm2"])
 @pytest.mark.parametrize("size", [*SIZES, (65536, 1000), (1, 32768), (8192, 8192)], ids=str)
 def test_texts_have_a_token_for_each_row(size, preparation):
@@ -136,7 +148,7 @@ def test_texts_have_a_token_for_each_row(size, preparation):
     assert all(rows * columns <= 2048 for rows, columns in found.grids)
 
 
-@pytest.mark.parametrize("preparation", [TINY, TINY_SHAPED, TINY_WHOLE], ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("preparation", [TINY, TINY_SHAPED, TINY_ONE, TINY_WHOLE], ids=lambda one: type(one).__name__)
 @pytest.mark.parametrize("size", [(31, 57), (57, 31), (1, 1), (5, 90)], ids=str)
 def test_patches_hold_the_pixels_of_their_tiles(size, preparation):
     image, preparation = random_image(*size), replace(preparation, **UNEVEN)
@@ -221,6 +233,25 @@ def test_files_of_qwen(tmp_path):
     assert written(tmp_path, **kind) == replace(expected, max_pixels=28 * 28 * 1280)
 
 
+def test_files_of_gemma3(tmp_path):
+    values = {
+        "image_processor_type": "Gemma3ImageProcessor",
+        "do_convert_rgb": None,
+        "do_pan_and_scan": None,
+        "pan_and_scan_min_crop_size": None,
+        "image_seq_length": 256,
+        "size": {"height": 896, "width": 896},
+    }
+    (tmp_path / "processor_config.json").write_text(json.dumps({"image_seq_length": 256}))
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(values))
+    assert read_preparation(tmp_path, 14, 4) == GEMMA3
+    kind = {"image_processor_type": "Gemma3ImageProcessorFast", "resample": 3, "image_mean": list(UNEVEN["mean"])}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(kind))
+    (tmp_path / "processor_config.json").unlink()
+    assert read_preparation(tmp_path, 14, 2) == OneTile(14, 2, "bicubic", 1 / 255, UNEVEN["mean"], HALVES, 224)
+
+
+_GEMMA3 = {"image_processor_type": "Gemma3ImageProcessor", "size": {"height": 64, "width": 64}}
 _LFM2 = {"image_processor_type": "Lfm2VlImageProcessor", "downsample_factor": 2}
 _QWEN = {"image_processor_type": "Qwen2VLImageProcessor", "downsample_factor": 2}
 
@@ -244,6 +275,15 @@ _QWEN = {"image_processor_type": "Qwen2VLImageProcessor", "downsample_factor": 2
         ({"image_seq_len": 169}, {}, "image_seq_len is 169; expected the model's 64 tokens of a tile"),
         ({"image_processor": []}, {}, "image_processor is []; expected an object"),
         ({"use_image_special_tokens": False}, _LFM2, "use_image_special_tokens false is not supported"),
+        (None, {**_GEMMA3, "do_pan_and_scan": True}, "do_pan_and_scan true is not supported"),
+        (
+            None,
+            {**_GEMMA3, "size": {"height": 64, "width": 80}},
+            "size: width is 80; expected an integer from 64 to 64",
+        ),
+        (None, {**_GEMMA3, "size": {"longest_edge": 64}}, "size: height is missing"),
+        (None, {**_GEMMA3, "size": {"height": 80, "width": 80}}, "size is 80; expected patches of 16 pixels a side"),
+        ({"image_seq_length": 4}, _GEMMA3, "image_seq_length is 4; expected the model's 1 tokens of a tile"),
         (None, {**_LFM2, "encoder_patch_size": 14}, "encoder_patch_size is 14; expected the model's 16"),
         (None, {**_LFM2, "tile_size": 528}, "tile_size is 528; expected patches of 16 pixels"),
         (None, {**_LFM2, "tile_size": 520}, "tile_size is 520; expected a multiple of 32"),
@@ -531,3 +571,27 @@ def test_sizes_of_whole_images_are_those_of_transformers(preparation, torchvisio
                 plan(height, width, preparation)
         else:
             assert plan(height, width, preparation).sizes == (expected,)
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("name", ["Gemma3ImageProcessor", "Gemma3ImageProcessorPil"])
+@pytest.mark.parametrize(
+    "preparation", [TINY_ONE, replace(TINY_ONE, resample="bicubic", **UNEVEN)], ids=["tiny", "uneven"]
+)
+def test_one_tile_is_that_of_transformers(name, preparation, torchvision):
+    processor = processor_class("gemma3", name)(
+        size={"height": preparation.tile_size, "width": preparation.tile_size},
+        resample={"bilinear": 2, "bicubic": 3}[preparation.resample],
+        image_mean=list(preparation.mean),
+        image_std=list(preparation.std),
+    )
+    sizes = [(1, 1), (1, 90), (20, 20), (3, 1000), (400, 300)]
+    for size in [*sizes, *np.random.default_rng(5).integers(1, 150, (60, 2))]:
+        image = random_image(*map(int, size))
+        (theirs,) = processor([[as_picture(image)]], return_tensors="np")["pixel_values"]
+        (ours,) = prepare(image, preparation).tiles
+        theirs = patches_by_convolution(np.asarray(theirs), preparation.patch_size)
+        if name.endswith("Pil"):
+            assert np.abs(theirs - ours).max() < 1e-6
+        else:
+            assert np.array_equal(theirs, ours)

@@ -1,5 +1,6 @@
 """Attention over a cache that holds NaN wherever nothing was stored: what must not be read is not read."""
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from tinychat.engine.arguments import ModelDims
 from tinychat.kernels.attend import attend
 from tinychat.kernels.buffers import CacheBuffers, attention_scratch, max_partials
 from tinychat.kernels.sizes import BLOCK, HAS_BF16, ITEM_ROWS, MULTIPLIES_PAIRS, PER_LANE
-from tinychat.kernels.variants import AttentionSink, Before, BothWays, SoftCap, Unchanged
+from tinychat.kernels.variants import AttentionSink, Before, BothWays, JointImages, SoftCap, Unchanged
 
 NO_WINDOW = 2**31
 UNCHANGED = Unchanged()
@@ -27,6 +28,7 @@ class Rows(NamedTuple):
     firsts: np.ndarray
     positions: np.ndarray
     tables: np.ndarray
+    images: np.ndarray
 
 
 def allocate(kv, d, context, threads, multiplies_pairs=MULTIPLIES_PAIRS):
@@ -44,9 +46,18 @@ def run(kv, q, cache, start, window=NO_WINDOW, threads=1, **options):
 
 
 def run_together(
-    kv, q, cache, parts, tables, window=NO_WINDOW, threads=1, scoring=UNCHANGED, multiplies_pairs=MULTIPLIES_PAIRS
+    kv,
+    q,
+    cache,
+    parts,
+    tables,
+    window=NO_WINDOW,
+    threads=1,
+    scoring=UNCHANGED,
+    multiplies_pairs=MULTIPLIES_PAIRS,
+    ends=(),
 ):
-    """Do the same for several sequences: (start, count) of each, and its blocks of the cache."""
+    """Do the same for several sequences: (start, count) of each, and its blocks of the cache; ends : of images."""
     T, H, d = q.shape
     context = max(map(len, tables)) * BLOCK
     scaled = (q.reshape(T, H * d) * np.float32(LOG2_E / np.sqrt(d))).astype(np.float32)
@@ -58,6 +69,7 @@ def run_together(
         np.cumsum([0] + [count for _, count in parts]),
         np.concatenate([np.arange(start, start + count) for start, count in parts]),
         np.full((len(parts), max(map(len, tables)) + 1), -1, np.int32),
+        np.array(ends, np.int64),
     )
     for i, table in enumerate(tables):
         job.tables[i, : len(table)] = table
@@ -75,7 +87,7 @@ def draw(rng, S, T, H, G, d, kv, spread=1.0):
     return q, *fill_cache(kv, k, v)
 
 
-def attention_of_codes(q, k, v, window, both_ways=False, biases=None, sinks=None):
+def attention_of_codes(q, k, v, window, both_ways=False, biases=None, sinks=None, ends=()):
     """Return attention by the rounding of `kernels.quads` in float64, and by how much numbers near a tie may move it.
 
     q : float32; k, v : what a cache of int8 holds. A query is rounded in float32, as the kernel does it. biases [T, H,
@@ -93,7 +105,8 @@ def attention_of_codes(q, k, v, window, both_ways=False, biases=None, sinks=None
     out, slack = np.empty(q.shape), np.zeros(q.shape)
     for t, h in np.ndindex(T, H):
         stop = S - T + t + 1
-        seen = np.arange(max(0, stop - window), min(stop - 1 + window, S) if both_ways else stop)
+        end = min(stop - 1 + window, S) if both_ways else max([stop, *ends[t : t + 1]])
+        seen = np.arange(max(0, stop - window), end)
         g = h // (H // G)
         scores = k[seen, g] @ q[t, h] + LOG2_E * biases[t, h, seen]
         weights = 2 ** (scores - scores.max())
@@ -107,19 +120,19 @@ def attention_of_codes(q, k, v, window, both_ways=False, biases=None, sinks=None
     return out, slack
 
 
-def expected_attention(kv, q, k, v, window=0, both_ways=False):
+def expected_attention(kv, q, k, v, window=0, both_ways=False, ends=()):
     """Return the attention of a cache of that type, and a tolerance."""
-    expected = reference.attention(q, k, v, window, both_ways=both_ways)
-    limit = tolerance(kv, q.astype(np.float64), k, v, window or NO_WINDOW, both_ways)
+    expected = reference.attention(q, k, v, window, both_ways=both_ways, ends=ends)
+    limit = tolerance(kv, q.astype(np.float64), k, v, window or NO_WINDOW, both_ways, ends=ends)
     if kv != "int8":
         return expected, limit
-    rounded, slack = attention_of_codes(q, k, v, window or NO_WINDOW, both_ways)
+    rounded, slack = attention_of_codes(q, k, v, window or NO_WINDOW, both_ways, ends=ends)
     # Rounding to codes costs little: a hundredth of what there is.
     assert np.sqrt(np.mean((rounded - expected) ** 2)) < 0.02 * np.sqrt(np.mean(expected**2))
     return rounded, slack + 2 * limit
 
 
-def tolerance(kv, q, k, v, window, both_ways=False, biases=None, sinks=None):
+def tolerance(kv, q, k, v, window, both_ways=False, biases=None, sinks=None, ends=()):
     """Bound the error: a score is off by some ulp of its absolute sum, a weight by that much relative to itself.
 
     Beside a cache of pairs, queries and weights are pairs too, and as coarse.
@@ -134,7 +147,8 @@ def tolerance(kv, q, k, v, window, both_ways=False, biases=None, sinks=None):
     bound = np.empty(q.shape)
     for t in range(T):
         stop = S - T + t + 1
-        seen = slice(max(0, stop - window), min(stop - 1 + window, S) if both_ways else stop)
+        end = min(stop - 1 + window, S) if both_ways else max([stop, *ends[t : t + 1]])
+        seen = slice(max(0, stop - window), end)
         for h in range(H):
             products = np.abs(k[seen, h // (H // G)]) @ np.abs(q[t, h]) / np.sqrt(d) * LOG2_E
             # Of float32 each of d sums is rounded; of pairs each product, once.
@@ -221,6 +235,51 @@ def test_windows_of_both_sides(kv, window, T, rng):
     got = [run(kv, q, cache, 0, BothWays(np.int64(window or NO_WINDOW)), threads) for threads in (1, 3)]
     assert_within(got[0], *expected_attention(kv, q, k, v, window, both_ways=True))
     assert got[0].tobytes() == got[1].tobytes()
+
+
+def ends_of(start, T, images):
+    """Return the ends of the images of T tokens from `start` on; images : (first position, end) of each."""
+    ends = np.zeros(start + T, np.int64)
+    for first, end in images:
+        ends[first:end] = end
+    return ends[start:]
+
+
+# Images at the beginning, side by side, across the borders of blocks and chunks, and one whose beginning is cached.
+IMAGES = [(0, 7), (9, 30), (30, 70), (500, 515), (520, 590), (630, 640)]
+
+
+@pytest.mark.parametrize("kv", ["bf16", "int8"])  # each is compiled for these tests alone
+@pytest.mark.parametrize("window", [0, 1, 20, 65])
+@pytest.mark.parametrize(("start", "T"), [(0, 9), (0, 71), (40, 40), (510, 5), (0, 640), (589, 1), (640, 1)])
+def test_images_are_seen_as_a_whole(kv, window, start, T, rng):
+    images = [image for image in IMAGES if image[1] <= start + T]
+    q, cache, k, v = draw(rng, start + T, T, 4, 2, 24, kv)
+    ends, seen = ends_of(start, T, images), JointImages(np.int64(window or NO_WINDOW))
+    got = [run(kv, q, cache, start, seen, threads, ends=ends) for threads in (1, 3)]
+    assert_within(got[0], *expected_attention(kv, q, k, v, window, ends=ends))
+    assert got[0].tobytes() == got[1].tobytes()
+    # Where no image is, the bits are those of other models.
+    plain = run(kv, q, cache, start, window or NO_WINDOW)
+    alike = (ends <= np.arange(start, start + T) + 1).nonzero()[0]
+    assert got[0][alike].tobytes() == plain[alike].tobytes()
+    if len(alike) < T and window != 1:
+        assert (np.delete(got[0], alike, 0) != np.delete(plain, alike, 0)).any()
+
+
+@pytest.mark.parametrize("kv", ["bf16", "int8"])
+@pytest.mark.parametrize("window", [0, 50])
+def test_chunks_between_images_give_the_same_bits(kv, window, rng):
+    T, images = 640, IMAGES
+    q, cache, _, _ = draw(rng, T, T, 6, 2, 24, kv)
+    ends, seen = ends_of(0, T, images), JointImages(np.int64(window or NO_WINDOW))
+    whole = run(kv, q, cache, 0, seen, ends=ends)
+    inside = {position for first, end in images for position in range(first + 1, end)}
+    outside = [position for position in range(1, T) if position not in inside]
+    for count in (3, 40):
+        cuts = [0, *sorted(rng.choice(outside, count, replace=False).tolist()), T]
+        parts = [run(kv, q[a:b], cache, a, seen, 2, ends=ends[a:b]) for a, b in pairwise(cuts)]
+        assert np.concatenate(parts).tobytes() == whole.tobytes()
 
 
 @pytest.mark.parametrize("kv", ["bf16", "int8"])  # each is compiled for this test alone

@@ -23,7 +23,8 @@ from tinychat.errors import CheckpointError, TinychatError, UnsupportedModelErro
 from tinychat.json_file import one_line, read_json_object
 from tinychat.models.architectures import expected_shapes, family_of, parse_config
 from tinychat.models.image_preparation import IMAGE_PROCESSOR
-from tinychat.models.vision import LFM2_VL, Vision, read_vision
+from tinychat.models.multimodal import LFM2_VL
+from tinychat.models.vision import Vision, read_vision
 
 # In the folder of a checkpoint.
 TOWER_LINK = "mmproj-tower.gguf"

@@ -27,6 +27,7 @@ from tinychat.kernels.variants import (
     AttentionSink,
     BothWays,
     DistanceBias,
+    JointImages,
     LimitedSilu,
     NormedActivation,
     NoTable,
@@ -438,5 +439,7 @@ def _mask(window: Any, T: int) -> Floats:
     if isinstance(window, BothWays):
         seen = abs(distance) < window.window
     else:
-        seen = (distance >= 0) & (distance < window)
+        # Texts of a conversion have no images.
+        size = window.window if isinstance(window, JointImages) else window
+        seen = (distance >= 0) & (distance < size)
     return np.where(seen, np.float32(0), np.float32(-np.inf))

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tinychat.checkpoint.adjusted import adjusted
+from tinychat.checkpoint.adjusted import AdjustedTensor, adjusted
 from tinychat.checkpoint.checkpoint import Checkpoint
 from tinychat.checkpoint.tensor_part import PatchRows
 from tinychat.checkpoint.tensors import Tensors
@@ -78,8 +78,12 @@ def open_vision(checkpoint: Checkpoint, quantization: Quantization) -> VisionSou
     own = _under(tensors, prefix)
     own.by_name[patches] = PatchRows(own[patches])
     tower = Checkpoint(checkpoint.path, config, adjusted(own, config))
-    before = _before(f"{vision.connector.stem}{vision.connector.linears[0].name}.weight", tensors.by_name) or ""
-    return VisionSource(vision, tower, tower_quantization(quantization), _under(tensors, before))
+    stem, first = vision.connector.stem, vision.connector.linears[0]
+    stored = f"{stem}{first.transposed or f'{first.name}.weight'}"
+    connectors = _under(tensors, _before(stored, tensors.by_name) or "")
+    if first.transposed and stored in connectors.by_name:
+        connectors.by_name[f"{stem}{first.name}.weight"] = AdjustedTensor(connectors[stored], transposed=True)
+    return VisionSource(vision, tower, tower_quantization(quantization), connectors)
 
 
 def _before(ending: str, names: Collection[str]) -> str | None:

@@ -113,7 +113,7 @@ class Attention(NamedTuple):
     rotated_gains: Any  # of each head behind the rotation: `RotatedGains`, or `QueryScales`, or `NoNorm`
     angles: np.ndarray  # int64: which set of rotary angles
     rotary_dim: np.ndarray  # int64: how many channels of a head are rotated
-    window: Any  # int64: positions a query sees, itself included; or `BothWays`, or `Before`
+    window: Any  # int64: positions a query sees, itself included; or `BothWays`, `Before` or `JointImages`
     scoring: Any  # what is done to scores: `kernels.scores`
     attended_norm: Any  # of what it gives, before the last linear: `RmsNorm`, `dory_parts.OtherWidth` or `NoNorm`
     o_proj: Any
@@ -424,7 +424,8 @@ class Batch(NamedTuple):
     # int64 [4, C], or [4, 0] without states: by sequence, the addresses of its state before the step, after it, and in
     # between (at a multiple of `SNAPSHOT` positions, or before a draft; 0 for none), and how many rows that comes after
     states: np.ndarray
-    images: np.ndarray  # int64 [C], or [0]: 1 where a row of `Scratch.images` replaces the embedding, else 0
+    # int64 [C], or [0]: where a row of `Scratch.images` replaces the embedding, the position behind its tile; else 0
+    images: np.ndarray
     kept: np.ndarray  # int64 [L + 1]: the columns that hidden states before each layer, and behind all, are kept in; -1
 
 

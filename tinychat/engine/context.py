@@ -11,7 +11,10 @@ MAX_CONTEXT = 1 << 20
 
 
 def largest_step(config: ModelConfig) -> int:
-    """Return the most tokens of one step: a whole text runs in one where tokens attend to later ones."""
+    """Return the most tokens of one step, but for the rest of an image whose tokens attend to later ones.
+
+    A whole text runs in one where its tokens do.
+    """
     if config.drafter is not None:
         return DRAFTED_TEXTS
     return min(config.trained_length, DEFAULT_CONTEXT) if config.bidirectional else CHUNK_SIZE

@@ -71,10 +71,12 @@ class Engine:
         self.config = config
         self.vocab_size: int = config.vocab_size
         self.chunk_size: int = largest_step(config)
+        # The last image of a step may be longer than what is left of that.
+        self.most_rows: int = self.chunk_size + config.joint_tokens
         self.threads = threads
         self.images: ImageIds | None = None
         if config.image_token_id is not None:
-            self.images = ImageIds(config.vocab_size, config.image_token_id)
+            self.images = ImageIds(config.vocab_size, config.image_token_id, config.joint_tokens)
         self.parameters: Parameters = bind_parameters(folder, larger and larger.parameters.embed_tokens)
         self._folder = folder
         self._fewest_threads, self._cache_memory = fewest_threads, cache_memory
@@ -85,12 +87,12 @@ class Engine:
         self._query_scale = config.attention_scale * LOG2_E
         attention = allocate_attention(config, 0, threads, kv)
         self._attention = AttentionMemory(0, attention, pointers_of(attention))
-        counted = count_step(config, quantization, self.chunk_size)
-        self._batch = allocate_batch(config, self.chunk_size, len(counted.costs))
+        counted = count_step(config, quantization, self.most_rows)
+        self._batch = allocate_batch(config, self.most_rows, len(counted.costs))
         self._batch.query_factors[:] = self._query_scale
         self._second_kind = config.max_position_embeddings if config.token_kinds > 1 else 0
         self._has_query_scales = has_query_scales(config)
-        self._scratch = allocate_scratch(config, quantization, self.chunk_size, threads, counted.widths)
+        self._scratch = allocate_scratch(config, quantization, self.most_rows, threads, counted.widths)
         self._lasting = (self.parameters, dims_of(config), self._scratch, self._batch)
         arguments = Arguments(*self._lasting, self.pool.buffers, attention, self._rows_of_logits(0))
         self._pointers = pointers_of(arguments)
@@ -134,7 +136,7 @@ class Engine:
         return other
 
     def run(self, chunks: SequenceOf[ScheduledChunk], out: Logits | None = None) -> list[Logits]:
-        """Run ids of sequences, up to `chunk_size` in all, after those in their caches; append them.
+        """Run ids of sequences, up to `most_rows` in all, after those in their caches; append them.
 
         Parameters
         ----------
@@ -150,8 +152,9 @@ class Engine:
         Raises
         ------
         SettingError
-            If there are no ids, too many, or ids outside of the vocabulary that are of no image (`image_ids`); if a
-            sequence is of another engine, or twice in the batch; if `out` is not of `new_logits`, or has too few rows.
+            If there are no ids, too many, or ids outside of the vocabulary that are of no image (`image_ids`), or of
+            a part of one whose tokens attend to each other; if a sequence is of another engine, or twice in the batch;
+            if `out` is not of `new_logits`, or has too few rows.
         ContextError
             If the ids do not fit into the context.
         CacheFullError
@@ -205,7 +208,7 @@ class Engine:
         """Keep the hidden states before some layers, and behind all of them, in each step from the next one on."""
         with self.pool.lock:
             width = self._scratch.hidden.shape[1]
-            kept = zeros_on_lines((self.chunk_size, width * len(layers)), np.float32)
+            kept = zeros_on_lines((self.most_rows, width * len(layers)), np.float32)
             self._scratch = self._scratch._replace(kept=kept)
             self._lasting = (*self._lasting[:2], self._scratch, self._batch)
             self._pointers[: self._replaced] = pointers_of(self._lasting)
@@ -317,8 +320,9 @@ class Engine:
             batch = self._batch
             batch.images[: batch.counts[0]] = 0
             for index, tile in placed:
-                row = tile.compute()[batch.ids[index] - tile.ids.start]
-                batch.ids[index], batch.images[index] = self.images.token_id, 1
+                token_id = int(batch.ids[index])
+                row, left = tile.compute()[token_id - tile.ids.start], tile.ids.stop - token_id
+                batch.ids[index], batch.images[index] = self.images.token_id, batch.positions[index] + left
                 # With a part for each of the first layers behind that which replaces the embedding.
                 parts = (1 + self.config.deepstack_layers, -1)
                 rows = self._scratch.images[index].reshape(parts)
@@ -355,8 +359,8 @@ class Engine:
     def _check(self, chunks: SequenceOf[ScheduledChunk]) -> None:
         """Refuse a batch for which compiled code, which checks nothing, would read or write beyond its arrays."""
         count = sum(len(chunk.ids) for chunk in chunks)
-        if not 1 <= count <= self.chunk_size or not all(len(chunk.ids) for chunk in chunks):
-            raise SettingError(f"{count} tokens in one step: give 1 to {self.chunk_size}, and each sequence some")
+        if not 1 <= count <= self.most_rows or not all(len(chunk.ids) for chunk in chunks):
+            raise SettingError(f"{count} tokens in one step: give 1 to {self.most_rows}, and each sequence some")
         if len({id(chunk.cache) for chunk in chunks}) < len(chunks):
             raise SettingError("a sequence stands twice in one step: give its ids together")
         for chunk in chunks:
@@ -366,6 +370,8 @@ class Engine:
             self._check_rows(chunk)
             if self.config.bidirectional and (chunk.cache.length or len(chunk.ids) < chunk.sequence_length):
                 raise SettingError("a part of a text: its tokens attend to later ones, so give all of them in one step")
+            if self.config.joint_tokens and self.images is not None:
+                self.images.check_whole(chunk.ids, chunk.cache.ids[-1:])
             for token_id in (min(chunk.ids), max(chunk.ids)):
                 # Those of images were looked up.
                 is_of_image = self.images is not None and token_id >= self.vocab_size

@@ -33,8 +33,13 @@ def normed_states(norm: RmsNorm | LayerNorm | NoNorm, eps: float, hidden: NDArra
         return rows
     if isinstance(norm, LayerNorm):
         return layer_normed(rows, eps, norm.gain[:D], norm.bias[:D])
-    scaled: States = rows / np.sqrt(row_sums(rows * rows) / D + eps) * norm.gain[:D]
-    return scaled
+    return rms_normed(rows, eps, norm.gain[:D])
+
+
+def rms_normed(rows: States, eps: float, gain: NDArray[np.generic]) -> States:
+    """Return rows [T, D] behind an RMS norm with gains [D]; sums are those of `row_sums`."""
+    normed: States = rows / np.sqrt(row_sums(rows * rows) / rows.shape[1] + eps) * gain
+    return normed
 
 
 def layer_normed(rows: States, eps: float, gain: NDArray[np.generic], bias: NDArray[np.generic]) -> States:

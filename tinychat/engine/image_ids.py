@@ -3,6 +3,10 @@
 To sequences, caches and the prefix index they are ids like others. A step gets the id of the image token instead, and
 the row that replaces its embedding. They are drawn at random: clients of a server, which may send ids, cannot guess
 those of another one's image, and ids of an image that is gone, cached or kept by a client, are never another one's.
+
+In some models the tokens of an image attend to each other, also to later ones. There the ids of a tile run together:
+keys and values of all of them depend on its last row, which is known by any of its ids. So caches, which hold nothing
+else, may be cut within a tile. Its other ids then run by themselves, again to the end.
 """
 
 from __future__ import annotations
@@ -50,11 +54,13 @@ class Tile:
 class ImageIds:
     """The image ids of an engine, from the end of its vocabulary on; `token_id` is the image token's.
 
-    Any thread may look ids up while another one makes a tile.
+    `joint_tokens` is not 0 where the ids of a tile run together. Any thread may look ids up while another one makes a
+    tile.
     """
 
-    def __init__(self, vocab_size: int, token_id: int) -> None:
+    def __init__(self, vocab_size: int, token_id: int, joint_tokens: int = 0) -> None:
         self.first, self.token_id = vocab_size, token_id
+        self._most, self._are_joint = joint_tokens or _MOST, joint_tokens > 0
         self._lock = Lock()
         # By the first of their ids. These stand in `_firsts`, too, a list that never changes: a dictionary that
         # grows cannot be gone through meanwhile.
@@ -63,7 +69,7 @@ class ImageIds:
 
     def new_tile(self, count: int, compute: Callable[[], Rows], grid: tuple[int, int] | None = None) -> Tile:
         """Return a tile of so many new ids, in one row if no grid is given."""
-        assert count <= _MOST
+        assert count <= self._most
         with self._lock:
             first = next(first for first in iter(self._drawn, None) if first not in self._tiles)
             tile = Tile(range(first, first + count), compute, grid or (1, count))
@@ -100,14 +106,52 @@ class ImageIds:
         return found
 
     def known_prefix(self, ids: Sequence[int]) -> int:
-        """Return how many leading ids are of text, or of images that are still there."""
+        """Return how many leading ids are of text, or of images that are still there; of joint ones, whole images."""
         known = range(0)
         for index, token_id in enumerate(ids):
             if token_id >= self.first and token_id not in known:
                 if (tile := self.find(token_id)) is None:
                     return index
                 known = tile.ids
+        if self._are_joint and ids and ids[-1] in known[:-1]:
+            return len(ids) - 1 - (ids[-1] - known.start)
         return len(ids)
+
+    def step_length(self, ids: Sequence[int], count: int, most: int) -> int:
+        """Return how many leading ids to run in a step, about `count` and up to `most`.
+
+        Where a tile that runs together would be cut, the rest of it is run, too, or none of it if that is too much.
+        """
+        count = min(count, most, len(ids))
+        if not self._are_joint or not 0 < count < len(ids) or ids[count - 1] < self.first:
+            return count
+        tile = self.tile_of(ids[count - 1]).ids
+        stop = count + tile.stop - 1 - ids[count - 1]
+        return stop if stop <= most else max(0, count - 1 - (ids[count - 1] - tile.start))
+
+    def check_whole(self, ids: Sequence[int], before: Sequence[int] = ()) -> None:
+        """Refuse ids of which some are a part of a tile that runs together; before : the ids that have run.
+
+        Errors are those of `tile_of`, too.
+        """
+        expected = self._next_of(before[-1]) if before else None
+        for token_id in ids:
+            if token_id != expected and (expected or self._is_inside(token_id)):
+                break
+            expected = self._next_of(token_id)
+        else:
+            if expected is None:
+                return
+        raise SettingError("a part of an image: its tokens attend to later ones, so give all of them in one step")
+
+    def _next_of(self, token_id: int) -> int | None:
+        """Return the id that has to follow an id."""
+        is_last = token_id < self.first or not self._are_joint or token_id == self.tile_of(token_id).ids[-1]
+        return None if is_last else token_id + 1
+
+    def _is_inside(self, token_id: int) -> bool:
+        """Return whether another id has to stand before an id."""
+        return token_id >= self.first and self._are_joint and token_id != self.tile_of(token_id).ids[0]
 
     def tokens(self, ids: Sequence[int]) -> list[int]:
         """Return the ids with the image token's in place of image ids."""

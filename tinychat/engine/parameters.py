@@ -58,6 +58,7 @@ from tinychat.kernels.variants import (
     DistanceBias,
     HeadsNorm,
     Images,
+    JointImages,
     NoEnd,
     NoGates,
     NoImages,
@@ -323,6 +324,8 @@ def _positions(config: ModelConfig, layers: Sequence[int]) -> dict[str, Any]:
     """Return the parts of attention by name that depend on positions."""
     windows = np.array([config.sliding_windows[layer] or NO_WINDOW for layer in layers], np.int64)
     window: Any = BothWays(windows) if config.bidirectional else windows
+    if config.joint_tokens:
+        window = JointImages(windows)
     if config.drafter:
         # As many positions before the last one that the larger model has seen as its windows have in all.
         window = Before(windows + 2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as SequenceOf
 from operator import index
 from pathlib import Path
@@ -40,7 +40,7 @@ class Sequence:
 
     @property
     def chunk_size(self) -> int:
-        """Most ids that one step takes."""
+        """Most ids that one step takes, but for the end of an image: see `steps`."""
         return self.engine.chunk_size
 
     @property
@@ -202,10 +202,20 @@ class Sequence:
         """Return ids of this sequence for a batch: see `Engine.run`."""
         return ScheduledChunk(self.cache, ids, sequence_length, outputs, second=second)
 
+    def steps(self, ids: SequenceOf[int], first: int = 0, count: int | None = None) -> Iterator[SequenceOf[int]]:
+        """Yield the ids of each step, about `count` of `chunk_size` by default, from index `first` on."""
+        images, most = self.engine.images, self.engine.most_rows
+        while first < len(ids):
+            length = count or self.chunk_size
+            if images is not None:
+                length = images.step_length(ids[first : first + most + 1], length, most)
+            yield ids[first : first + length]
+            first += length
+
     def step(
         self, ids: SequenceOf[int], sequence_length: int | None = None, *, outputs: int = 1, out: Logits | None = None
     ) -> Logits:
-        """Run up to `chunk_size` ids after those that have run; return the logits, float32 [outputs, vocab_size].
+        """Run ids, as `steps` gives them, after those that have run; return the logits, float32 [outputs, vocab_size].
 
         Parameters
         ----------
@@ -246,8 +256,8 @@ class Sequence:
         if self.engine.images is not None:
             ids = ids[: self.engine.images.known_prefix(ids)]
         self.cache.rewind(first)
-        for start in range(first, len(ids), self.chunk_size):
-            self.engine.run([self.chunk(ids[start : start + self.chunk_size], sequence_length)])
+        for part in self.steps(ids, first):
+            self.engine.run([self.chunk(part, sequence_length)])
 
 
 def new_sequence(engine: Engine, context_size: int | None = None) -> Sequence:

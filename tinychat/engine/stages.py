@@ -8,7 +8,7 @@ import numpy as np
 
 from tinychat.engine.wiring import compiled_by, stage
 from tinychat.kernels.sizes import LANES
-from tinychat.kernels.variants import Before, BothWays, NoTable, Ungated
+from tinychat.kernels.variants import Before, BothWays, JointImages, NoTable, Ungated
 from tinychat.kernels.weights import Looped, PerLayer
 from tinychat.models.altup import STREAM_LINEARS
 from tinychat.models.block_mixtures import GATES as MESSAGE_GATES
@@ -198,7 +198,7 @@ def attend(counter, batch, qkv, sizes, window, scoring, cache, scratch, out):
     """Attend to all positions of the cache that are in the window."""
     H, d = sizes.num_attention_heads, cache.head_dim
     out.need(H * d)
-    size = window.window if isinstance(window, (BothWays, Before)) else window
+    size = window.window if isinstance(window, (BothWays, Before, JointImages)) else window
     sides = 1 + isinstance(window, BothWays)
     seen = int(np.minimum(batch.positions + 1, size).sum()) * sides
     values = d if counter.config.varied else counter.config.value_dim

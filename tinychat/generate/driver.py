@@ -324,16 +324,16 @@ class Driver:
             parts.append(ScheduledRun(run, run.sequence.chunk(ids, run.length + len(draft), 1 + len(draft)), draft))
         if not reading:
             return parts
-        left = self.engine.chunk_size - sum(len(part.chunk.ids) for part in parts)
-        left = min(left, self._prompt_budget) if parts else left
+        most = self.engine.most_rows - sum(len(part.chunk.ids) for part in parts)
+        left = min(most, self._prompt_budget if parts else self.engine.chunk_size)
         for run, count in zip(reading, row_shares([run.missing for run in reading], left)):
-            if count > 0:
-                try:
-                    ids = run.next_ids(count, self.engine.images)
+            try:
+                if count > 0 and (ids := run.next_ids(count, most, self.engine.images)):
                     chunk = run.sequence.chunk(ids, run.length, int(len(ids) == run.missing))
                     parts.append(ScheduledRun(run, chunk, None))
-                except TinychatError as error:
-                    self._end(run, error)
+                    most -= len(ids)
+            except TinychatError as error:
+                self._end(run, error)
         return parts
 
     def _decoded_rows(self, run: Run) -> int:

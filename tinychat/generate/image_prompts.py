@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -11,8 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from tinychat.errors import SettingError, TextError
 from tinychat.images.data_url import image_of_url
 from tinychat.images.image import Image, image_of
-from tinychat.images.preparation import Size, patches, prepare
+from tinychat.images.preparation import Size, patches, prepare, written_otherwise
 from tinychat.json_file import one_line
+from tinychat.text.guard import GUARD_START
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,6 +57,15 @@ class ImagePrompts:
         self._lock = Lock()
         # By digest and detail, the least recently used first.
         self._seen: OrderedDict[tuple[str, str], _SeenImage] = OrderedDict()
+
+    def encode(self, rendered: str, messages: Sequence[Mapping[str, object]]) -> list[int]:
+        """Return the ids of rendered messages, those of their images included; errors are those of `fill`."""
+        found = written_otherwise(self._encoder.vision.preparation) if self._encoder else None
+        if found is not None:
+            written, instead = found
+            # Behind the mark it is a spelling in somebody's text. Encoded with it, newlines around may be one token.
+            rendered = re.sub(f"(?<!{GUARD_START}){re.escape(written)}", lambda _: instead, rendered)
+        return self.fill(self._tokenizer.encode_rendered(rendered), messages)
 
     def fill(self, ids: list[int], messages: Sequence[Mapping[str, object]]) -> list[int]:
         """Return the ids of rendered messages with those of their images in place of image tokens, one for each.

@@ -179,7 +179,7 @@ class Model:
         `variables` are further ones of the template, such as ``enable_thinking=False``, or ``tools=[...]`` in OpenAI's
         form, of which any model is told.
         """
-        return self._images.fill(self.tool_template.render_ids(messages, add_generation_prompt, **variables), messages)
+        return self._images.encode(self.tool_template.render(messages, add_generation_prompt, **variables), messages)
 
     @cached_property
     def tool_template(self) -> ToolTemplate:

@@ -20,12 +20,11 @@ def prompt_logprobs(model: Model, ids: Ids, count: int) -> list[TokenLogprobs]:
     check_prompt(ids, model.engine, model.context_size)
     sequence = new_sequence(model.engine, model.context_size)
     found: list[TokenLogprobs] = []
+    following = iter(ids[1:])
     try:
-        for start in range(0, len(ids), rows := min(_ROWS, model.engine.chunk_size)):
-            part = ids[start : start + rows]
+        for part in sequence.steps(ids, count=_ROWS):
             with model.driver.exclusive():
                 logits = sequence.step(part, len(ids), outputs=len(part))
-            following = ids[start + 1 : start + 1 + rows]
             found += [token_logprobs(row, token_id, count) for row, token_id in zip(logits, following)]
     finally:
         with model.driver.exclusive():

@@ -103,13 +103,18 @@ class Run:
         self.base, self.removed, self.has_begun = room.ids, room.removed, False
         self.hold_images(images)
 
-    def next_ids(self, count: int, images: ImageIds | None) -> list[int]:
-        """Return up to `count` ids that the cache lacks; of images, one tile at most whose rows are computed now."""
+    def next_ids(self, count: int, most: int, images: ImageIds | None) -> list[int]:
+        """Return about `count` ids that the cache lacks, up to `most`: see `ImageIds.step_length`.
+
+        Of images, rows of one tile at most are computed now.
+        """
         done = len(self.sequence.ids)
-        ids = self.ids[done : done + count]
-        if images is not None:
-            ids = ids[: images.until_computed(ids)]
-            images.compute(ids)
+        if images is None:
+            return self.ids[done : done + min(count, most)]
+        ids = self.ids[done : done + most + 1]
+        ids = ids[: images.step_length(ids, count, most)]
+        ids = ids[: images.until_computed(ids)]
+        images.compute(ids)
         return ids
 
     @property

@@ -19,9 +19,9 @@ Logits = npt.NDArray[np.float32]
 def logits_after(sequence: Sequence, ids: Ids, before_step: Callable[[], None] = lambda: None) -> Logits:
     """Return the logits of the token after `ids`, float32 [vocab_size], computing only what is not cached."""
     # At least the last id runs: the cache holds no logits.
-    for start in range(sequence.reuse(ids), len(ids), sequence.chunk_size):
+    for part in sequence.steps(ids, sequence.reuse(ids)):
         before_step()
-        logits = sequence.step(ids[start : start + sequence.chunk_size], len(ids))
+        logits = sequence.step(part, len(ids))
     last: Logits = logits[-1]
     return last
 
@@ -29,9 +29,9 @@ def logits_after(sequence: Sequence, ids: Ids, before_step: Callable[[], None] =
 def logits_of_all(sequence: Sequence, ids: Ids, before_step: Callable[[], None] = lambda: None) -> Logits:
     """Run `ids` from an empty context and return the logits after each of them, float32 [T, vocab_size]."""
     sequence.rewind(0)
-    rows = np.empty((len(ids), sequence.vocab_size), np.float32)
-    for start in range(0, len(ids), sequence.chunk_size):
+    rows, start = np.empty((len(ids), sequence.vocab_size), np.float32), 0
+    for part in sequence.steps(ids):
         before_step()
-        part = ids[start : start + sequence.chunk_size]
         rows[start : start + len(part)] = sequence.step(part, len(ids), outputs=len(part))
+        start += len(part)
     return rows

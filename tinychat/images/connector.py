@@ -1,9 +1,10 @@
 """The connector: rows of the text model from what a vision tower gives of a tile.
 
-Squares of patches become one long row each, and one or two linears bring that to the width of the text model. Their
-sums have the same bits on any processor: inputs and weights are rounded to whole numbers of a unit for each row, so
-small that float64 holds any sum of their products exactly, whatever the order. Inputs keep 20 bits of a row's largest
-number, and weights 17: of an output's standard deviation, the error is some 1e-5.
+Squares of patches become one row each, all of their numbers or the means of these, and one or two linears bring that
+to the width of the text model. Their sums have the same bits on any processor: inputs and weights are rounded to whole
+numbers of a unit for each row, so small that float64 holds any sum of their products exactly, whatever the order.
+Inputs keep 20 bits of a row's largest number, and weights 17: of an output's standard deviation, the error is some
+1e-5.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tinychat.engine.hidden_states import layer_normed
+from tinychat.engine.hidden_states import layer_normed, rms_normed
 from tinychat.models.dense import specs_of
 from tinychat.models.folder import map_weights
 from tinychat.models.portable_math import gelu
@@ -68,9 +69,7 @@ class Connector:
 
         states : behind the tower, or its layer, [patches, D]; grid : rows and columns of patches.
         """
-        x = joined_squares(states, grid, self._parts.scale_factor)
-        if self._parts.norm:
-            x = layer_normed(x, self._parts.norm_eps, *self._norm)
+        x = self._normed(joined_squares(states, grid, self._parts.scale_factor))
         first, *others = self._linears
         x = first.apply(x)
         for linear in others:
@@ -79,6 +78,16 @@ class Connector:
                 x[part] = gelu(x[part])
             x = linear.apply(x)
         return x.astype(np.float32)
+
+    def _normed(self, squares: Wide) -> Wide:
+        """Return the inputs of the first linear."""
+        parts, size = self._parts, self._parts.scale_factor**2
+        if not parts.averages:
+            return layer_normed(squares, parts.norm_eps, *self._norm) if parts.norm else squares
+        means = np.zeros((len(squares), squares.shape[1] // size))
+        for patches in np.split(squares, size, axis=1):
+            means += patches / size
+        return rms_normed(means, parts.norm_eps, 1 + self._norm[0])
 
 
 def read_connectors(folder: Path, vision: Vision) -> list[Connector]:

@@ -11,9 +11,10 @@ from tinychat.errors import SettingError
 from tinychat.images.detail import HIGH, LOW
 from tinychat.images.image import Image
 from tinychat.images.resize import resize
-from tinychat.models.image_preparation import Preparation, ShapedTiles, SquareTiles, WholeImage
+from tinychat.models.image_preparation import OneTile, Preparation, ShapedTiles, SquareTiles, WholeImage
 
 IMAGE_TOKEN, _QWEN_TOKEN = "<image>", "<|image_pad|>"
+_SOFT_TOKEN, _SOFT_START, _SOFT_END = "<image_soft_token>", "<start_of_image>", "<end_of_image>"
 _FAKE, _GLOBAL = "<fake_token_around_image>", "<global-img>"
 _START, _THUMBNAIL, _END = "<|image_start|>", "<|img_thumbnail|>", "<|image_end|>"
 
@@ -74,7 +75,19 @@ def plan(height: int, width: int, preparation: Preparation, detail: str = HIGH) 
         return _plan_shaped(height, width, preparation)
     if isinstance(preparation, WholeImage):
         return _plan_whole(height, width, preparation)
+    if isinstance(preparation, OneTile):
+        return _plan_one(preparation)
     return _plan_square(height, width, preparation)
+
+
+def written_otherwise(preparation: Preparation) -> tuple[str, str] | None:
+    """Return the text that chat templates write for an image, and that with one image token which takes its place.
+
+    None where templates write the image token itself.
+    """
+    if isinstance(preparation, OneTile):
+        return _SOFT_START, f"\n\n{_SOFT_START}{_SOFT_TOKEN}{_SOFT_END}\n\n"
+    return None
 
 
 def prepare(image: Image, preparation: Preparation) -> PreparedImage:
@@ -115,6 +128,12 @@ def _values(rescale: float, mean: tuple[float, ...], std: tuple[float, ...]) -> 
     shifts, scales = (np.array(numbers, np.float32)[:, None] * factor for numbers in (mean, std))
     found: npt.NDArray[np.float32] = (np.arange(256, dtype=np.float32) - shifts) / scales
     return found
+
+
+def _plan_one(preparation: OneTile) -> ImagePlan:
+    size = preparation.tile_size
+    text = _SOFT_TOKEN * (size // preparation.patch_size // preparation.scale_factor) ** 2
+    return ImagePlan(text, ((size, size),), 1, 1, None, False, preparation.patch_size, _SOFT_TOKEN)
 
 
 def _plan_square(height: int, width: int, preparation: SquareTiles) -> ImagePlan:

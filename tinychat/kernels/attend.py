@@ -10,7 +10,7 @@ from tinychat.kernels.attention import (
     finish,
     load_queries,
     merge,
-    rows_of,
+    note_end,
     seen_from,
     state_of,
     visible_chunks,
@@ -59,6 +59,7 @@ def load_item(scratch, thread, batch, index, G, group, window, scoring):
         scratch.weights[thread],
         scratch.weight_steps[thread],
         scratch.positions[thread],
+        scratch.ends[thread],
         scratch.lanes[thread],
         scratch.rescale[thread],
         scratch.part_rescale[thread],
@@ -72,15 +73,14 @@ def load_item(scratch, thread, batch, index, G, group, window, scoring):
         window,
         scoring,
     )
-    rows, token, head = rows_of(item), item.token + item.row0 // group, item.row0 % group
-    for r in range(rows):
+    token, last, head = item.token + item.row0 // group, batch.firsts[sequence + 1] - 1, item.row0 % group
+    for r in range(ITEM_ROWS):
         item.positions[r] = batch.positions[token]
+        note_end(window, item, r, batch, token)
         head += 1
         if head == group:
-            token, head = token + 1, 0
-    # Rows past the last, which fill up its last tile, repeat it.
-    for r in range(rows, ITEM_ROWS):
-        item.positions[r] = item.positions[rows - 1]
+            # Rows past the last, which fill up its last tile, repeat it.
+            token, head = min(token + 1, last), 0
     return item
 
 
@@ -152,7 +152,7 @@ def attend_many(team, batch, qkv, G, items, d, group, window, scoring, cache, sc
 
 @always_inline
 def chunks_of(batch, window):
-    """Return the range of chunks that the sequences of a step see."""
+    """Return the range of chunks that the sequences of a step see; no image ends behind the step."""
     start, stop = MAX_CHUNKS, 0
     for sequence in range(batch.counts[SEQUENCES]):
         start = min(start, max(0, seen_from(window, batch.positions[batch.firsts[sequence]])) // CHUNK)
@@ -165,10 +165,11 @@ def attend(team, batch, qkv, sizes, window, scoring, cache, scratch, out):
     """Attend from tokens of one or several sequences, each to the positions of its own up to it, or to all.
 
     batch : `counts`, int64, of which the third is the number of sequences; `firsts` int64 [>= sequences + 1], the first
-    token of each, and the end of the last; `positions` int64 of each token, ascending in a sequence; `tables` int32
-    [>= sequences, blocks]; qkv : float32 [>= T, >= H d + 15], rotated and scaled queries first; window : positions
-    a query sees, itself included, or `BothWays` or `Before`; scoring : of `kernels.scores`; cache : a LayerCache,
-    already appended to; out : float32 [>= T, >= H d], d of values.
+    token of each, and the end of the last; `positions` int64 of each token, ascending in a sequence; `images` int64 of
+    each token, for `JointImages`: the position behind its image, or 0; `tables` int32 [>= sequences, blocks]; qkv :
+    float32 [>= T, >= H d + 15], rotated and scaled queries first; window : positions a query sees, itself included, or
+    `BothWays`, `Before` or `JointImages`; scoring : of `kernels.scores`; cache : a LayerCache, already appended to;
+    out : float32 [>= T, >= H d], d of values.
     """
     G, d, items = cache.keys.shape[2], head_size(cache), 0
     group = sizes.num_attention_heads // G

@@ -1,7 +1,8 @@
 """Attention of some rows over the KV cache, fused: scores, softmax and weighted sum in one pass.
 
 For a query at position p, over keys s with ``max(0, p - window + 1) <= s <= p``, or, where a window is `BothWays`, with
-``s < min(end, p + window)`` in a sequence of `end` positions, or where it is `Before`, with ``s < p``,
+``s < min(end, p + window)`` in a sequence of `end` positions, or where it is `Before`, with ``s < p``, or where it is
+`JointImages`, with ``s < end`` of the image that the query is of,
 
     out = sum_s 2**(q.k_s - m) v_s / sum_s 2**(q.k_s - m)
 
@@ -59,7 +60,7 @@ from tinychat.kernels.simd import (
 )
 from tinychat.kernels.sizes import BLOCK, CHUNK, ITEM_ROWS, LANES
 from tinychat.kernels.tile import store_tokens
-from tinychat.kernels.variants import Before, BothWays
+from tinychat.kernels.variants import Before, BothWays, JointImages
 
 # Tile shapes, rows by vectors of keys or channels, as tuples of these lengths: as many sums as there are registers.
 # Vectors of pairs are widened once for all rows of a tile, so a tile of many rows is faster. Where few of them would be
@@ -81,6 +82,7 @@ class Item(NamedTuple):
     weights: np.ndarray  # [ITEM_ROWS, BLOCK]
     weight_steps: np.ndarray  # float32 [ITEM_ROWS]: of codes, the weight of 1
     positions: np.ndarray  # int64 [ITEM_ROWS]
+    ends: np.ndarray  # int64 [ITEM_ROWS]: behind what each row sees, where the window is `JointImages`
     lanes: np.ndarray  # float32 [2 ITEM_ROWS * 16]: of each row 16 numbers that are to become one
     rescale: np.ndarray  # float32 [ITEM_ROWS]: factors that bring earlier sums to a larger maximum
     part_rescale: np.ndarray  # float32 [ITEM_ROWS]: the same for the sums that are merged with them
@@ -91,7 +93,7 @@ class Item(NamedTuple):
     row0: int  # the first of them, among
     rows: int  # all rows of this KV head
     end: int  # positions of their sequence, this step's included
-    window: Any  # int64, or `BothWays`
+    window: Any  # int64, or `BothWays`, `Before` or `JointImages`
     scoring: Any  # of `kernels.scores`
 
 
@@ -126,26 +128,38 @@ def prefetches(first, size, row, total, rows):
 @always_inline_by_type
 def seen_from(window, position):
     """Return the first position that a query sees; what it sees may begin later."""
-    if is_kind(window, BothWays, Before):
+    if is_kind(window, BothWays, Before, JointImages):
         return lambda window, position: position + 1 - window.window
     return lambda window, position: position + 1 - window
 
 
 @always_inline_by_type
-def seen_to(window, position, end):
-    """Return the end of the positions that a query sees."""
+def seen_to(window, item, row):
+    """Return the end of the positions that the query of a row sees."""
     if is_kind(window, BothWays):
-        return lambda window, position, end: min(end, position + window.window)
+        return lambda window, item, row: min(item.end, item.positions[row] + window.window)
     if is_kind(window, Before):
-        return lambda window, position, end: position
-    return lambda window, position, end: position + 1
+        return lambda window, item, row: item.positions[row]
+    if is_kind(window, JointImages):
+        return lambda window, item, row: item.ends[row]
+    return lambda window, item, row: item.positions[row] + 1
+
+
+@always_inline_by_type
+def note_end(window, item, row, batch, token):
+    """Write the end of what the query of a row sees, where that may be an image's."""
+
+    def note(window, item, row, batch, token):
+        item.ends[row] = max(item.positions[row] + 1, batch.images[token])
+
+    return note if is_kind(window, JointImages) else lambda window, item, row, batch, token: None
 
 
 @always_inline
 def visible_positions(item):
     """Return the range of positions that an item's rows see."""
     first = seen_from(item.window, item.positions[0])
-    return max(0, first), seen_to(item.window, item.positions[ITEM_ROWS - 1], item.end)
+    return max(0, first), seen_to(item.window, item, ITEM_ROWS - 1)
 
 
 @always_inline
@@ -159,7 +173,7 @@ def visible_chunks(item):
 def visible_in_block(item, first, last, block):
     """Return the positions of a block that rows first..last see; none if the first is not the lesser."""
     low = seen_from(item.window, item.positions[first]) - block * BLOCK
-    high = seen_to(item.window, item.positions[last], item.end) - block * BLOCK
+    high = seen_to(item.window, item, last) - block * BLOCK
     return max(0, low), min(BLOCK, high)
 
 

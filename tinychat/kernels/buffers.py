@@ -109,7 +109,8 @@ class AttentionScratch(NamedTuple):
     scores: np.ndarray  # float32 [threads, ITEM_ROWS, BLOCK]
     weights: np.ndarray  # [threads, ITEM_ROWS, BLOCK]: in the place of the scores; less where they share
     weight_steps: np.ndarray  # float32 [threads, ITEM_ROWS + 16]: of codes, the weight of 1
-    positions: np.ndarray  # int64 [threads, ITEM_ROWS]
+    positions: np.ndarray  # int64 [threads, ITEM_ROWS], and so is the next
+    ends: np.ndarray
     lanes: np.ndarray  # float32 [threads, 2 ITEM_ROWS * 16]
     rescale: np.ndarray  # float32 [threads, ITEM_ROWS + 16], and so is the next
     part_rescale: np.ndarray
@@ -149,6 +150,7 @@ def attention_scratch(
         weights=zeros_on_lines((threads, ITEM_ROWS, BLOCK // shared), factors) if shared > 1 else scores,
         weight_steps=weight_steps,
         positions=np.zeros((threads, ITEM_ROWS), np.int64),
+        ends=np.zeros((threads, ITEM_ROWS), np.int64),
         lanes=zeros_on_lines((threads, 2 * ITEM_ROWS * LANES), np.float32),
         rescale=rescale,
         part_rescale=part_rescale,

@@ -136,6 +136,12 @@ class Before(NamedTuple):
     window: Any  # int64: as of `arguments.Attention`, the own position included
 
 
+class JointImages(NamedTuple):
+    """A window of attention in which the tokens of an image see the later ones of the same image, too."""
+
+    window: Any  # int64: as of `arguments.Attention`
+
+
 class ClampedSwiglu(NamedTuple):
     """The activation of gpt-oss (`kernels.activations`); stacked over layers."""
 

@@ -16,7 +16,7 @@ from tinychat.models.deepstack import read_deepstack_layers
 from tinychat.models.eagle import one_form
 from tinychat.models.embedder import is_embedder
 from tinychat.models.family import CLASSIFIER, DraftHead, Family
-from tinychat.models.multimodal import image_token_of, text_part, wrapper_of
+from tinychat.models.multimodal import MOST_JOINT_TOKENS, image_token_of, joint_tokens_of, text_part, wrapper_of
 from tinychat.models.rotary_axes import read_rotary_axes
 from tinychat.models.tensors import Linear, Norm, Table
 
@@ -88,10 +88,12 @@ def parse_config(raw: Mapping[str, object], source: str) -> ModelConfig:
     if config.bidirectional:
         _check_bidirectional(values, config)
     if (image_token := image_token_of(whole)) is not None:
-        wrapper, seen = wrapper_of(whole), ConfigValues({"image_token_id": image_token}, source)
+        given = {"image_token_id": image_token, "tokens of an image": joint_tokens_of(whole)}
+        wrapper, seen = wrapper_of(whole), ConfigValues(given, source)
         config = replace(
             config,
             image_token_id=seen.integer("image_token_id", 0, config.vocab_size - 1),
+            joint_tokens=seen.integer("tokens of an image", 0, MOST_JOINT_TOKENS),
             deepstack_layers=read_deepstack_layers(whole, source, wrapper, config.num_hidden_layers),
             rotary_axes=read_rotary_axes(values, wrapper, config.rotary_dim // 2),
         )

@@ -117,6 +117,7 @@ class ModelConfig:
     image_token_id: int | None = None  # the token whose embedding rows of an image replace; None: the model sees none
     deepstack_layers: int = 0  # the first layers, to whose outputs other parts of these rows are added (Qwen3-VL)
     rotary_axes: tuple[int, ...] = ()  # by pair of channels, the axis that turns it: see `models.rotary_axes`; (): one
+    joint_tokens: int = 0  # tokens of an image, each of which attends to all of them; 0: to earlier ones (Gemma 3)
     projected_embedding: bool = False  # one of fewer columns is projected to embedding and output matrix (OPT)
     is_draft_head: bool = False  # it reads the hidden states of another model: `models.draft_head`
     drafter: Drafter | None = None  # how it reads another model's cache and hidden states; None: it does not

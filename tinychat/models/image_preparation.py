@@ -1,7 +1,7 @@
 """How a model wants its images: the image processor's part of `processor_config.json`, or `preprocessor_config.json`.
 
-Models of the kind of Idefics3 see square tiles of one size, those of LFM2-VL tiles of any shape, those of Qwen2-VL and
-its followers whole images.
+Models of the kind of Idefics3 see square tiles of one size, those of LFM2-VL tiles of any shape, Gemma 3 one square,
+and those of Qwen2-VL and its followers whole images.
 """
 
 import math
@@ -89,6 +89,18 @@ class ShapedTiles(_Tiles):
 
 
 @dataclass(frozen=True)
+class OneTile(_Tiles):
+    """Gemma 3: an image of any shape becomes one square of `tile_size`."""
+
+    tile_size: int
+
+    @property
+    def of_low_detail(self) -> "OneTile":
+        """The same: every image takes as many tokens."""
+        return self
+
+
+@dataclass(frozen=True)
 class WholeImage(_Tiles):
     """Qwen2-VL and its followers: an image is one tile, keeps its shape, and has `min_pixels` to `max_pixels`.
 
@@ -116,7 +128,7 @@ class WholeImage(_Tiles):
         return tokens * self.scale_factor**2
 
 
-Preparation = SquareTiles | ShapedTiles | WholeImage
+Preparation = SquareTiles | ShapedTiles | OneTile | WholeImage
 
 
 def read_preparation(folder: Path, patch_size: int, scale_factor: int) -> Preparation:
@@ -129,10 +141,12 @@ def read_preparation(folder: Path, patch_size: int, scale_factor: int) -> Prepar
     kind = values.optional_text("image_processor_type") or ""
     # Of the same processors in older and faster versions.
     base = kind.removesuffix("Fast").removesuffix("Pil").removesuffix("ImageProcessor")
-    if base not in ("Idefics3", "SmolVLM", "Lfm2Vl", "Qwen2VL"):
+    if base not in ("Gemma3", "Idefics3", "SmolVLM", "Lfm2Vl", "Qwen2VL"):
         found = f"image_processor_type {one_line(kind, 60)!r}" if kind else "an image processor of no type"
         raise UnsupportedModelError(f"{values.source}: {found} is not supported")
     values.require(do_resize=True, do_rescale=True, do_normalize=True)
+    if base == "Gemma3":
+        return _one_tile(processor, values, patch_size, scale_factor)
     if base == "Lfm2Vl":
         return _shaped_tiles(processor, values, patch_size, scale_factor)
     if base == "Qwen2VL":
@@ -151,12 +165,22 @@ def _read_files(folder: Path) -> tuple[ConfigValues, ConfigValues]:
     return processor, nested
 
 
+def _one_tile(processor: ConfigValues, values: ConfigValues, patch_size: int, scale_factor: int) -> OneTile:
+    # With it, a model sees parts of wide and tall images, too, as other texts tell it.
+    values.require(do_pan_and_scan=False)
+    size = values.optional_section("size") or ConfigValues({"height": 224, "width": 224}, values.source)
+    tile_size = size.integer("height", 1, _MAX_SIDE)
+    size.integer("width", tile_size, tile_size)
+    rows = _token_rows(values, "size", tile_size, patch_size, scale_factor)
+    for each in (processor, values):
+        _check_tokens(each, "image_seq_length", rows)
+    return OneTile(*_of_pixels(values, patch_size, scale_factor, 2), tile_size=tile_size)
+
+
 def _square_tiles(processor: ConfigValues, values: ConfigValues, patch_size: int, scale_factor: int) -> SquareTiles:
     tile_size = _longest_edge(values, "max_image_size", 364)
     rows = _token_rows(values, "max_image_size", tile_size, patch_size, scale_factor)
-    expected = processor.optional_integer("image_seq_len", 1, _MAX_TOKENS)
-    if expected not in (None, rows * rows):
-        raise processor.error("image_seq_len", f"the model's {rows * rows} tokens of a tile")
+    _check_tokens(processor, "image_seq_len", rows)
     return SquareTiles(
         *_of_pixels(values, patch_size, scale_factor, 1),
         tile_size=tile_size,
@@ -228,6 +252,12 @@ def _of_pixels(
     mean = colours[0] if values.get("image_mean") is None else values.numbers("image_mean", 3, -1e3, 1e3)
     std = colours[1] if values.get("image_std") is None else values.numbers("image_std", 3, 1e-6, 1e3)
     return patch_size, scale_factor, name, 1 / 255 if rescale is None else rescale, mean, std
+
+
+def _check_tokens(processor: ConfigValues, key: str, rows: int) -> None:
+    """Refuse another number of tokens of a tile than the model's."""
+    if processor.optional_integer(key, 1, _MAX_TOKENS) not in (None, rows * rows):
+        raise processor.error(key, f"the model's {rows * rows} tokens of a tile")
 
 
 def _longest_edge(values: ConfigValues, key: str, default: int) -> int:

@@ -93,15 +93,21 @@ WRAPPERS: Mapping[str, Mapping[str, object]] = {
     "VoxtralForConditionalGeneration": _VOXTRAL,
 }
 # Those that also see images here.
+GEMMA3, LFM2_VL = "Gemma3ForConditionalGeneration", "Lfm2VlForConditionalGeneration"
 SEEING = (
+    GEMMA3,
     "Idefics3ForConditionalGeneration",
-    "Lfm2VlForConditionalGeneration",
+    LFM2_VL,
     "Qwen3VLForConditionalGeneration",
     "Qwen3VLMoeForConditionalGeneration",
     "Qwen3_5ForConditionalGeneration",
     "Qwen3_5MoeForConditionalGeneration",
     "SmolVLMForConditionalGeneration",
 )
+# Tokens of an image that see each other, by the key of the whole model, and transformers' value for files without it.
+_JOINT: Mapping[str, tuple[str, int]] = {GEMMA3: ("mm_tokens_per_image", 256)}
+# They run in one step, whose memory grows with them.
+MOST_JOINT_TOKENS = 4096
 # Names that published files have for some of them, of the code beside them.
 ALSO_CALLED = {
     "HCXVisionV2ForCausalLM": "HyperCLOVAXVisionV2ForConditionalGeneration",
@@ -158,8 +164,14 @@ def image_token_of(raw: Mapping[str, object]) -> object:
     """Return the id of the token that stands for a part of an image, by a `config.json`; None if none is seen."""
     if wrapper_of(raw) not in SEEING:
         return None
-    # The older name in LFM2-VL.
+    # The older name in LFM2-VL and Gemma 3.
     return raw.get("image_token_index") if raw.get("image_token_id") is None else raw["image_token_id"]
+
+
+def joint_tokens_of(raw: Mapping[str, object]) -> object:
+    """Return how many tokens of an image attend to each other, by a `config.json`; 0 if none do."""
+    key, default = _JOINT.get(wrapper_of(raw) or "", ("", 0))
+    return default if raw.get(key) is None else raw[key]
 
 
 def text_part(raw: Mapping[str, object]) -> Mapping[str, object]:

@@ -16,20 +16,28 @@ from tinychat.json_file import one_line, read_json_object
 from tinychat.models.config_values import MAX_VOCAB_SIZE, ConfigValues
 from tinychat.models.image_preparation import (
     PREPARATION_FILES,
+    OneTile,
     Preparation,
     ShapedTiles,
     SquareTiles,
     WholeImage,
     read_preparation,
 )
-from tinychat.models.multimodal import image_token_of, text_part, wrapper_of
+from tinychat.models.multimodal import (
+    GEMMA3,
+    LFM2_VL,
+    MOST_JOINT_TOKENS,
+    image_token_of,
+    joint_tokens_of,
+    text_part,
+    wrapper_of,
+)
 from tinychat.models.rope_scaling import DEFAULT_ROPE_THETA
 
 VISION_FOLDER = "vision"
 CONNECTOR = "connector.safetensors"
 # Columns of a connector: with these, its sums are exact (`images.connector`).
 MOST_COLUMNS = 1 << 16
-LFM2_VL = "Lfm2VlForConditionalGeneration"
 # What transformers takes for keys that a tower's section lacks.
 _SIGLIP = {
     "hidden_size": 1152,
@@ -41,6 +49,12 @@ _SIGLIP = {
     "patch_size": 32,
     "hidden_act": "gelu_pytorch_tanh",
     "layer_norm_eps": 1e-6,
+}
+_GEMMA3 = {
+    **_SIGLIP,
+    "hidden_size": 768,
+    "num_attention_heads": 12,
+    "patch_size": 16,
 }
 _SIGLIP2 = {
     "hidden_size": 768,
@@ -67,6 +81,7 @@ _SCALE_FACTOR, _PROJECTOR_SIZE, _QWEN_OUT_SIZE = 2, 2560, 3584
 _DEEPSTACK = [8, 16, 24]
 # Squares of more patches would make narrow images too large: see `WholeImage.most_patches`.
 _MOST_MERGED = 6
+_TOKENS = "mm_tokens_per_image"
 
 
 @dataclass(frozen=True)
@@ -77,13 +92,15 @@ class ConnectorLinear:
     rows: int
     columns: int
     bias: bool = False
+    transposed: str = ""  # the checkpoint's name of its weight, if that is transposed there
 
 
 @dataclass(frozen=True)
 class ConnectorParts:
     """The parts of a connector: a norm of its inputs, if that has a name, and linears, with GELU between them.
 
-    Each input is of a square of `scale_factor` by `scale_factor` patches.
+    Each input is of a square of `scale_factor` by `scale_factor` patches: all of their numbers or, if it `averages`,
+    the means of these. The norm is a layer norm or, of means, an RMS norm with gains of 1 and its numbers.
     """
 
     stem: str  # of the names of its tensors in the checkpoint
@@ -91,6 +108,7 @@ class ConnectorParts:
     linears: tuple[ConnectorLinear, ...]
     norm: str = ""
     norm_eps: float = 1e-5
+    averages: bool = False
     layer: int = 0  # of the tower, behind which it reads hidden states; 0: behind all, and the last norm
 
     @property
@@ -104,7 +122,8 @@ class ConnectorParts:
         columns = self.linears[0].columns
         found: dict[str, tuple[int, ...]] = {}
         if self.norm:
-            found |= {f"{self.norm}.{part}": (columns,) for part in ("weight", "bias")}
+            parts = ("weight",) if self.averages else ("weight", "bias")
+            found |= {f"{self.norm}.{part}": (columns,) for part in parts}
         for linear in self.linears:
             found[f"{linear.name}.weight"] = (linear.rows, linear.columns)
             if linear.bias:
@@ -116,8 +135,8 @@ class ConnectorParts:
 class Vision:
     """How a model sees images.
 
-    The connector joins squares of patches, and makes a row of the text model, of `text_size` numbers, of each. Others
-    do so with what hidden states are behind some layers of the tower (DeepStack).
+    The connector makes a row of the text model, of `text_size` numbers, of each square of patches. Others do so with
+    what hidden states are behind some layers of the tower (DeepStack).
     """
 
     wrapper: str  # the model's architecture
@@ -195,6 +214,24 @@ def _read_idefics3(folder: Path, raw: Mapping[str, object], text_size: int) -> _
     return preparation, _tower("SiglipVisionTower", "siglip_vision_model", tower), (connector,)
 
 
+def _read_gemma3(folder: Path, raw: Mapping[str, object], text_size: int) -> _Parts:
+    """Read the parts of a model that sees an image as one tile, whose tokens stand for the means of squares."""
+    values = ConfigValues({**raw, _TOKENS: joint_tokens_of(raw)}, str(folder / "config.json"))
+    tower, patch_size = _read_tower(values, _GEMMA3)
+    image_size, size = tower.integer("image_size", patch_size, 1 << 14), tower.integer("hidden_size", 1, MOST_COLUMNS)
+    grid, side = image_size // patch_size, math.isqrt(values.integer(_TOKENS, 1, MOST_JOINT_TOKENS))
+    if side**2 != values.get(_TOKENS) or grid % side:
+        raise values.error(_TOKENS, f"that of a square which divides the {grid} patches of a row")
+    preparation = read_preparation(folder, patch_size, grid // side)
+    if not isinstance(preparation, OneTile) or preparation.tile_size != image_size:
+        raise tower.error("image_size", "that of the square that images are prepared as")
+    linear = ConnectorLinear("mm_input_projection", text_size, size, transposed="mm_input_projection_weight")
+    eps = tower.number("layer_norm_eps", 0, 1)
+    stem, norm = "multi_modal_projector.", "mm_soft_emb_norm"
+    connector = ConnectorParts(stem, grid // side, (linear,), norm, eps, averages=True)
+    return preparation, _tower("SiglipVisionTower", "siglip_vision_model", tower), (connector,)
+
+
 def _read_lfm2_vl(folder: Path, raw: Mapping[str, object], text_size: int) -> _Parts:
     """Read the parts of a model whose tiles have any grid of patches."""
     values = ConfigValues({"downsample_factor": _SCALE_FACTOR, **raw}, str(folder / "config.json"))
@@ -263,6 +300,7 @@ def _read_qwen3_vl(folder: Path, raw: Mapping[str, object], text_size: int) -> _
 
 
 _READERS = {
+    GEMMA3: _read_gemma3,
     LFM2_VL: _read_lfm2_vl,
     "Qwen3VLForConditionalGeneration": _read_qwen3_vl,
     "Qwen3VLMoeForConditionalGeneration": _read_qwen3_vl,

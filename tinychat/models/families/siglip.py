@@ -2,8 +2,8 @@
 
 A convolution whose steps are as large as its kernel makes a row of each patch: a linear of the patch's numbers. The
 patches of a tile have a learned position each (Zhai et al., 2023, https://arxiv.org/abs/2303.15343;
-github.com/huggingface/transformers, models/siglip, idefics3 and smolvlm). There, positions follow from coordinates
-that are rounded; for the grids of published towers, 26, 27 and 32, these are the patches in their order.
+github.com/huggingface/transformers, models/siglip, idefics3 and smolvlm). In the last two, positions follow from
+coordinates that are rounded; for the grids of published towers, 26, 27 and 32, these are the patches in their order.
 
 SigLIP 2 takes tiles of any grid of patches, and fits the learned positions of a square one to each (Tschannen et al.,
 2025, https://arxiv.org/abs/2502.14786; models/siglip2 there): see `images.positions`.
@@ -82,7 +82,7 @@ SIGLIP_TOWER = Family(
     "SiglipVisionTower",
     "siglip_vision_model",
     "SigLIP",
-    "the vision tower of SmolVLM and Idefics3",
+    "the vision tower of SmolVLM, Idefics3 and Gemma 3",
     DEFAULTS,
     read,
     TENSORS,
