@@ -239,7 +239,7 @@ class FakeSequence:
             raise SettingError(f"context {context_size} is less than the {len(self.ids)} tokens in use")
         self.context_size = context_size
 
-    def steps(self, ids, first=0, count=None):
+    def step_ids(self, ids, first=0, count=None):
         size = count or self.chunk_size
         return (ids[start : start + size] for start in range(first, len(ids), size))
 

@@ -209,6 +209,15 @@ def test_a_tower_is_no_model_of_its_own():
         parse_config({"architectures": ["SiglipVisionModel"], "model_type": "siglip_vision_model"}, "config.json")
 
 
+def test_images_that_are_prepared_in_an_unknown_way_leave_the_text_model(tmp_path):
+    checkpoint = towers.write_checkpoint(ODD, tmp_path / "checkpoint")
+    path = checkpoint / "preprocessor_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"image_processor_type": "CLIPImageProcessor"}))
+    made = tinychat.convert(checkpoint, tmp_path / "model", quant="int8")
+    assert not (made / VISION_FOLDER).exists() and not tinychat.load(made).sees_images
+    assert code_lines(made)[0] == f"text only: what {ODD.wrapper} has for images and sound is passed over"
+
+
 def test_progress_and_space_count_what_images_need(tmp_path):
     checkpoint, seen = towers.write_checkpoint(ODD, tmp_path / "checkpoint"), []
     made = tinychat.convert(checkpoint, tmp_path / "model", quant="int8", progress=lambda *done: seen.append(done))

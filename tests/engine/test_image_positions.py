@@ -27,6 +27,7 @@ from tinychat.engine.image_ids import ImageIds
 from tinychat.engine.image_positions import ImagePositions
 from tinychat.engine.sequence import new_sequence
 from tinychat.errors import CheckpointError, SettingError
+from tinychat.generate.prompt import check_prompt
 from tinychat.generate.sequence import logits_of_all
 from tinychat.kernels.sizes import BLOCK
 from tinychat.models.architectures import parse_config, read_config
@@ -93,6 +94,15 @@ def show(engine, layout, seed=3):
 def by_formulas(engine, variant, ids, images):
     weights = families.make_weights(families.BY_NAME[variant])
     return reference.decoder_logits(engine.config, weights, engine.images.tokens(ids), images)
+
+
+def test_parts_of_images_are_no_prompts(engine):
+    # The positions behind them would grow with each by far more than the ids.
+    ids, _images, (tile,) = show(engine, [3, (2, 5), 4])
+    check_prompt(ids, engine, 256)
+    for part in ([tile.ids[0]] * 3, ids[:9], ids[5:]):
+        with pytest.raises(SettingError, match="a part of an image"):
+            check_prompt(part, engine, 256)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

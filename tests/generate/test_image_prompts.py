@@ -17,7 +17,9 @@ from tinychat.engine.sequence import new_sequence
 from tinychat.errors import FieldError, ModelFolderError, PromptTooLongError, SettingError, TextError, TinychatError
 from tinychat.generate.image_prompts import ImagePrompts
 from tinychat.generate.model import Model
+from tinychat.generate.prompt_logprobs import prompt_logprobs
 from tinychat.images.image import Image
+from tinychat.images.preparation import prepare
 from tinychat.models.image_preparation import OneTile, ShapedTiles, SquareTiles, WholeImage
 from tinychat.text.guard import GUARD_END, GUARD_START
 
@@ -83,7 +85,9 @@ def engine(folder):
 
 @pytest.fixture
 def prompts(engine):
-    return ImagePrompts(SimpleNamespace(engine=engine), Tokenizer(), Encoder(engine.config.hidden_size))
+    return ImagePrompts(
+        SimpleNamespace(engine=engine, context_size=256), Tokenizer(), Encoder(engine.config.hidden_size)
+    )
 
 
 def test_an_image_token_becomes_the_tiles_with_their_tokens(prompts, engine):
@@ -164,7 +168,7 @@ def test_images_are_given_in_other_forms(prompts, tmp_path):
 
 
 def test_images_that_nobody_shows_any_more_go(prompts, engine, monkeypatch):
-    monkeypatch.setattr("tinychat.generate.image_prompts._MOST_BYTES", 4 * engine.config.hidden_size * 3 * TOKENS)
+    monkeypatch.setattr("tinychat.generate.image_prompts._MOST_BYTES", 3 * TILE * TILE * 3)
     first = filled(prompts, [IMAGE], [photo(0)])
     filled(prompts, [IMAGE], [photo(1)])
     gc.collect()
@@ -181,7 +185,24 @@ def test_an_image_that_does_not_run_holds_its_tiles_alone(prompts):
     gc.collect()
     assert [one() for one in gone] == [None, None]
     (seen,) = prompts._seen.values()
-    assert seen.bytes - seen.row_bytes == len(seen.tiles) * TILE * TILE * 3
+    assert seen.bytes == len(seen.tiles) * TILE * TILE * 3
+
+
+def test_images_that_do_not_fit_are_not_resized(prompts, monkeypatch):
+    resized = []
+
+    def counted(*given):
+        resized.append(given)
+        return prepare(*given)
+
+    monkeypatch.setattr("tinychat.generate.image_prompts.prepare", counted)
+    most = prompts._driver.context_size // len(filled(prompts, [IMAGE], [photo(0)]))
+    assert len(resized) == 1
+    ids = filled(prompts, [IMAGE] * (most + 1), [photo(seed) for seed in range(most + 1)])
+    assert len(ids) > prompts._driver.context_size and len(resized) == 1
+    # The same prompt fits into a larger context, and some of its images into this one.
+    filled(prompts, [IMAGE] * 2, [photo(1), photo(2)])
+    assert len(resized) == 3
 
 
 def test_all_images_of_a_prompt_stay_however_much_memory_they_take(prompts, monkeypatch):
@@ -196,15 +217,15 @@ def test_an_image_counts_its_tiles_until_they_have_run(prompts, engine):
     ids = filled(prompts, [1, IMAGE, 2], [photo(0)])
     (seen,) = prompts._seen.values()
     sequence, rows, tile = new_sequence(engine), 4 * engine.config.hidden_size * 3 * TOKENS, TILE * TILE * 3
-    assert seen.bytes == rows + 3 * tile
+    assert seen.bytes == 3 * tile
     sequence.step(ids[:5])
-    assert seen.bytes == rows + 2 * tile
+    assert seen.bytes == rows // 3 + 2 * tile
     sequence.step(ids[5:])
     assert seen.bytes == rows
 
 
 def test_texts_do_not_wait_for_an_image_that_is_resized(prompts):
-    with prompts._lock:
+    with prompts._lock, prompts._resizing:
         assert filled(prompts, [1, 2], []) == [1, 2]
 
 
@@ -276,6 +297,17 @@ def test_images_run_in_any_order(folder):
     assert found == written(other, filled(others, [2, IMAGE, 30, IMAGE, 40], [photo(1), photo(0)]))
 
 
+def test_log_probabilities_of_a_prompt_leave_images_out(folder):
+    model, prompts = model_of(folder)
+    ids = filled(prompts, [1, 30, IMAGE, 40, 41], [photo(0)])
+    found = prompt_logprobs(model, ids, 2)
+    tokens = model.engine.images.tokens(ids)
+    assert len(found) == len(ids) - 1
+    scored = [(one, token_id) for one, token_id in zip(found, tokens[1:]) if not isinstance(one, int)]
+    assert all(one.chosen.id == token_id for one, token_id in scored) and len(scored) == len(ids) - 1 - 3 * TOKENS
+    assert {one for one in found if isinstance(one, int)} == {IMAGE}
+
+
 def test_others_get_their_tokens_between_two_tiles(folder):
     model, prompts = model_of(folder)
     encoder, tokens_before = prompts._encoder, []
@@ -289,6 +321,26 @@ def test_others_get_their_tokens_between_two_tiles(folder):
     asked = [[1, 30, 31, 40], filled(prompts, [1, IMAGE, 2], [photo(0)])]
     model.generate_many(asked, parallel=2, **FIELDS)
     assert len(set(tokens_before)) == 3
+
+
+def test_a_step_computes_one_tile_of_all_images(folder):
+    model, prompts = model_of(folder)
+    encoder, steps = prompts._encoder, []
+    compute = encoder.rows
+
+    def rows(tile, grid):
+        steps.append(model.driver.rows)
+        return compute(tile, grid)
+
+    asked = [[1, 30, 31, 40], *(filled(prompts, [1, IMAGE, 2], [photo(seed)]) for seed in range(5))]
+    alone = [written(model, ids) for ids in asked[:3]]
+    other, others = model_of(folder)
+    again = [[1, 30, 31, 40], *(filled(others, [1, IMAGE, 2], [photo(seed)]) for seed in range(5))]
+    model, encoder = other, others._encoder
+    encoder.rows = rows
+    together = [[*result.token_ids] for result in other.generate_many(again, parallel=6, **FIELDS)]
+    assert together[:3] == alone
+    assert len(steps) == len(set(steps)) == 15
 
 
 def failing_once(model, prompts, error):
@@ -306,7 +358,13 @@ def failing_once(model, prompts, error):
 
 @pytest.mark.parametrize(
     ("error", "told"),
-    [(ModelFolderError("no tower"), "no tower"), (MemoryError(), "memory is full"), (OSError(5, "Bad"), "seen: .*Bad")],
+    [
+        (ModelFolderError("no tower"), "no tower"),
+        (MemoryError(), "memory is full"),
+        (OSError(5, "Bad"), "seen: .*Bad"),
+        (ValueError("odd"), "seen: odd"),
+        (KeyError(), "seen: KeyError"),
+    ],
 )
 def test_an_image_that_fails_ends_its_reply_alone_and_may_come_again(folder, error, told):
     model, prompts = model_of(folder)
@@ -419,5 +477,5 @@ def test_a_part_of_an_image_is_no_prompt(joint_folder):
     model, prompts = joint_model(joint_folder)
     ids = filled(prompts, [1, IMAGE, 2], [photo(0)])
     for part in (ids[:50], [*ids[:9], *ids[10:]], ids[5:]):
-        with pytest.raises(SettingError, match="a part of an image: its tokens attend to later ones"):
+        with pytest.raises(SettingError, match="a part of an image: give the ids of all of it"):
             model.stream(part, **FIELDS)

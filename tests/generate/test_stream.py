@@ -301,6 +301,28 @@ def test_listeners_do_not_wait_beyond_an_error_that_is_none_of_ours(monkeypatch)
     assert [str(error) for error in shown] == ["a fault"]
 
 
+def test_a_listener_that_fails_leaves_no_other_one_waiting(monkeypatch):
+    monkeypatch.setattr(threading, "excepthook", lambda hook: None)
+    sequence = FakeSequence(STORY)
+    model = Model(sequence, ByteTokenizer(), None, frozenset({EOS}), Path("fake"))
+    streams, events, ended = [model.stream("Once", temperature=0.0) for _ in range(2)], [], threading.Event()
+
+    def fail(event):
+        raise RuntimeError("a closed loop")
+
+    def post(event):
+        events.append(event)
+        if event is None:
+            ended.set()
+
+    with streams[0]._driver.exclusive():
+        streams[0].listen(fail)
+        streams[1].listen(post)
+    assert ended.wait(30)
+    assert streams[0]._run.is_over and streams[1]._run.is_over
+    assert len(streams[0]._driver) == 0
+
+
 def test_a_stream_that_its_maker_of_room_holds_is_freed_at_its_end():
     streams = []
     streams.append(start(FakeSequence(STORY), make_room=lambda reply_ids, _held=streams: None))

@@ -15,7 +15,7 @@ from tinychat.checkpoint.checkpoint import open_checkpoint
 from tinychat.checkpoint.gguf import is_gguf
 from tinychat.checkpoint.packed import is_packed
 from tinychat.conversion.unfinished import WorkFolder, key_of, work_for
-from tinychat.conversion.vision import VISION_SECTION, bytes_beside, tower_quantization
+from tinychat.conversion.vision import VISION_SECTION, bytes_beside, tower_quantization, vision_of
 from tinychat.errors import ConversionError, FieldError, SettingError
 from tinychat.files import read_text
 from tinychat.machine import available_memory_bytes
@@ -24,7 +24,6 @@ from tinychat.models.config import ModelConfig
 from tinychat.models.folder import WEIGHTS
 from tinychat.models.layout import LANES, Quantization, tensor_specs
 from tinychat.models.passthrough import NATIVE
-from tinychat.models.vision import read_vision
 from tinychat.store.estimates import PROGRAM_BYTES, SMALL, check_space, default_bits, gigabytes
 
 # What needs Numba is imported where it is used: a wrong argument is reported before that is loaded.
@@ -159,7 +158,7 @@ def make(
     if for_store and not recipe.uses_texts and not recipe.check and config.larger_size is None:
         # What is converted in seconds is wanted at once; what takes minutes computes on all cores.
         begin_ahead(config, quantization)
-    if for_store and (vision := read_vision(folder)) is not None:
+    if for_store and (vision := vision_of(folder)) is not None:
         # No conversion runs a vision tower.
         begin_ahead(parse_config(vision.tower, VISION_SECTION), tower_quantization(quantization))
     # Read once, since it may be a pipe.

@@ -14,6 +14,7 @@ from tinychat.checkpoint.checkpoint import Checkpoint
 from tinychat.checkpoint.tensor_part import PatchRows
 from tinychat.checkpoint.tensors import Tensors
 from tinychat.conversion.pack import check_finite
+from tinychat.errors import UnsupportedModelError
 from tinychat.models.architectures import family_of, parse_config
 from tinychat.models.dense import file_of
 from tinychat.models.layout import Quantization, tensor_specs
@@ -48,6 +49,17 @@ class VisionSource:
         return file_of(self.vision.connector_shapes, tensors)
 
 
+def vision_of(folder: Path) -> Vision | None:
+    """Return how the model of a checkpoint sees images.
+
+    None for one that reads text alone, and for one whose way of seeing is not supported: its text model runs.
+    """
+    try:
+        return read_vision(folder)
+    except UnsupportedModelError:
+        return None
+
+
 def tower_quantization(quantization: Quantization) -> Quantization:
     """Return how a tower is stored beside a text model: in eight bits, which hardly change it, or unquantized."""
     return Quantization("f32" if quantization.dtype == "f32" else "int8")
@@ -61,13 +73,13 @@ def vision_bytes(vision: Vision, quantization: Quantization) -> int:
 
 def bytes_beside(folder: Path, quantization: Quantization) -> int:
     """Return the bytes that the conversion of a checkpoint writes for images; quantization : the text model's."""
-    vision = read_vision(folder)
+    vision = vision_of(folder)
     return vision_bytes(vision, tower_quantization(quantization)) if vision else 0
 
 
 def open_vision(checkpoint: Checkpoint, quantization: Quantization) -> VisionSource | None:
     """Return a checkpoint's tower and connector; None where it has none, or text is all that is supported of it."""
-    vision, tensors = read_vision(checkpoint.path), checkpoint.tensors
+    vision, tensors = vision_of(checkpoint.path), checkpoint.tensors
     if vision is None:
         return None
     config = parse_config(vision.tower, f"{checkpoint.path / 'config.json'}: {VISION_SECTION}")

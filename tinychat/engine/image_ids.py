@@ -130,11 +130,12 @@ class ImageIds:
         return stop if stop <= most else max(0, count - 1 - (ids[count - 1] - tile.start))
 
     def check_whole(self, ids: Sequence[int], before: Sequence[int] = ()) -> None:
-        """Refuse ids of which some are a part of a tile that runs together; before : the ids that have run.
+        """Refuse ids of which some are a part of a tile; before : the ids that have run.
 
         Errors are those of `tile_of`, too.
         """
-        expected = self._next_of(before[-1]) if before else None
+        # An image that has run may be gone by now.
+        expected = self._next_of(before[-1]) if before and self.find(before[-1]) else None
         for token_id in ids:
             if token_id != expected and (expected or self._is_inside(token_id)):
                 break
@@ -142,34 +143,39 @@ class ImageIds:
         else:
             if expected is None:
                 return
-        raise SettingError("a part of an image: its tokens attend to later ones, so give all of them in one step")
+        raise SettingError("a part of an image: give the ids of all of it together")
 
     def _next_of(self, token_id: int) -> int | None:
         """Return the id that has to follow an id."""
-        is_last = token_id < self.first or not self._are_joint or token_id == self.tile_of(token_id).ids[-1]
+        is_last = token_id < self.first or token_id == self.tile_of(token_id).ids[-1]
         return None if is_last else token_id + 1
 
     def _is_inside(self, token_id: int) -> bool:
         """Return whether another id has to stand before an id."""
-        return token_id >= self.first and self._are_joint and token_id != self.tile_of(token_id).ids[0]
+        return token_id >= self.first and token_id != self.tile_of(token_id).ids[0]
 
     def tokens(self, ids: Sequence[int]) -> list[int]:
         """Return the ids with the image token's in place of image ids."""
         return [token_id if token_id < self.first else self.token_id for token_id in ids]
 
-    def until_computed(self, ids: Sequence[int]) -> int:
-        """Return how many leading ids end with the first tile whose rows are not there yet; all without any."""
+    def until_computed(self, ids: Sequence[int], most: int = 1) -> int:
+        """Return how many leading ids end with the first tile whose rows are not there yet; all without any.
+
+        most : 1, or 0 for the ids before that tile.
+        """
         tile = next((tile for tile in self.tiles_of(ids) if not tile.is_computed), None)
         if tile is None:
             return len(ids)
         begin = next(i for i, one in enumerate(ids) if one in tile.ids)
         others = (i for i in range(begin, len(ids)) if ids[i] >= self.first and ids[i] not in tile.ids)
-        return next(others, len(ids))
+        return next(others, len(ids)) if most else begin
 
-    def compute(self, ids: Sequence[int]) -> None:
-        """Compute the rows of some ids that are missing."""
-        for tile in self.tiles_of(ids):
+    def compute(self, ids: Sequence[int]) -> bool:
+        """Compute the rows of some ids that are missing; return whether any were."""
+        missing = [tile for tile in self.tiles_of(ids) if not tile.is_computed]
+        for tile in missing:
             tile.compute()
+        return bool(missing)
 
     def computed(self, ids: Sequence[int]) -> Iterator[tuple[int, Tile]]:
         """Yield index and tile of each image id; rows that are missing are computed."""

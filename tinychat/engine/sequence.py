@@ -40,7 +40,7 @@ class Sequence:
 
     @property
     def chunk_size(self) -> int:
-        """Most ids that one step takes, but for the end of an image: see `steps`."""
+        """Most ids that one step takes, but for the end of an image: see `step_ids`."""
         return self.engine.chunk_size
 
     @property
@@ -202,7 +202,7 @@ class Sequence:
         """Return ids of this sequence for a batch: see `Engine.run`."""
         return ScheduledChunk(self.cache, ids, sequence_length, outputs, second=second)
 
-    def steps(self, ids: SequenceOf[int], first: int = 0, count: int | None = None) -> Iterator[SequenceOf[int]]:
+    def step_ids(self, ids: SequenceOf[int], first: int = 0, count: int | None = None) -> Iterator[SequenceOf[int]]:
         """Yield the ids of each step, about `count` of `chunk_size` by default, from index `first` on."""
         images, most = self.engine.images, self.engine.most_rows
         while first < len(ids):
@@ -215,7 +215,7 @@ class Sequence:
     def step(
         self, ids: SequenceOf[int], sequence_length: int | None = None, *, outputs: int = 1, out: Logits | None = None
     ) -> Logits:
-        """Run ids, as `steps` gives them, after those that have run; return the logits, float32 [outputs, vocab_size].
+        """Run ids, as `step_ids` gives them, after the others; return the logits, float32 [outputs, vocab_size].
 
         Parameters
         ----------
@@ -256,7 +256,7 @@ class Sequence:
         if self.engine.images is not None:
             ids = ids[: self.engine.images.known_prefix(ids)]
         self.cache.rewind(first)
-        for part in self.steps(ids, first):
+        for part in self.step_ids(ids, first):
             self.engine.run([self.chunk(part, sequence_length)])
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import accumulate
 from time import perf_counter
@@ -202,7 +202,8 @@ class Driver:
         with self.exclusive():
             for run in runs:
                 if not run.is_over:
-                    self._end(run, told)
+                    with suppress(Exception):  # A listener may be what has failed.
+                        self._end(run, told)
 
     def step(self, *submitted: Run, is_enough: Callable[[], bool] = lambda: True) -> None:
         """Submit runs, as `submit` does; run passes for all that want more, and deliver events, until `is_enough`."""
@@ -326,9 +327,13 @@ class Driver:
             return parts
         most = self.engine.most_rows - sum(len(part.chunk.ids) for part in parts)
         left = min(most, self._prompt_budget if parts else self.engine.chunk_size)
+        # Of images, rows of one tile at most are computed in a step, for which all others wait.
+        images, computed = self.engine.images, False
         for run, count in zip(reading, row_shares([run.missing for run in reading], left)):
             try:
-                if count > 0 and (ids := run.next_ids(count, most, self.engine.images)):
+                ids = run.next_ids(count, most, images, not computed) if count > 0 else []
+                computed = (images is not None and images.compute(ids)) or computed
+                if ids:
                     chunk = run.sequence.chunk(ids, run.length, int(len(ids) == run.missing))
                     parts.append(ScheduledRun(run, chunk, None))
                     most -= len(ids)
@@ -423,8 +428,14 @@ class Driver:
 
     def _end(self, run: Run, error: TinychatError | None = None) -> None:
         """End a run, by an error if there is one; its sequence becomes idle."""
-        if error is not None:
-            run.deliver(error)
+        try:
+            if error is not None:
+                run.deliver(error)
+        finally:
+            self._forget(run)
+
+    def _forget(self, run: Run) -> None:
+        """Let a run be over."""
         run.is_over, self._is_full = True, False
         if run in self._waiting:
             self._waiting.remove(run)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
-from tinychat.errors import SettingError, TextError
+from tinychat.errors import SettingError, TextError, TinychatError
 from tinychat.images.data_url import image_of_url
 from tinychat.images.image import Image, image_of
-from tinychat.images.preparation import Size, patches, prepare, written_otherwise
+from tinychat.images.preparation import Size, patches, plan, prepare, written_otherwise
 from tinychat.json_file import one_line
 from tinychat.text.guard import GUARD_START
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tinychat.engine.image_ids import Tile
     from tinychat.generate.driver import Driver
     from tinychat.images.encoder import ImageEncoder
+    from tinychat.models.image_preparation import Preparation
     from tinychat.text.tokenizer import Tokenizer
 
 # Images that later prompts may show again: their rows and, before these are there, their tiles. Those of prompts that
@@ -35,13 +37,48 @@ class _SeenImage(NamedTuple):
 
     ids: list[int]
     tiles: list[Tile]
-    tile_bytes: list[int]
-    row_bytes: int
+    pixels: _Pixels
+    row_bytes: int  # of one id
 
     @property
     def bytes(self) -> int:
-        """Memory of the rows, and of the pixels of tiles whose rows are not computed yet."""
-        return self.row_bytes + sum(size for tile, size in zip(self.tiles, self.tile_bytes) if not tile.is_computed)
+        """Memory of the rows, and of what others are not computed of yet."""
+        return self.row_bytes * sum(len(tile.ids) for tile in self.tiles if tile.is_computed) + self.pixels.bytes
+
+
+class _Pixels:
+    """The pixels of an image, or of its tiles, each of which is dropped when its rows are there.
+
+    resizing : held by who resizes an image: that takes memory.
+    """
+
+    def __init__(self, image: Image, preparation: Preparation, resizing: Lock) -> None:
+        # Without its file, which may be as large.
+        self._image: Image | None = replace(image, data=b"")
+        self._preparation, self._resizing = preparation, resizing
+        self._tiles: dict[int, NDArray[np.uint8]] = {}
+
+    @property
+    def bytes(self) -> int:
+        """Memory of what is held."""
+        image = self._image
+        return sum(tile.nbytes for tile in [*self._tiles.values()]) if image is None else image.pixels.nbytes
+
+    def prepare(self) -> None:
+        """Resize the image and split it into tiles, unless that is done."""
+        with self._resizing:
+            if self._image is not None:
+                self._tiles = dict(enumerate(prepare(self._image, self._preparation).pixels))
+                self._image = None
+
+    def patches(self, number: int) -> NDArray[np.float32]:
+        """Return the patches of a tile."""
+        self.prepare()
+        return patches(self._tiles[number], self._preparation)
+
+    def drop(self, number: int) -> None:
+        """Drop a tile."""
+        del self._tiles[number]
 
 
 class ImagePrompts:
@@ -54,7 +91,7 @@ class ImagePrompts:
     def __init__(self, driver: Driver, tokenizer: Tokenizer, encoder: ImageEncoder | None) -> None:
         self.are_seen: bool = encoder is not None
         self._driver, self._tokenizer, self._encoder = driver, tokenizer, encoder
-        self._lock = Lock()
+        self._lock, self._resizing = Lock(), Lock()
         # By digest and detail, the least recently used first.
         self._seen: OrderedDict[tuple[str, str], _SeenImage] = OrderedDict()
 
@@ -80,17 +117,20 @@ class ImagePrompts:
             raise TextError(f"the chat template writes {ids.count(token_id)} of {len(images)} images: send fewer")
         if not images:
             return ids
-        # One image is resized at a time: it takes memory. Texts do not wait for it.
         with self._lock:
-            waiting = iter([self._ids_of(image, self._encoder) for image in images])
+            shown = [self._shown(image, self._encoder) for image in images]
             self._make_room(len(set(images)))
-        return [one for found in ids for one in (next(waiting) if found == token_id else [found])]
+        waiting = iter(shown)
+        ids = [one for found in ids for one in (next(waiting).ids if found == token_id else [found])]
+        if len(ids) <= self._driver.context_size:
+            # Now, while others write: their steps would wait for it. What does not fit is not worth the time.
+            _prepare(shown)
+        return ids
 
-    def _ids_of(self, image: Image, encoder: ImageEncoder) -> list[int]:
+    def _shown(self, image: Image, encoder: ImageEncoder) -> _SeenImage:
         key = image.digest, image.detail
-        seen = self._seen.pop(key, None) or self._see(image, encoder)
-        self._seen[key] = seen
-        return seen.ids
+        self._seen[key] = seen = self._seen.pop(key, None) or self._see(image, encoder)
+        return seen
 
     def _make_room(self, shown: int) -> None:
         """Let the least recently used images go, but none of those that were just shown."""
@@ -101,34 +141,36 @@ class ImagePrompts:
     def _see(self, image: Image, encoder: ImageEncoder) -> _SeenImage:
         vision, images = encoder.vision, self._driver.engine.images
         assert images is not None
-        try:
-            prepared = prepare(image, vision.preparation)
-        except MemoryError as error:
-            raise _unseen(error) from error
-        patch_grids, side = prepared.plan.grids, vision.scale_factor
-        grids = [(rows // side, columns // side) for rows, columns in patch_grids]
+        height, width, _ = image.pixels.shape
+        planned, side = plan(height, width, vision.preparation, image.detail), vision.scale_factor
+        pixels = _Pixels(image, vision.preparation, self._resizing)
+        grids = [(rows // side, columns // side) for rows, columns in planned.grids]
         counts = [rows * columns for rows, columns in grids]
-        works = [partial(self._rows, encoder, *tile) for tile in zip(prepared.pixels, patch_grids)]
+        works = [partial(self._rows, encoder, pixels, *tile) for tile in enumerate(planned.grids)]
         tiles = [images.new_tile(*tile) for tile in zip(counts, works, grids)]
         waiting = iter([token_id for tile in tiles for token_id in tile.ids])
-        text = self._tokenizer.encode_rendered(prepared.plan.text)
+        text = self._tokenizer.encode_rendered(planned.text)
         if text.count(vision.image_token_id) != sum(counts):
-            token = prepared.plan.image_token
-            raise TextError(f"the tokenizer does not know {token} as token {vision.image_token_id}")
+            raise TextError(f"the tokenizer does not know {planned.image_token} as token {vision.image_token_id}")
         ids = [next(waiting) if token_id == vision.image_token_id else token_id for token_id in text]
-        return _SeenImage(ids, tiles, [tile.nbytes for tile in prepared.pixels], 4 * vision.row_size * sum(counts))
+        return _SeenImage(ids, tiles, pixels, 4 * vision.row_size)
 
-    def _rows(self, encoder: ImageEncoder, tile: NDArray[np.uint8], grid: Size) -> NDArray[np.float32]:
+    def _rows(self, encoder: ImageEncoder, pixels: _Pixels, number: int, grid: Size) -> NDArray[np.float32]:
         """Compute the rows of a tile, while the threads of the text model sleep.
 
         SettingError where there is no memory for it, or a file of the tower cannot be read; others are of the tower.
         """
         try:
-            found = patches(tile, encoder.vision.preparation)
+            tile = pixels.patches(number)
             self._driver.engine.rest()
-            return encoder.rows(found, grid)
-        except (MemoryError, OSError) as error:
+            found = encoder.rows(tile, grid)
+        except TinychatError:
+            raise
+        except Exception as error:
+            # Whatever is wrong with an image, or with a tower, is no matter of other replies.
             raise _unseen(error) from error
+        pixels.drop(number)
+        return found
 
 
 def _images_of(messages: Sequence[Mapping[str, object]]) -> Iterator[Image]:
@@ -141,5 +183,14 @@ def _images_of(messages: Sequence[Mapping[str, object]]) -> Iterator[Image]:
                 yield image_of_url(image, field) if isinstance(image, str) else image_of(image, field)
 
 
+def _prepare(shown: Sequence[_SeenImage]) -> None:
+    try:
+        for seen in shown:
+            seen.pixels.prepare()
+    except MemoryError as error:
+        raise _unseen(error) from error
+
+
 def _unseen(error: Exception) -> SettingError:
-    return SettingError(f"the image cannot be seen: {one_line(str(error), 80) or 'memory is full'}")
+    what = "memory is full" if isinstance(error, MemoryError) else str(error) or type(error).__name__
+    return SettingError(f"the image cannot be seen: {one_line(what, 80)}")

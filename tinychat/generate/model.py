@@ -176,9 +176,10 @@ class Model:
     ) -> list[int]:
         """Return the token ids of the rendered messages, whose contents never become special tokens.
 
-        `variables` are further ones of the template, such as ``enable_thinking=False``, or ``tools=[...]`` in OpenAI's
-        form, of which any model is told.
+        `variables` are the template's, such as ``enable_thinking=False``, or ``tools=[...]`` in OpenAI's form.
         """
+        if not self.sees_images:
+            return self.tool_template.render_ids(messages, add_generation_prompt, **variables)
         return self._images.encode(self.tool_template.render(messages, add_generation_prompt, **variables), messages)
 
     @cached_property
@@ -245,8 +246,7 @@ class Model:
     def logits(self, ids: Ids) -> Logits:
         """Run `ids` from an empty context and return the logits after each of them, float32 [T, vocab_size].
 
-        `ContextError` if there are more ids than the context holds; `SettingError` if there are none, or one is outside
-        the vocabulary.
+        `ContextError` if there are more ids than the context holds; `SettingError` for none, or one that means nothing.
         """
         self.check_writes()
         check_prompt(ids, self.engine, self.context_size)

@@ -44,4 +44,6 @@ def check_prompt(ids: Sequence[int], engine: Engine, context_size: int) -> None:
     if largest >= vocab_size and engine.images is not None:
         # All must be of images, none of which is gone.
         engine.images.tiles_of(ids)
-        engine.images.check_whole(ids)
+        if engine.config.joint_tokens or engine.config.rotary_axes:
+            # Parts cannot run alone, or take more positions than ids.
+            engine.images.check_whole(ids)

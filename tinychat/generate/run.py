@@ -103,19 +103,17 @@ class Run:
         self.base, self.removed, self.has_begun = room.ids, room.removed, False
         self.hold_images(images)
 
-    def next_ids(self, count: int, most: int, images: ImageIds | None) -> list[int]:
+    def next_ids(self, count: int, most: int, images: ImageIds | None, computes: bool) -> list[int]:
         """Return about `count` ids that the cache lacks, up to `most`: see `ImageIds.step_length`.
 
-        Of images, rows of one tile at most are computed now.
+        Rows are missing of one tile of an image, or of none unless it `computes`.
         """
         done = len(self.sequence.ids)
         if images is None:
             return self.ids[done : done + min(count, most)]
         ids = self.ids[done : done + most + 1]
         ids = ids[: images.step_length(ids, count, most)]
-        ids = ids[: images.until_computed(ids)]
-        images.compute(ids)
-        return ids
+        return ids[: images.until_computed(ids, int(computes))]
 
     @property
     def tokens_left(self) -> int | None:

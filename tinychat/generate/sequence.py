@@ -19,7 +19,7 @@ Logits = npt.NDArray[np.float32]
 def logits_after(sequence: Sequence, ids: Ids, before_step: Callable[[], None] = lambda: None) -> Logits:
     """Return the logits of the token after `ids`, float32 [vocab_size], computing only what is not cached."""
     # At least the last id runs: the cache holds no logits.
-    for part in sequence.steps(ids, sequence.reuse(ids)):
+    for part in sequence.step_ids(ids, sequence.reuse(ids)):
         before_step()
         logits = sequence.step(part, len(ids))
     last: Logits = logits[-1]
@@ -30,7 +30,7 @@ def logits_of_all(sequence: Sequence, ids: Ids, before_step: Callable[[], None] 
     """Run `ids` from an empty context and return the logits after each of them, float32 [T, vocab_size]."""
     sequence.rewind(0)
     rows, start = np.empty((len(ids), sequence.vocab_size), np.float32), 0
-    for part in sequence.steps(ids):
+    for part in sequence.step_ids(ids):
         before_step()
         rows[start : start + len(part)] = sequence.step(part, len(ids), outputs=len(part))
         start += len(part)

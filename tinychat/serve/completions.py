@@ -163,11 +163,11 @@ class _CompletionChoice:
 
     def echo(self) -> tuple[str, Payload | None]:
         """Put the prompt before the reply; return its text and log-probabilities."""
-        ids = self._prompt.ids
+        ids, spelled = self._prompt.ids, body_fields.spelled_ids(self._prompt.ids, self._model)
         scored: Sequence[TokenLogprobs | int] = (
-            [] if self._count is None else [ids[0], *prompt_logprobs(self._model, ids, self._count)]
+            [] if self._count is None else [spelled[0], *prompt_logprobs(self._model, ids, self._count)]
         )
-        return self._add(self._model.decode(body_fields.spelled_ids(ids, self._model)), scored)
+        return self._add(self._model.decode(spelled), scored)
 
     def add(self, delta: Delta) -> tuple[str, Payload | None]:
         """Take a delta of the reply; return its text and log-probabilities."""
