@@ -240,7 +240,7 @@ def test_a_stop_text_that_was_set_ends_replies():
         ("temperature 0,5", "temperature must be a number, not '0,5': did you mean 0.5?"),
         ("max_tokens 8,192", "max_tokens must be a whole number or none, not '8,192': did you mean 8192?"),
         ("colour", "unknown setting 'colour'; expected one of temperature"),
-        ("colour red", "stop, context, threads, kv, share, draft, system, think, overflow, stats"),
+        ("colour red", "stop, context, threads, kv, share, draft, system, think, overflow, image_detail, stats"),
         ("thnk hide", "unknown setting 'thnk': did you mean think?"),
         ("temp 1", "unknown setting 'temp': did you mean temperature?"),
         ("top 1", "unknown setting 'top': did you mean top_k or top_p or top_n_sigma?"),

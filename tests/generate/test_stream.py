@@ -301,6 +301,20 @@ def test_listeners_do_not_wait_beyond_an_error_that_is_none_of_ours(monkeypatch)
     assert [str(error) for error in shown] == ["a fault"]
 
 
+def test_a_driver_that_is_dropped_goes_at_once():
+    # With its sequences, whose blocks others want; garbage is collected later.
+    gc.collect()
+    gc.disable()
+    try:
+        stream = start(FakeSequence(STORY))
+        assert text_of(stream) == " upon a time"
+        gone = weakref.ref(stream._driver)
+        del stream
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
 def test_a_listener_that_fails_leaves_no_other_one_waiting(monkeypatch):
     monkeypatch.setattr(threading, "excepthook", lambda hook: None)
     sequence = FakeSequence(STORY)

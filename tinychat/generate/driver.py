@@ -68,7 +68,7 @@ class Driver:
         self._running: list[Run] = []  # in the order in which they were submitted
         self._is_full = self._is_closed = False  # full: until a run ends, no other begins
         self._turn, self._is_led = threading.Condition(), False  # one thread steps; others wait for their events
-        self._listener_thread = ListenerThread(self.advance, self._fail)
+        self._listener_thread = ListenerThread()
         self.adopt(sequence)
 
     @contextmanager
@@ -145,7 +145,7 @@ class Driver:
             run.is_submitted = True
             self._waiting.append(run)
             if run.listener is not None:
-                self._listener_thread.add(run)
+                self._listener_thread.add(run, self.advance, self._fail)
 
     def cancel(self, run: Run) -> None:
         """End a run; what it has written stays, with the text that was held back."""

@@ -146,7 +146,7 @@ class ImagePrompts:
         pixels = _Pixels(image, vision.preparation, self._resizing)
         grids = [(rows // side, columns // side) for rows, columns in planned.grids]
         counts = [rows * columns for rows, columns in grids]
-        works = [partial(self._rows, encoder, pixels, *tile) for tile in enumerate(planned.grids)]
+        works = [partial(_rows, self._driver, encoder, pixels, *tile) for tile in enumerate(planned.grids)]
         tiles = [images.new_tile(*tile) for tile in zip(counts, works, grids)]
         waiting = iter([token_id for tile in tiles for token_id in tile.ids])
         text = self._tokenizer.encode_rendered(planned.text)
@@ -154,23 +154,6 @@ class ImagePrompts:
             raise TextError(f"the tokenizer does not know {planned.image_token} as token {vision.image_token_id}")
         ids = [next(waiting) if token_id == vision.image_token_id else token_id for token_id in text]
         return _SeenImage(ids, tiles, pixels, 4 * vision.row_size)
-
-    def _rows(self, encoder: ImageEncoder, pixels: _Pixels, number: int, grid: Size) -> NDArray[np.float32]:
-        """Compute the rows of a tile, while the threads of the text model sleep.
-
-        SettingError where there is no memory for it, or a file of the tower cannot be read; others are of the tower.
-        """
-        try:
-            tile = pixels.patches(number)
-            self._driver.engine.rest()
-            found = encoder.rows(tile, grid)
-        except TinychatError:
-            raise
-        except Exception as error:
-            # Whatever is wrong with an image, or with a tower, is no matter of other replies.
-            raise _unseen(error) from error
-        pixels.drop(number)
-        return found
 
 
 def _images_of(messages: Sequence[Mapping[str, object]]) -> Iterator[Image]:
@@ -181,6 +164,24 @@ def _images_of(messages: Sequence[Mapping[str, object]]) -> Iterator[Image]:
             if part["type"] == "image":
                 image, field = part.get("image"), f"messages[{number}].content[{index}].image"
                 yield image_of_url(image, field) if isinstance(image, str) else image_of(image, field)
+
+
+def _rows(driver: Driver, encoder: ImageEncoder, pixels: _Pixels, number: int, grid: Size) -> NDArray[np.float32]:
+    """Compute the rows of a tile, while the threads of the text model sleep.
+
+    SettingError where there is no memory for it, or a file of the tower cannot be read; others are of the tower.
+    """
+    try:
+        tile = pixels.patches(number)
+        driver.engine.rest()
+        found = encoder.rows(tile, grid)
+    except TinychatError:
+        raise
+    except Exception as error:
+        # Whatever is wrong with an image, or with a tower, is no matter of other replies.
+        raise _unseen(error) from error
+    pixels.drop(number)
+    return found
 
 
 def _prepare(shown: Sequence[_SeenImage]) -> None:
