@@ -69,6 +69,20 @@ def write_processor(folder, tokenizer_size, tokens=(*NAMES, *PLACES), processor=
     return ids
 
 
+def converted(theirs, folder, quant, factor):
+    """Make the weights of transformers' model larger; return the model that it is converted to."""
+    with pytest.importorskip("torch").no_grad():
+        for parameter in theirs.parameters():
+            parameter.mul_(factor if parameter.ndim > 1 else 1.5)
+    return saved(theirs, folder, quant)
+
+
+def saved(theirs, folder, quant):
+    """Save transformers' model beside its processor; return the model that it is converted to."""
+    theirs.save_pretrained(folder)
+    return tinychat.load(tinychat.convert(folder, folder.parent / "model", quant=quant, method="plain"), context=512)
+
+
 @pytest.mark.live
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("architecture", "model_type"), [("SmolVLM", "smolvlm"), ("Idefics3", "idefics3")])
@@ -84,11 +98,7 @@ def test_images_are_seen_as_in_transformers(architecture, model_type, quant, mos
     )
     torch.manual_seed(1)
     theirs = getattr(transformers, f"{architecture}ForConditionalGeneration")(config).eval()
-    with torch.no_grad():
-        for parameter in theirs.parameters():
-            parameter.mul_(4 if parameter.ndim > 1 else 1.5)
-    theirs.save_pretrained(folder)
-    model = tinychat.load(tinychat.convert(folder, tmp_path / "model", quant=quant, method="plain"), context=512)
+    model = converted(theirs, folder, quant, 4)
     rng = np.random.default_rng(3)
     images = [Image(rng.integers(0, 256, (*size, 3)).astype(np.uint8)) for size in ((31, 50), (24, 24))]
     content = [{"type": "image", "image": images[0]}, {"type": "text", "text": "and"}]
@@ -143,11 +153,7 @@ def test_images_of_any_shape_are_seen_as_in_transformers(case, quant, factor, mo
     )
     torch.manual_seed(1)
     theirs = transformers.Lfm2VlForConditionalGeneration(config).eval()
-    with torch.no_grad():
-        for parameter in theirs.parameters():
-            parameter.mul_(factor if parameter.ndim > 1 else 1.5)
-    theirs.save_pretrained(folder)
-    model = tinychat.load(tinychat.convert(folder, tmp_path / "model", quant=quant, method="plain"), context=512)
+    model = converted(theirs, folder, quant, factor)
     rng = np.random.default_rng(3)
     images = [Image(rng.integers(0, 256, (*size, 3)).astype(np.uint8)) for size in sizes]
     content = [
@@ -240,11 +246,7 @@ def test_images_are_seen_by_qwen_as_in_transformers(model_type, quant, factor, m
     )
     torch.manual_seed(1)
     theirs = getattr(transformers, f"{architecture}ForConditionalGeneration")(config).eval()
-    with torch.no_grad():
-        for parameter in theirs.parameters():
-            parameter.mul_(factor if parameter.ndim > 1 else 1.5)
-    theirs.save_pretrained(folder)
-    model = tinychat.load(tinychat.convert(folder, tmp_path / "model", quant=quant, method="plain"), context=512)
+    model = converted(theirs, folder, quant, factor)
     rng = np.random.default_rng(3)
     images = [Image(rng.integers(0, 256, (*size, 3)).astype(np.uint8)) for size in ((31, 50), (70, 24), (9, 400))]
     content = [
@@ -304,8 +306,7 @@ def test_images_are_seen_as_a_whole_as_in_transformers(window, quant, factor, mo
                 parameter.normal_()
             else:
                 parameter.mul_(factor if parameter.ndim > 1 else 1.5)
-    theirs.save_pretrained(folder)
-    model = tinychat.load(tinychat.convert(folder, tmp_path / "model", quant=quant, method="plain"), context=512)
+    model = saved(theirs, folder, quant)
     rng = np.random.default_rng(3)
     pixels = [rng.integers(0, 256, (*size, 3)).astype(np.uint8) for size in ((31, 50), (24, 24), (90, 13))]
     seen = [{"type": "image", "image": Image(each)} for each in pixels]

@@ -308,39 +308,37 @@ def test_log_probabilities_of_a_prompt_leave_images_out(folder):
     assert {one for one in found if isinstance(one, int)} == {IMAGE}
 
 
-def test_others_get_their_tokens_between_two_tiles(folder):
-    model, prompts = model_of(folder)
-    encoder, tokens_before = prompts._encoder, []
-    compute = encoder.rows
+def rows_before_tiles(model, prompts):
+    """Return a list that gets how many tokens the driver has run before each tile that is computed."""
+    compute, found = prompts._encoder.rows, []
 
     def rows(tile, grid):
-        tokens_before.append(model.driver.rows)
+        found.append(model.driver.rows)
         return compute(tile, grid)
 
-    encoder.rows = rows
+    prompts._encoder.rows = rows
+    return found
+
+
+def test_others_get_their_tokens_between_two_tiles(folder):
+    model, prompts = model_of(folder)
+    found = rows_before_tiles(model, prompts)
     asked = [[1, 30, 31, 40], filled(prompts, [1, IMAGE, 2], [photo(0)])]
     model.generate_many(asked, parallel=2, **FIELDS)
-    assert len(set(tokens_before)) == 3
+    assert len(set(found)) == 3
 
 
 def test_a_step_computes_one_tile_of_all_images(folder):
+    def asked(prompts):
+        return [[1, 30, 31, 40], *(filled(prompts, [1, IMAGE, 2], [photo(seed)]) for seed in range(5))]
+
     model, prompts = model_of(folder)
-    encoder, steps = prompts._encoder, []
-    compute = encoder.rows
-
-    def rows(tile, grid):
-        steps.append(model.driver.rows)
-        return compute(tile, grid)
-
-    asked = [[1, 30, 31, 40], *(filled(prompts, [1, IMAGE, 2], [photo(seed)]) for seed in range(5))]
-    alone = [written(model, ids) for ids in asked[:3]]
-    other, others = model_of(folder)
-    again = [[1, 30, 31, 40], *(filled(others, [1, IMAGE, 2], [photo(seed)]) for seed in range(5))]
-    model, encoder = other, others._encoder
-    encoder.rows = rows
-    together = [[*result.token_ids] for result in other.generate_many(again, parallel=6, **FIELDS)]
+    alone = [written(model, ids) for ids in asked(prompts)[:3]]
+    model, prompts = model_of(folder)
+    found = rows_before_tiles(model, prompts)
+    together = [[*result.token_ids] for result in model.generate_many(asked(prompts), parallel=6, **FIELDS)]
     assert together[:3] == alone
-    assert len(steps) == len(set(steps)) == 15
+    assert len(found) == len(set(found)) == 15
 
 
 def failing_once(model, prompts, error):

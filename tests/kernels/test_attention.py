@@ -57,7 +57,7 @@ def run_together(
     multiplies_pairs=MULTIPLIES_PAIRS,
     ends=(),
 ):
-    """Do the same for several sequences: (start, count) of each, and its blocks of the cache; ends : of images."""
+    """Attend from several sequences: (start, count) of each, and its blocks of the cache; ends : of images."""
     T, H, d = q.shape
     context = max(map(len, tables)) * BLOCK
     scaled = (q.reshape(T, H * d) * np.float32(LOG2_E / np.sqrt(d))).astype(np.float32)

@@ -144,8 +144,7 @@ def complete(
         # What nobody asked for is left to the server.
         found = preferences.resolve(named, remote.name, is_text=False)
         fields = remote_fields(found, schema, grammar)
-        system = None if as_chat is False else found.chat.system
-        one_shot = OneShot(previous, text, None, system, found, pictures)
+        one_shot = OneShot(previous, text, None, None if as_chat is False else found.chat.system, found, pictures)
         _ask(remote, one_shot, as_chat is not False, fields, output)
         return
     named = previous.model if named is None else named
@@ -156,8 +155,7 @@ def complete(
         raise FieldError("images", NO_IMAGES)
     is_text = constraint is None and not output.code_only
     found = preferences.resolve(named, model, loaded.name, advice=loaded.own_defaults, is_text=is_text)
-    system = None if as_chat is False else found.chat.system
-    one_shot = OneShot(previous, text, model, system, found, pictures)
+    one_shot = OneShot(previous, text, model, None if as_chat is False else found.chat.system, found, pictures)
     request = replace(found.request, think_budget=found.thinking.budget)
     if constraint is not None:
         request = replace(request, constraint=loaded.constraint(constraint))

@@ -319,12 +319,12 @@ class Engine:
         if self.images is not None:
             batch = self._batch
             batch.images[: batch.counts[0]] = 0
+            # With a part for each of the first layers behind that which replaces the embedding.
+            parts = (1 + self.config.deepstack_layers, -1)
             for index, tile in placed:
                 token_id = int(batch.ids[index])
                 row, left = tile.compute()[token_id - tile.ids.start], tile.ids.stop - token_id
                 batch.ids[index], batch.images[index] = self.images.token_id, batch.positions[index] + left
-                # With a part for each of the first layers behind that which replaces the embedding.
-                parts = (1 + self.config.deepstack_layers, -1)
                 rows = self._scratch.images[index].reshape(parts)
                 rows[:, : self.config.hidden_size] = row.reshape(parts)
 

@@ -8,22 +8,19 @@ from collections.abc import Mapping
 
 from tinychat.models.config_values import ConfigValues
 
-# Models that do so, with the layers of the vision tower that the parts are made of, where a file does not say.
-_TOWER_LAYERS = {
-    "Qwen3VLForConditionalGeneration": (8, 16, 24),
-    "Qwen3VLMoeForConditionalGeneration": (8, 16, 24),
-}
+TOWER_LAYERS = [8, 16, 24]
+"""Layers of the vision tower that the parts are made of, where a file does not say."""
+_WRAPPERS = ("Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration")
 
 
 def read_deepstack_layers(raw: Mapping[str, object], source: str, wrapper: str | None, layers: int) -> int:
     """Read to how many of the text model's layers parts of a row are added, by the whole `config.json`."""
-    default = _TOWER_LAYERS.get(wrapper or "")
-    if default is None:
+    if wrapper not in _WRAPPERS:
         return 0
     section, key = ConfigValues(raw, source).optional_section("vision_config"), "deepstack_visual_indexes"
     found = None if section is None else section.get(key)
     if section is None or found is None:
-        return len(default)
+        return len(TOWER_LAYERS)
     if not isinstance(found, list) or len(found) > layers:
         raise section.error(key, f"a list of up to {layers} layers")
     return len(found)

@@ -14,6 +14,7 @@ from pathlib import Path
 from tinychat.errors import UnsupportedModelError
 from tinychat.json_file import one_line, read_json_object
 from tinychat.models.config_values import MAX_VOCAB_SIZE, ConfigValues
+from tinychat.models.deepstack import TOWER_LAYERS
 from tinychat.models.image_preparation import (
     PREPARATION_FILES,
     OneTile,
@@ -78,7 +79,6 @@ _QWEN_VISION = {
     "hidden_act": "gelu_pytorch_tanh",
 }
 _SCALE_FACTOR, _PROJECTOR_SIZE, _QWEN_OUT_SIZE = 2, 2560, 3584
-_DEEPSTACK = [8, 16, 24]
 # Squares of more patches would make narrow images too large: see `WholeImage.most_patches`.
 _MOST_MERGED = 6
 _TOKENS = "mm_tokens_per_image"
@@ -287,7 +287,7 @@ def _read_qwen3_vl(folder: Path, raw: Mapping[str, object], text_size: int) -> _
     values = ConfigValues(raw, str(folder / "config.json"))
     section = values.optional_section("vision_config") or ConfigValues({}, values.source)
     key, depth = "deepstack_visual_indexes", ConfigValues(config, values.source).integer("depth", 1, 4096)
-    layers = _DEEPSTACK if section.get(key) is None else section.get(key)
+    layers = TOWER_LAYERS if section.get(key) is None else section.get(key)
     is_list = isinstance(layers, list) and all(type(layer) is int and 0 <= layer < depth for layer in layers)
     if not isinstance(layers, list) or not is_list or len(set(layers)) < len(layers):
         raise section.error(key, f"a list of layers from 0 to {depth - 1}")
