@@ -175,7 +175,12 @@ CASES = {
         QWEN_VISION | {"deepstack_visual_indexes": [0]},
     ),
     "EmbeddingGemma2Model": ("embedding_gemma2", EMBEDDING_GEMMA2, GEMMA4_VISION),
-    "Gemma3ForConditionalGeneration": ("gemma3", {"sliding_window": 40, "rope_local_base_freq": 5e3}, VISION),
+    "Gemma3ForConditionalGeneration": (
+        "gemma3",
+        {"sliding_window": 40, "rope_local_base_freq": 5e3},
+        VISION,
+        {"image_token_id": 7},
+    ),
     "Gemma3nForConditionalGeneration": ("gemma3n", GEMMA3N, {"architecture": "mobilenetv5_300m_enc"}),
     "Gemma4ForConditionalGeneration": ("gemma4", GEMMA4, GEMMA4_VISION),
     "Gemma4UnifiedForConditionalGeneration": ("gemma4_unified", GEMMA4_UNIFIED, {}),
