@@ -27,7 +27,8 @@ from tinychat.images.preparation import prepare
 from tinychat.kernels.setup import INSTRUCTION_SET, host_instruction_sets
 from tinychat.models.architectures import find_family, parse_config, supported_families
 from tinychat.models.folder import model_fingerprint, open_model_folder
-from tinychat.models.vision import VISION_FOLDER, ConnectorLinear, ConnectorParts, read_vision, sees
+from tinychat.models.seeing.parts import ConnectorLinear, ConnectorParts
+from tinychat.models.vision import VISION_FOLDER, read_vision, sees
 from tinychat.store.local import code_lines
 
 TESTS = Path(__file__).parent

@@ -19,7 +19,8 @@ from tinychat.engine.hidden_states import layer_normed, rms_normed
 from tinychat.models.dense import specs_of
 from tinychat.models.folder import map_weights
 from tinychat.models.portable_math import gelu
-from tinychat.models.vision import CONNECTOR, MOST_COLUMNS, VISION_FOLDER, ConnectorParts, Vision
+from tinychat.models.seeing.parts import MOST_COLUMNS, ConnectorParts
+from tinychat.models.vision import CONNECTOR, VISION_FOLDER, Vision
 
 Wide = NDArray[np.float64]
 INPUT_BITS, WEIGHT_BITS = 20, 17

@@ -1,0 +1,1 @@
+"""How models of each kind see images: their `config.json` as the parts of `models.vision`."""

@@ -1,0 +1,103 @@
+"""A vision tower, its connector, and the values that models of all kinds have for them: see `models.vision`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tinychat.errors import UnsupportedModelError
+from tinychat.models.config_values import ConfigValues
+from tinychat.models.image_preparation import Preparation
+
+# Columns of a connector: with these, its sums are exact (`images.connector`).
+MOST_COLUMNS = 1 << 16
+# transformers' value for files that do not tell how many patches a side are one image token.
+SCALE_FACTOR = 2
+# What transformers takes for keys that the section of a SigLIP tower lacks.
+SIGLIP = {
+    "hidden_size": 1152,
+    "intermediate_size": 3072,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 16,
+    "num_channels": 3,
+    "image_size": 224,
+    "patch_size": 32,
+    "hidden_act": "gelu_pytorch_tanh",
+    "layer_norm_eps": 1e-6,
+}
+
+
+@dataclass(frozen=True)
+class ConnectorLinear:
+    """A linear of a connector, by its name in the checkpoint and the model folder."""
+
+    name: str
+    rows: int
+    columns: int
+    bias: bool = False
+    transposed: str = ""  # the checkpoint's name of its weight, if that is transposed there
+
+
+@dataclass(frozen=True)
+class ConnectorParts:
+    """The parts of a connector: a norm of its inputs, if that has a name, and linears, with GELU between them.
+
+    Each input is of a square of `scale_factor` by `scale_factor` patches: all of their numbers or, if it `averages`,
+    the means of these. The norm is a layer norm or, of means, an RMS norm with gains of 1 and its numbers.
+    """
+
+    stem: str  # of the names of its tensors in the checkpoint
+    scale_factor: int
+    linears: tuple[ConnectorLinear, ...]
+    norm: str = ""
+    norm_eps: float = 1e-5
+    averages: bool = False
+    layer: int = 0  # of the tower, behind which it reads hidden states; 0: behind all, and the last norm
+
+    @property
+    def prefix(self) -> str:
+        """The beginning of the names of its tensors in a model folder."""
+        return f"{self.layer}." if self.layer else ""
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of its tensors by their names behind `stem` and `prefix`."""
+        columns = self.linears[0].columns
+        found: dict[str, tuple[int, ...]] = {}
+        if self.norm:
+            parts = ("weight",) if self.averages else ("weight", "bias")
+            found |= {f"{self.norm}.{part}": (columns,) for part in parts}
+        for linear in self.linears:
+            found[f"{linear.name}.weight"] = (linear.rows, linear.columns)
+            if linear.bias:
+                found[f"{linear.name}.bias"] = (linear.rows,)
+        return found
+
+
+VisionParts = tuple[Preparation, Mapping[str, object], tuple[ConnectorParts, ...]]
+"""The preparation of images, the tower's `config.json`, and the connectors."""
+
+
+def other_preparation(values: ConfigValues) -> UnsupportedModelError:
+    """Return the error about images that are prepared as for a model of another kind."""
+    return UnsupportedModelError(f"{values.source}: images prepared as for another model are not supported")
+
+
+def read_tower(
+    values: ConfigValues, defaults: Mapping[str, object], channels: str = "num_channels"
+) -> tuple[ConfigValues, int]:
+    """Return the values of the tower's section that have defaults, and its patches' size.
+
+    channels : the key of their number.
+    """
+    section = values.optional_section("vision_config") or ConfigValues({}, values.source)
+    found = {key: default if section.get(key) is None else section.get(key) for key, default in defaults.items()}
+    tower = ConfigValues(found, f"{values.source}: vision_config")
+    tower.integer(channels, 3, 3)
+    return tower, tower.integer("patch_size", 1, 1 << 10)
+
+
+def tower_config(architecture: str, model_type: str, values: ConfigValues) -> dict[str, object]:
+    """Return a tower's `config.json`."""
+    own = {key: values.get(key) for key in values.keys()}
+    return {"architectures": [architecture], "model_type": model_type, **own}
