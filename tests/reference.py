@@ -1049,7 +1049,8 @@ def _varied_attention_block(config, parts, layer, x):
         q, (k, v) = parts.apply(f"{kind}query_proj", layer, normed), parts.kept[source]
     q = rope(parts.norm(f"{kind}q_norm", layer, q.reshape(len(x), H, d)), *angles)
     window, scale = config.sliding_windows[layer], config.attention_scale
-    mixed = attention(q, k, v, window, scale, both_ways=config.bidirectional)
+    # Layers without a window see images as text.
+    mixed = attention(q, k, v, window, scale, both_ways=config.bidirectional, ends=parts.ends if window else ())
     out = parts.apply(f"{kind}o_proj", layer, mixed.reshape(len(x), -1))
     return parts.norm("post_self_attn_layernorm", layer, out)
 

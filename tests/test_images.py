@@ -6,7 +6,7 @@ import families
 import numpy as np
 import pytest
 import towers
-from test_multimodal import MROPE, QWEN3_5, QWEN3_5_MOE, SIZES
+from test_multimodal import GEMMA4, MROPE, QWEN3_5, QWEN3_5_MOE, SIZES
 
 import tinychat
 from tinychat.images.image import Image
@@ -340,3 +340,97 @@ def test_images_are_seen_as_a_whole_as_in_transformers(window, quant, factor, mo
     assert worst[8:].max() < most, worst
     # That images are seen as a whole counts.
     assert quant != "f32" or np.abs(causal - expected)[-1].max() / expected.std() > 10 * most
+
+
+GEMMA4_NAMES = ["<|image|>", "<|image>", "<image|>", "<end_of_utterance>"]
+# Up to 70 tokens of 12 by 12 pixels.
+GEMMA4_PROCESSOR = {
+    "image_processor_type": "Gemma4ImageProcessor",
+    "patch_size": PATCH,
+    "pooling_kernel_size": 3,
+    "max_soft_tokens": 70,
+}
+GEMMA4_TOWER = {
+    "hidden_size": 48,
+    "intermediate_size": 80,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 3,
+    "num_key_value_heads": 3,
+    "head_dim": 16,
+    "patch_size": PATCH,
+    "position_embedding_size": 300,
+}
+# Of the small models, of the large ones, and of both.
+GEMMA4S = {
+    "clipped": (GEMMA4, {"use_clipped_linears": True}),
+    "standard": (GEMMA4 | {"hidden_size_per_layer_input": 0}, {"standardize": True}),
+    "joint": (GEMMA4 | {"use_bidirectional_attention": "vision", "sliding_window": 30}, {"standardize": True}),
+    "joint beyond the window": (GEMMA4 | {"use_bidirectional_attention": "vision", "sliding_window": 9}, {}),
+}
+
+
+@pytest.mark.live
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", GEMMA4S)
+def test_images_are_seen_by_gemma4_as_in_transformers(case, tmp_path):
+    transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    template = TEMPLATE.replace("<image>", "<|image|>")
+    ids = write_processor(folder, SIZES["vocab_size"], GEMMA4_NAMES, GEMMA4_PROCESSOR, template)
+    text, vision = GEMMA4S[case]
+    vocab_size = max(ids.values()) + 3
+    config = transformers.Gemma4Config(
+        text_config={**SIZES, **text, "vocab_size": vocab_size, "vocab_size_per_layer_input": vocab_size},
+        vision_config={**GEMMA4_TOWER, **vision},
+        image_token_id=ids["<|image|>"],
+        boi_token_id=ids["<|image>"],
+        eoi_token_id=ids["<image|>"],
+    )
+    torch.manual_seed(1)
+    theirs = transformers.Gemma4ForConditionalGeneration(config).eval()
+    with torch.no_grad():
+        for name, parameter in theirs.named_parameters():
+            if parameter.ndim < 2 or "position" in name:
+                parameter.uniform_(0.5, 1.5)
+            else:
+                parameter.mul_(4)
+        for name, numbers in theirs.named_buffers():
+            if name.endswith(("_min", "_max")):
+                numbers.uniform_(0.2, 1)
+                numbers.mul_(-1 if name.endswith("_min") else 1)
+            elif "std_" in name:
+                numbers.uniform_(0.5, 1.5)
+    model = saved(theirs, folder, "f32")
+    rng = np.random.default_rng(3)
+    pixels = [rng.integers(0, 256, (*size, 3)).astype(np.uint8) for size in ((31, 50), (70, 24), (9, 1200))]
+    images = [Image(each) for each in pixels]
+    content = [
+        part for each in images for part in ({"type": "image", "image": each}, {"type": "text", "text": "and then"})
+    ]
+    found_ids = model.render_ids([{"role": "user", "content": content}])
+    tokens = model.engine.images.tokens(found_ids)
+    pil = transformers.models.gemma4.image_processing_pil_gemma4.Gemma4ImageProcessorPil
+    given = pil.from_pretrained(folder)([each.transpose(2, 0, 1) for each in pixels], return_tensors="pt")
+    prepared = [prepare(each, model._images._encoder.vision.preparation) for each in images]
+    counts = [rows * columns // 9 for each in prepared for rows, columns in each.plan.grids]
+    assert counts == given["num_soft_tokens_per_image"].tolist() and 40 < min(counts[:2])
+    assert tokens.count(ids["<|image|>"]) == sum(counts) and tokens.count(ids["<|image>"]) == 3
+    for row, each in zip(given["pixel_values"].numpy(), prepared):
+        (tile,) = each.tiles
+        # Versions of Pillow differ in the order of resizing.
+        assert np.abs((tile + 1) / 2 - row[: len(tile)]).max() < 0.01
+        row[: len(tile)] = (tile + 1) / 2
+    seen = {
+        "input_ids": torch.tensor([tokens]),
+        "image_position_ids": given["image_position_ids"],
+        "mm_token_type_ids": torch.tensor([[token == ids["<|image|>"] for token in tokens]]).int(),
+    }
+    with torch.no_grad():
+        expected = theirs(pixel_values=given["pixel_values"], **seen).logits[0]
+        grey = theirs(pixel_values=torch.full_like(given["pixel_values"], 0.3), **seen).logits[0]
+    found = model.logits(found_ids)
+    worst = np.abs(found - expected.numpy()).max(axis=1) / float(expected.std())
+    assert worst.max() < 1e-3, worst
+    # The images count: other pixels give other logits.
+    assert float((grey - expected)[-1].abs().max() / expected.std()) > 0.1

@@ -182,7 +182,7 @@ CASES = {
         {"image_token_id": 7},
     ),
     "Gemma3nForConditionalGeneration": ("gemma3n", GEMMA3N, {"architecture": "mobilenetv5_300m_enc"}),
-    "Gemma4ForConditionalGeneration": ("gemma4", GEMMA4, GEMMA4_VISION),
+    "Gemma4ForConditionalGeneration": ("gemma4", GEMMA4, GEMMA4_VISION, {"image_token_id": 7}),
     "Gemma4UnifiedForConditionalGeneration": ("gemma4_unified", GEMMA4_UNIFIED, {}),
     "Mistral3ForConditionalGeneration": (
         "mistral3",

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import families
+import gemma4_towers
 import numpy as np
 import pytest
 import reference_vision
@@ -36,7 +37,9 @@ TESTS = Path(__file__).parent
 TOLERANCES = {"f32": 2e-5, "int8": 0.03, "int4": 0.03}
 each_seeing = pytest.mark.parametrize("seeing", towers.SEEING, ids=lambda seeing: seeing.name)
 each_quant = pytest.mark.parametrize("quant", TOLERANCES)
-ODD, WIDE, ROTATED, STACKED, MEANS = (towers.BY_NAME[name] for name in ("odd", "wide", "rotated", "stacked", "means"))
+ODD, WIDE, ROTATED, STACKED, MEANS, CLIPPED = (
+    towers.BY_NAME[name] for name in ("odd", "wide", "rotated", "stacked", "means", "clipped")
+)
 
 
 @pytest.fixture(scope="session")
@@ -55,6 +58,10 @@ def model_folders(tmp_path_factory):
 
 def expected_rows(seeing, tile):
     tensors, size = towers.connector_tensors(seeing), seeing.scale_factor
+    if seeing.is_gemma4:
+        stored, projection = towers.tower_tensors(seeing), tensors["embedding_projection.weight"]
+        states = gemma4_towers.states(stored, seeing.section, tile, seeing.grid)
+        return gemma4_towers.rows(stored, projection, states, seeing.grid, size)
     states, *others = reference_vision.tower_states(towers.tower_tensors(seeing), seeing.section, tile, seeing.grid)
     found = [reference_vision.connector_rows(tensors, states, seeing.grid, size)]
     for layer, each in zip(sorted(seeing.stacked), others, strict=True):
@@ -84,7 +91,7 @@ def test_rows_equal_the_reference(seeing, quant, model_folders):
     assert encoder.rows(tile, seeing.grid).tobytes() == found.tobytes()
 
 
-@pytest.mark.parametrize("seeing", [ODD, WIDE, ROTATED, STACKED], ids=lambda seeing: seeing.name)
+@pytest.mark.parametrize("seeing", [ODD, WIDE, ROTATED, STACKED, CLIPPED], ids=lambda seeing: seeing.name)
 def test_any_number_of_threads_computes_the_same_bits(seeing, model_folders):
     folder, tile = model_folders(seeing, "int8"), towers.tile_of(seeing)
     one, two = (ImageEncoder(folder, threads=threads).rows(tile, seeing.grid).tobytes() for threads in (1, 2))
@@ -425,6 +432,88 @@ def test_what_published_files_of_gemma3_leave_out(tmp_path):
     assert vision_of(tmp_path, raw, MEANS, **whole) is None
 
 
+@pytest.mark.parametrize(
+    ("change", "processor", "message"),
+    [
+        ({"pooling_kernel_size": 7}, {}, "pooling_kernel_size is 7; expected an integer from 1 to 6"),
+        ({"pooling_kernel_size": 2}, {}, "preprocessor_config.json: pooling_kernel_size is 3; expected the model's 2"),
+        ({"patch_size": 8}, {}, "preprocessor_config.json: patch_size is 6; expected the model's 8"),
+        ({"attention_bias": True}, {}, "vision_config: attention_bias true is not supported"),
+        ({"standardize": 1}, {}, "vision_config: standardize is 1; expected true or false"),
+        ({"rope_parameters": {"rope_theta": "x"}}, {}, "rope_parameters: rope_theta is 'x'; expected a number from"),
+        ({"position_embedding_size": 0}, {}, "position_embedding_size is 0; expected an integer from 1"),
+        ({}, {"max_soft_tokens": 1120}, "max_soft_tokens is 1120; expected an integer from 1 to 910"),
+        ({}, {"do_normalize": True, "image_mean": [0.5, 0.5, 0.5]}, "image_mean is not supported"),
+        (
+            {},
+            {"image_processor_type": "Qwen2VLImageProcessor", "merge_size": 3, "do_normalize": True},
+            "for another model",
+        ),
+    ],
+)
+def test_values_of_gemma4_that_are_refused(change, processor, message, tmp_path):
+    section = {**CLIPPED.section, "pooling_kernel_size": 3, **change}
+    with pytest.raises((CheckpointError, UnsupportedModelError), match=message):
+        vision_of(tmp_path, {"vision_config": section}, CLIPPED, **processor)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"head_dim": 22}, "head_dim is 22; expected a multiple of 4"),
+        ({"num_key_value_heads": 3}, "num_key_value_heads"),
+        ({"use_clipped_linears": "yes"}, "use_clipped_linears is 'yes'; expected true or false"),
+    ],
+)
+def test_towers_of_gemma4_that_are_refused(change, message, tmp_path):
+    section = {**CLIPPED.section, "pooling_kernel_size": 3, **change}
+    vision = vision_of(tmp_path, {"vision_config": section}, CLIPPED)
+    with pytest.raises((CheckpointError, UnsupportedModelError), match=message):
+        parse_config(vision.tower, "config.json")
+
+
+def test_what_published_files_of_gemma4_leave_out(tmp_path):
+    small = {"model_type": "gemma4_text", "hidden_size": 1536}
+    raw = {"vision_config": {"use_clipped_linears": True}, "image_token_id": 258880, "text_config": small}
+    published = {"patch_size": None, "pooling_kernel_size": None, "max_soft_tokens": None}
+    vision = vision_of(tmp_path, raw, CLIPPED, **published)
+    assert (vision.scale_factor, vision.preparation.max_tokens, vision.preparation.most_patches) == (3, 280, 2520)
+    assert vision.connector.shapes == {"embed_vision.embedding_projection.weight": (1536, 768)}
+    config = parse_config(vision.tower, "config.json")
+    assert (config.hidden_size, config.head_dim, config.num_hidden_layers, config.rope_theta) == (768, 64, 16, 100)
+    # The longest row of patches that a tile can have.
+    assert (config.position_axes, config.max_position_embeddings, config.clipped_linears) == (840, 2520, True)
+    text = {"architectures": None, **families.BY_NAME["gemma4-large"].config}
+    whole = {"architectures": [CLIPPED.wrapper], "text_config": text, "image_token_id": 300}
+    assert parse_config(whole, "config.json").joint_tokens == 0
+    text["use_bidirectional_attention"] = "vision"
+    assert parse_config(whole, "config.json").joint_tokens == 280
+    with pytest.raises(CheckpointError, match="vision_soft_tokens_per_image is 64; expected the 70 tokens"):
+        few = {"vision_soft_tokens_per_image": 64, "text_config": small | {"use_bidirectional_attention": "vision"}}
+        vision_of(tmp_path, {"vision_config": {**CLIPPED.section, "pooling_kernel_size": 3}, **few}, CLIPPED)
+
+
+def test_bounds_that_a_checkpoint_lacks_are_none(tmp_path, model_folders):
+    checkpoint = towers.write_checkpoint(CLIPPED, tmp_path / "checkpoint")
+
+    def drop(tensors):
+        for name in [name for name in tensors if name.endswith(("output_min", "output_max"))]:
+            del tensors[name]
+            tensors[name.replace("output", "input")][...] = -np.inf if name.endswith("min") else np.inf
+
+    changed_tensors(checkpoint, drop)
+    folder = tinychat.convert(checkpoint, tmp_path / "model", quant="f32")
+    tensors = load_file(folder / VISION_FOLDER / "model.safetensors")
+    largest = np.finfo(np.float32).max
+    assert np.array_equal(tensors["down_bounds"], [[-largest, largest] * 2] * 3)
+    stored = {name: each for name, each in towers.tower_tensors(CLIPPED).items() if not name.endswith(("min", "max"))}
+    tile = towers.tile_of(CLIPPED)
+    states = gemma4_towers.states(stored, CLIPPED.section, tile, CLIPPED.grid)
+    projection = towers.connector_tensors(CLIPPED)["embedding_projection.weight"]
+    expected = gemma4_towers.rows(stored, projection, states, CLIPPED.grid, 3)
+    assert error_of(ImageEncoder(folder, threads=1).rows(tile, CLIPPED.grid), expected) < TOLERANCES["f32"]
+
+
 def test_what_published_files_of_lfm2_vl_leave_out(tmp_path):
     raw = {"image_token_id": None, "image_token_index": 396, "vision_feature_layer": -1}
     tiles = {"encoder_patch_size": 16, "tile_size": 512, "max_image_tokens": 256}
@@ -574,7 +663,8 @@ def test_rows_equal_transformers(seeing, model_folders, tmp_path):
     torch, _ = pytest.importorskip("torch"), pytest.importorskip("transformers")
     model = theirs_of(towers.write_checkpoint(seeing, tmp_path / "checkpoint"), seeing)
     tiles = [towers.tile_of(seeing, seed) for seed in (9, 10)]
-    inputs = (qwen_inputs if seeing.is_qwen else shaped_inputs if seeing.is_shaped else square_inputs)(seeing, tiles)
+    inputs_of = qwen_inputs if seeing.is_qwen else gemma4_inputs if seeing.is_gemma4 else None
+    inputs = (inputs_of or (shaped_inputs if seeing.is_shaped else square_inputs))(seeing, tiles)
     with torch.no_grad():
         features = model.model.get_image_features(**inputs)
     found = [features.pooler_output, *(getattr(features, "deepstack_features", None) or [])]
@@ -604,6 +694,15 @@ def qwen_inputs(seeing, tiles):
     pixels = np.concatenate([towers.as_frames(tile, seeing.grid, seeing.scale_factor) for tile in tiles])
     grids = torch.tensor([[1, *seeing.grid]] * len(tiles))
     return {"pixel_values": torch.from_numpy(pixels), "image_grid_thw": grids}
+
+
+def gemma4_inputs(seeing, tiles):
+    """Return the same of Gemma 4, whose tower takes pixels from 0 to 1."""
+    import torch
+
+    places = [(column, row) for row in range(seeing.grid[0]) for column in range(seeing.grid[1])]
+    pixels = torch.from_numpy(np.stack(tiles))
+    return {"pixel_values": (pixels + 1) / 2, "image_position_ids": torch.tensor([places] * len(tiles))}
 
 
 def square_inputs(seeing, tiles):
@@ -705,3 +804,15 @@ def test_defaults_of_gemma3_equal_transformers(tmp_path):
     assert vision.scale_factor == 512 // theirs["vision_config"]["patch_size"] // 16
     own = {key: value for key, value in vision.tower.items() if key not in ("architectures", "model_type")}
     assert ({**theirs["vision_config"], "image_size": 512}.items() >= own.items()) and len(own) == 9
+
+
+@pytest.mark.live
+def test_defaults_of_gemma4_equal_transformers(tmp_path):
+    theirs = pytest.importorskip("transformers").Gemma4Config(vision_config={}).to_dict()["vision_config"]
+    vision = vision_of(tmp_path, {"image_token_id": 300}, CLIPPED, patch_size=None, pooling_kernel_size=None)
+    assert vision.scale_factor == theirs["pooling_kernel_size"]
+    ours = {"architectures", "model_type", "max_position_embeddings", "position_embedding_size", "hidden_act"}
+    own = {key: value for key, value in vision.tower.items() if key not in ours}
+    assert own.pop("rope_theta") == theirs["rope_parameters"]["rope_theta"]
+    assert theirs.items() >= own.items() and len(own) == 12
+    assert theirs["hidden_activation"] == vision.tower["hidden_act"]

@@ -4,6 +4,7 @@ import json
 from typing import NamedTuple
 
 import families
+import gemma4_towers
 import numpy as np
 
 from tinychat.images.connector import joined_squares
@@ -28,13 +29,17 @@ class Seeing(NamedTuple):
         return self.wrapper.startswith("Qwen")
 
     @property
+    def is_gemma4(self):
+        return self.wrapper == GEMMA4
+
+    @property
     def stacked(self):
         """The layers of the tower that connectors of their own read."""
         return self.section.get("deepstack_visual_indexes", [])
 
     @property
     def is_shaped(self):
-        return bool(self.any_grid) and not self.is_qwen
+        return bool(self.any_grid) and not self.is_qwen and not self.is_gemma4
 
     @property
     def averages(self):
@@ -60,6 +65,8 @@ class Seeing(NamedTuple):
         if self.is_qwen:
             name = "qwen3.5" if "3_5" in self.wrapper else "qwen3"
             return families.BY_NAME[f"{name}-moe" if "Moe" in self.wrapper else name]
+        if self.is_gemma4:
+            return families.BY_NAME["gemma4-large" if self.section.get("standardize") else "gemma4"]
         return families.BY_NAME["gemma3" if self.averages else "lfm2" if self.is_shaped else "llama3"]
 
     @property
@@ -67,6 +74,8 @@ class Seeing(NamedTuple):
         """The beginnings of names in the checkpoint: of the text model, the tower and the connector."""
         if self.is_qwen:
             return "model.language_model.", "model.visual.", "model.visual.merger."
+        if self.is_gemma4:
+            return "model.language_model.", "model.vision_tower.", "model.embed_vision."
         if self.is_shaped:
             # The first published files have the last part of the tower's.
             tower = "model.vision_tower." + ("vision_model." if self.name == "wide" else "")
@@ -114,7 +123,8 @@ def qwen_section(hidden_size, heads, intermediate_size, depth, patch_size, side,
     }
 
 
-GEMMA3, LFM2_VL = "Gemma3ForConditionalGeneration", "Lfm2VlForConditionalGeneration"
+GEMMA3, GEMMA4 = "Gemma3ForConditionalGeneration", "Gemma4ForConditionalGeneration"
+LFM2_VL = "Lfm2VlForConditionalGeneration"
 QWEN3_5, QWEN3_5_MOE = "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration"
 QWEN3_VL, QWEN3_VL_MOE = "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration"
 # The second has heads of the so400m tower, its grid, and pixels behind the last patch; the third the largest grid. The
@@ -156,6 +166,23 @@ SEEING = [
     ),
     Seeing("means", section(88, 4, 172, 3, 6, 50) | NO_HEAD, 2, GEMMA3, "bfloat16"),
     Seeing("means-so400m", section(144, 2, 538, 2, 14, 180) | NO_HEAD, 3, GEMMA3),
+    # As of the small models, and of the large ones.
+    Seeing(
+        "clipped",
+        gemma4_towers.section(88, 4, 2, 20, 172, 3, 6, position_embedding_size=300, use_clipped_linears=True),
+        3,
+        GEMMA4,
+        "bfloat16",
+        (6, 15),
+    ),
+    Seeing(
+        "standard",
+        gemma4_towers.section(144, 2, 2, 72, 538, 2, 4, position_embedding_size=40, standardize=True),
+        2,
+        GEMMA4,
+        "float32",
+        (10, 8),
+    ),
 ]
 BY_NAME = {each.name: each for each in SEEING}
 
@@ -164,6 +191,8 @@ def tower_shapes(seeing):
     """Return the shapes of a tower's tensors by their names behind the stem."""
     if seeing.is_qwen:
         return qwen_shapes(seeing)
+    if seeing.is_gemma4:
+        return gemma4_towers.shapes(seeing.section)
     parts = seeing.section
     D, F, p = parts["hidden_size"], parts["intermediate_size"], parts["patch_size"]
     shapes = {
@@ -204,6 +233,9 @@ def qwen_shapes(seeing):
 
 def tower_tensors(seeing):
     """Draw the tensors of a tower, as they are stored: scores have a spread of about 2, norms gains of 0.5 to 1.5."""
+    if seeing.is_gemma4:
+        drawn = gemma4_towers.tensors(seeing.section)
+        return {name: values.astype(families.DTYPES[seeing.dtype]) for name, values in drawn.items()}
     random, found = np.random.RandomState(7), {}
     for name, shape in tower_shapes(seeing).items():
         values = random.uniform(-1, 1, shape)
@@ -227,6 +259,8 @@ def connector_tensors(seeing):
             f"{name}.weight": random.uniform(-2, 2, (size, columns)) / np.sqrt(columns) for name, size in sizes.items()
         }
         found |= {f"{name}.bias": random.uniform(-1, 1, size) for name, size in sizes.items()}
+    elif seeing.is_gemma4:
+        found = {"embedding_projection.weight": random.uniform(-1, 1, (rows, seeing.section["hidden_size"]))}
     elif seeing.averages:
         found = {
             "mm_input_projection_weight": random.uniform(-1, 1, (seeing.section["hidden_size"], rows)),
@@ -279,9 +313,11 @@ def write_checkpoint(seeing, folder, **changes):
     folder.mkdir(parents=True, exist_ok=True)
     text = {**seeing.text.config, "architectures": None}
     config = {"architectures": [seeing.wrapper], "text_config": text, "vision_config": seeing.section}
+    if seeing.is_gemma4:
+        config["vision_config"] = {**seeing.section, "pooling_kernel_size": seeing.scale_factor}
     if seeing.is_qwen:
         config["tie_word_embeddings"] = text.get("tie_word_embeddings", False)
-    else:
+    elif not seeing.is_gemma4:
         config["downsample_factor" if seeing.is_shaped else "scale_factor"] = seeing.scale_factor
     config |= {"image_token_id": 300, **seeing.projector}
     if seeing.averages:
@@ -308,6 +344,8 @@ def processor(seeing):
     """Return a ``preprocessor_config.json``, with the keys that transformers writes."""
     if seeing.is_qwen:
         return qwen_processor(seeing)
+    if seeing.is_gemma4:
+        return gemma4_towers.processor(seeing.section, seeing.scale_factor)
     if seeing.is_shaped:
         return shaped_processor(seeing)
     size = seeing.section["image_size"]

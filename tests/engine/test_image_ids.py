@@ -232,19 +232,28 @@ def test_ids_that_run_together_are_never_cut():
 def let_see_as_a_whole(folder):
     """Make a model folder one of a model in which the tokens of an image attend to each other."""
     path = folder / "config.json"
-    text = {**json.loads(path.read_text()), "architectures": None, "model_type": "gemma3_text"}
-    raw = {"architectures": ["Gemma3ForConditionalGeneration"], "text_config": text, "image_token_index": IMAGE_TOKEN}
-    path.write_text(json.dumps(raw | {"mm_tokens_per_image": JOINT}))
+    text = {**json.loads(path.read_text()), "architectures": None}
+    name = text["model_type"].removesuffix("_text")
+    raw = {"architectures": [f"{name.title()}ForConditionalGeneration"], "text_config": text}
+    if name == "gemma4":
+        raw |= {"image_token_id": IMAGE_TOKEN, "vision_soft_tokens_per_image": JOINT}
+        text["use_bidirectional_attention"] = "vision"
+    else:
+        raw |= {"image_token_index": IMAGE_TOKEN, "mm_tokens_per_image": JOINT}
+    path.write_text(json.dumps(raw))
     return folder
 
 
 JOINT = 24
 
 
-@pytest.fixture(scope="module", params=["f32", "int8"])
+JOINT_MODELS = [("gemma3", "f32"), ("gemma3", "int8"), ("gemma4-large", "f32")]
+
+
+@pytest.fixture(scope="module", params=JOINT_MODELS, ids=" ".join)
 def joint_folder(request, tmp_path_factory):
-    path = tmp_path_factory.mktemp("joint") / request.param
-    return let_see_as_a_whole(engines.convert_variant("gemma3", request.param, path))
+    path = tmp_path_factory.mktemp("joint") / "model"
+    return let_see_as_a_whole(engines.convert_variant(*request.param, path))
 
 
 @pytest.fixture(scope="module")
@@ -279,13 +288,13 @@ def borders(rng, count):
     return sorted(rng.choice(outside, count, replace=False).tolist())
 
 
-@pytest.mark.parametrize("joint_folder", ["f32"], indirect=True)
-def test_images_as_a_whole_equal_the_reference(joint_folder):
+@pytest.mark.parametrize("joint_folder", JOINT_MODELS[::2], ids=" ".join, indirect=True)
+def test_images_as_a_whole_equal_the_reference(joint_folder, request):
     engine = engines.open_engine(joint_folder, kv="f32")
     assert (engine.config.joint_tokens, engine.most_rows) == (JOINT, 256 + JOINT)
     ids, _held = with_images(engine)
     places = [(begin, rows_of(engine, count, seed), (1, count)) for seed, (begin, count) in enumerate(PLACES)]
-    variant = families.BY_NAME["gemma3"]
+    variant = families.BY_NAME[request.node.callspec.params["joint_folder"][0]]
     expected = reference.decoder_logits(
         engine.config, families.make_weights(variant), engine.images.tokens(ids), images=places
     )

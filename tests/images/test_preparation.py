@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import math
 import re
 import sys
 from dataclasses import replace
@@ -16,7 +17,14 @@ from tinychat.errors import CheckpointError, SettingError, UnsupportedModelError
 from tinychat.images.image import Image
 from tinychat.images.preparation import plan, prepare, written_otherwise
 from tinychat.images.resize import resize
-from tinychat.models.image_preparation import OneTile, ShapedTiles, SquareTiles, WholeImage, read_preparation
+from tinychat.models.image_preparation import (
+    FilledImage,
+    OneTile,
+    ShapedTiles,
+    SquareTiles,
+    WholeImage,
+    read_preparation,
+)
 
 HALVES = (0.5, 0.5, 0.5)
 # SmolVLM 256M and 500M, granite-docling; SmolVLM 2.2B, whose tiles have pixels of no patch; Idefics3 8B.
@@ -28,6 +36,7 @@ LFM2 = ShapedTiles(16, 2, "bilinear", 1 / 255, HALVES, HALVES, 512, 2, 10, 64, 2
 QWEN = WholeImage(16, 2, "bicubic", 1 / 255, HALVES, HALVES, 1 << 16, 8192 * 16 * 16)
 QWEN_SMALL = replace(QWEN, patch_size=14, min_pixels=5000, max_pixels=100_000)
 QWEN2_VL = replace(QWEN, patch_size=14, min_pixels=56 * 56, max_pixels=28 * 28 * 1280)
+GEMMA4 = FilledImage(16, 3, "bicubic", 1 / 255, HALVES, HALVES, 280)
 GEMMA3 = OneTile(14, 4, "bilinear", 1 / 255, HALVES, HALVES, 896)
 # Small images are enough to see each of their pixels.
 TINY = replace(SMALL, patch_size=3, scale_factor=2, tile_size=20, longest_edge=70)
@@ -122,6 +131,17 @@ def test_no_image_has_more_patches_than_the_largest(preparation):
         assert text.count("<|image_pad|>") == rows * columns // 4
     # Another one only exceeds the pixels as far as no side has less than a token, and sides are whole tokens.
     assert QWEN.most_patches == 8192 and replace(QWEN, min_pixels=1, max_pixels=1).most_patches == 800
+
+
+def test_plans_of_gemma4():
+    found = plan(600, 800, GEMMA4)
+    # As large as 280 tokens of 48 pixels a side let it be, also if that is larger than it is.
+    assert (found.sizes, found.grids) == (((672, 912),), ((42, 57),)) and plan(60, 80, GEMMA4) == found
+    assert found.text == "<|image>" + "<|image|>" * (14 * 19) + "<image|>" and found.image_token == "<|image|>"
+    assert plan(600, 800, GEMMA4, "low").grids == ((21, 27),)
+    assert plan(3, 1000, GEMMA4).grids == ((3, 840),) and plan(1000, 7, GEMMA4).grids == ((600, 3),)
+    assert plan(65536, 1, replace(GEMMA4, max_tokens=70)).grids == ((210, 3),)
+    assert written_otherwise(GEMMA4) is None
 
 
 @pytest.mark.parametrize("size", [(600, 800), (1, 65536), (896, 896)], ids=str)
@@ -249,6 +269,15 @@ def test_files_of_gemma3(tmp_path):
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(kind))
     (tmp_path / "processor_config.json").unlink()
     assert read_preparation(tmp_path, 14, 2) == OneTile(14, 2, "bicubic", 1 / 255, UNEVEN["mean"], HALVES, 224)
+
+
+def test_files_of_gemma4(tmp_path):
+    values = {"image_processor_type": "Gemma4ImageProcessorFast", "image_mean": [0.0] * 3, "image_std": [1.0] * 3}
+    (tmp_path / "processor_config.json").write_text(json.dumps({"image_processor": values}))
+    assert read_preparation(tmp_path, 16, 3) == GEMMA4
+    values |= {"max_soft_tokens": 560, "patch_size": 16, "pooling_kernel_size": 3, "resample": 2, "do_normalize": True}
+    (tmp_path / "processor_config.json").write_text(json.dumps({"image_processor": values}))
+    assert read_preparation(tmp_path, 16, 3) == replace(GEMMA4, max_tokens=560, resample="bilinear")
 
 
 _GEMMA3 = {"image_processor_type": "Gemma3ImageProcessor", "size": {"height": 64, "width": 64}}
@@ -595,3 +624,26 @@ def test_one_tile_is_that_of_transformers(name, preparation, torchvision):
             assert np.abs(theirs - ours).max() < 1e-6
         else:
             assert np.array_equal(theirs, ours)
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("most", [70, 280, 560])
+def test_sizes_of_filled_images_are_those_of_transformers(most, torchvision):
+    theirs = sys.modules[processor_class("gemma4", "Gemma4ImageProcessorPil").__module__]
+    preparation = replace(GEMMA4, max_tokens=most)
+    for height, width in [*SIZES, (1, 5000), (5000, 1), (1, 48), (47, 48)]:
+        expected = theirs.get_aspect_ratio_preserving_size(height, width, 16, 9 * most, 3)
+        assert plan(height, width, preparation).sizes == (expected,)
+        assert math.prod(expected) <= preparation.most_patches * 16**2
+
+
+@pytest.mark.live
+def test_filled_images_are_those_of_transformers(torchvision):
+    preparation = replace(GEMMA4, patch_size=4, max_tokens=70)
+    processor = processor_class("gemma4", "Gemma4ImageProcessorPil")(patch_size=4, max_soft_tokens=70)
+    for size in [(1, 1), (1, 90), (20, 20), (300, 200), *np.random.default_rng(5).integers(1, 150, (40, 2))]:
+        image = random_image(*map(int, size))
+        seen = processor([as_picture(image)], return_tensors="np")
+        (ours,) = prepare(image, preparation).tiles
+        # The tower brings pixels from -1 to 1, and theirs are rounded once more.
+        assert np.abs(2 * np.asarray(seen["pixel_values"])[0, : len(ours)] - 1 - ours).max() < 1e-6

@@ -10,7 +10,7 @@ from kernels.test_inputs import write
 from tinychat.engine.mlp_parameters import ACTIVATIONS
 from tinychat.kernels.inputs import quantize_activated
 from tinychat.kernels.scores import cap_rows
-from tinychat.kernels.variants import CappedSwiglu, ClampedSwiglu, LimitedSilu, SoftCap, Ungated
+from tinychat.kernels.variants import CappedSwiglu, ClampedSwiglu, ClippedActivation, LimitedSilu, SoftCap, Ungated
 
 EXTREME = [-1e30, -1e4, -88.0, -1e-30, 0.0, 1e-30, 88.0, 1e4]
 # How far Abramowitz and Stegun's formula is off, and float64 where ``1 + tanh`` is nearly 0; each times half of the
@@ -43,6 +43,20 @@ def test_gated_by_another_activation(rng):
     x = write(quantize_activated, "f32", 3, 48, 32, rows, ACTIVATIONS["gelu_tanh"], 40)
     expected = reference.gelu_tanh(gate) * up
     assert_within(decode_floats(x, 3, 48)[:, :40], expected, 20 * EPS * np.abs(expected) + 1e-9)
+
+
+def test_products_between_bounds(rng):
+    gate, up = rng.standard_normal((2, 3, 40)).astype(np.float32) * 3
+    rows = np.concatenate([gate, up, np.zeros((3, 16), np.float32)], axis=1)
+    activation = ClippedActivation(ACTIVATIONS["gelu_tanh"], np.array([-0.5, 2, 7, 9], np.float32))
+    x = write(quantize_activated, "f32", 3, 48, 32, rows, activation, 40)
+    expected = (reference.gelu_tanh(gate) * up).clip(-0.5, 2)
+    assert 10 < (np.abs(expected) == 2).sum() < 110
+    assert_within(decode_floats(x, 3, 48)[:, :40], expected, 64 * EPS * np.abs(expected) + 1e-7)
+    # Zeros behind them stay, whatever the bounds are.
+    above = activation._replace(bounds=np.array([1, 2, 0, 0], np.float32))
+    x = write(quantize_activated, "f32", 3, 48, 32, rows, above, 40)
+    assert decode_floats(x, 3, 48)[:, :40].min() == 1 and not decode_floats(x, 3, 48)[:, 40:].any()
 
 
 def test_clamped_gates(rng):

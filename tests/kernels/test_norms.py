@@ -7,10 +7,12 @@ from kernels.kernel_inputs import EPS, UNTOUCHED, assert_within, decode_floats, 
 from kernels.test_inputs import NORM_EPS, dims_of, padded_rows, write
 
 from tinychat.engine.arguments import ModelDims
+from tinychat.engine.patch_parts import ClippedLinear
 from tinychat.kernels.inputs import quantize_normed
 from tinychat.kernels.norms import (
     add_normed,
     add_scaled,
+    clip_columns,
     hold_rows,
     interpolate,
     norm_heads,
@@ -21,6 +23,7 @@ from tinychat.kernels.norms import (
 )
 from tinychat.kernels.variants import (
     ChannelScale,
+    ClippedNorm,
     HeadsNorm,
     Interpolation,
     LayerNorm,
@@ -47,6 +50,39 @@ def norm_of(kind, rng, size, K):
     if kind is LayerNorm:
         return LayerNorm(gain, bias), lambda x: reference.layer_norm(x, gain[:size], bias[:size], eps)
     return NoNorm(), lambda x: x
+
+
+@tokens
+@widths
+@pytest.mark.parametrize("kind", [RmsNorm, LayerNorm, NoNorm])
+def test_rows_between_bounds(kind, size, K, T, rng):
+    hidden = padded_rows(rng.standard_normal((T, size)).astype(np.float32) * 3 + 2, K)
+    norm, formula = norm_of(kind, rng, size, K)
+    bounds = np.array([-0.5, 1.25, 0, 0], np.float32)
+    x = write(quantize_normed, "f32", T, K, 32, hidden, ClippedNorm(norm, bounds), dims_of(size))
+    expected = np.zeros((T, K))
+    expected[:, :size] = formula(hidden[:, :size]).clip(-0.5, 1.25)
+    assert_within(decode_floats(x, T, K), expected, 64 * EPS * (1 + np.abs(expected)))
+    plain = write(quantize_normed, "f32", T, K, 32, hidden, norm, dims_of(size))
+    clipped = decode_floats(plain, T, K).clip(-0.5, 1.25)
+    assert np.array_equal(decode_floats(x, T, K)[:, :size], clipped[:, :size])
+
+
+@pytest.mark.parametrize(("first", "size"), [(0, 1), (5, 40), (16, 173), (21, 192)])
+@tokens
+def test_outputs_between_bounds_stand_behind_others(first, size, T, rng):
+    x, before = (rng.standard_normal((T + 1, width)).astype(np.float32) for width in (size + 7, first + size + 16))
+    w = ClippedLinear((), np.array([-9, 9, -0.5, 0.75], np.float32), np.int64(first), np.int64(size))
+    for threads in (1, 3):
+        out = before.copy()
+        on_threads(clip_columns, threads, T, x, w, out)
+        expected = before.copy()
+        expected[:T, first : first + size] = x[:T, :size].clip(-0.5, 0.75)
+        assert np.array_equal(out, expected)
+    in_place = w._replace(first=np.int64(0))
+    expected = np.concatenate([x[:T, :size].clip(-0.5, 0.75), x[:T, size:]], axis=1)
+    on_threads(clip_columns, 2, T, x, in_place, x)
+    assert np.array_equal(x[:T], expected)
 
 
 @tokens

@@ -17,6 +17,7 @@ from tinychat.errors import CheckpointError
 from tinychat.models.passthrough import Form
 from tinychat.models.tensors import Part
 
+_AXES_OF_EACH = 3  # of several matrices
 _AXES_OF_FRAMES = 5  # of a convolution over frames, rows and columns
 
 
@@ -117,6 +118,51 @@ def tensors_of_expert(tensors: Tensors, stem: str, expert: int) -> Tensors:
     """Return the tensors that a weight of mlx is made of, for one expert."""
     names = [name for part in ("weight", "scales", "biases") if (name := f"{stem}.{part}") in tensors.by_name]
     return Tensors(tensors.folder, {name: StackedTensor(tensors[name], name, expert) for name in names})
+
+
+class Scalars(Tensor):
+    """Scalars as one vector, float32; infinite ones are the largest numbers there are. None : there is none, infinite.
+
+    The even ones are lower bounds, the others upper ones.
+    """
+
+    def __init__(self, parts: Sequence[Tensor | None], of: Tensor) -> None:
+        self._comes_with(of, *(part for part in parts if part is not None))
+        self._parts = parts
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the vector."""
+        return (len(self._parts),)
+
+    def read(self, start: int, stop: int) -> FloatArray:
+        """Return numbers ``start..stop-1``."""
+        largest = np.finfo(np.float32).max
+        bounds = [largest if index % 2 else -largest for index in range(len(self._parts))]
+        for index, part in enumerate(self._parts):
+            if part is not None:
+                bounds[index] = np.float32(part.read(0, 1).reshape(-1)[0])
+        return np.asarray(bounds, np.float32).clip(-largest, largest)[start:stop]
+
+
+class FirstOfEach(Derived):
+    """The first rows of each matrix [count, rows, columns], as one matrix."""
+
+    def __init__(self, tensor: Tensor, rows: int) -> None:
+        super().__init__(tensor)
+        self._rows = rows
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the matrix; of a tensor without such axes its own."""
+        shape = self._tensor.shape
+        return (shape[0] * min(self._rows, shape[1]), shape[2]) if len(shape) == _AXES_OF_EACH else shape
+
+    def read(self, start: int, stop: int) -> FloatArray:
+        """Return rows ``start..stop-1``."""
+        whole = self._tensor.read(0, self._tensor.shape[0])
+        found = whole[:, : self._rows].reshape(-1, whole.shape[-1]) if whole.ndim == _AXES_OF_EACH else whole
+        return np.ascontiguousarray(found[start:stop])
 
 
 class ComputedRows(Derived):

@@ -26,6 +26,7 @@ from tinychat.engine.named_tensors import NamedVector
 from tinychat.kernels.variants import (
     AttentionSink,
     BothWays,
+    ClippedActivation,
     DistanceBias,
     JointImages,
     LimitedSilu,
@@ -103,6 +104,10 @@ class FloatStages(StateStages, StreamStages, BlockStages):
         values.value = rest if rest.shape[1] else None
 
     def quantize_activated(self, T, gate_up, activation, size, weight, s):
+        if isinstance(activation, ClippedActivation):
+            self.quantize_activated(T, gate_up, activation.activation, size, weight, s)
+            s.x.value = s.x.value.clip(*self._source.vector(activation.bounds)[:2])
+            return
         if isinstance(activation, NormedActivation):
             self.quantize_activated(T, gate_up, activation.activation, size, weight, s)
             s.x.value = self._source.normed(activation.gain, s.x.value)

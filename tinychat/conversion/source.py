@@ -8,11 +8,12 @@ from numpy.typing import NDArray
 from tinychat.checkpoint.checkpoint import Checkpoint
 from tinychat.conversion.pack import check_finite, weight_names
 from tinychat.engine.named_tensors import NamedVector
-from tinychat.kernels.variants import ChannelScale, NoNorm
+from tinychat.kernels.variants import ChannelScale, ClippedNorm, NoNorm
 from tinychat.models.architectures import linears, norms
 from tinychat.models.tensors import Linear, Table
 
 Floats = NDArray[np.float32]
+NormNames = NamedVector | ChannelScale | ClippedNorm | NoNorm
 # Rows of the embedding or the output matrix that are widened to float32 at a time.
 SLAB_ROWS = 8192
 
@@ -77,10 +78,13 @@ class Source:
             return []
         return [f"{norm.source.format(layer)}.{part}" for part in ("weight", "bias")[: 1 + norm.bias]]
 
-    def normed(self, norm: NamedVector | ChannelScale | NoNorm, x: Floats, eps: np.float32 | None = None) -> Floats:
+    def normed(self, norm: NormNames, x: Floats, eps: np.float32 | None = None) -> Floats:
         """Norm the last axis; `eps` is that of the configuration when omitted."""
         if isinstance(norm, NoNorm):
             return x
+        if isinstance(norm, ClippedNorm):
+            least, most, *_ = self.vector(norm.bounds)
+            return self.normed(norm.norm, x, eps).clip(least, most)
         if isinstance(norm, ChannelScale):
             return np.asarray((x + self.vector(norm.shift)) * self.vector(norm.scale), np.float32)
         names = self.norm_tensors(norm.layout.name, norm.layers[0])

@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 
 from tinychat.checkpoint.adjusted import AdjustedTensor, adjusted
 from tinychat.checkpoint.checkpoint import Checkpoint
-from tinychat.checkpoint.tensor_part import PatchRows
-from tinychat.checkpoint.tensors import Tensors
+from tinychat.checkpoint.tensor_part import FirstOfEach, PatchRows, Scalars
+from tinychat.checkpoint.tensors import Tensor, Tensors
 from tinychat.conversion.pack import check_finite
 from tinychat.errors import UnsupportedModelError
 from tinychat.models.architectures import family_of, parse_config
+from tinychat.models.clipped_linears import BOUNDS, PARTS, WITHIN
 from tinychat.models.dense import file_of
+from tinychat.models.families.gemma4_vision import POSITIONS
 from tinychat.models.layout import Quantization, tensor_specs
 from tinychat.models.vision import Vision, read_vision
 
@@ -89,6 +91,10 @@ def open_vision(checkpoint: Checkpoint, quantization: Quantization) -> VisionSou
         return None
     own = _under(tensors, prefix)
     own.by_name[patches] = PatchRows(own[patches])
+    if config.position_axes and POSITIONS in own.by_name:
+        own.by_name[POSITIONS] = FirstOfEach(own[POSITIONS], config.position_axes)
+    if config.clipped_linears:
+        own.by_name.update(_bounds(own))
     tower = Checkpoint(checkpoint.path, config, adjusted(own, config))
     stem, first = vision.connector.stem, vision.connector.linears[0]
     stored = f"{stem}{first.transposed or f'{first.name}.weight'}"
@@ -96,6 +102,17 @@ def open_vision(checkpoint: Checkpoint, quantization: Quantization) -> VisionSou
     if first.transposed and stored in connectors.by_name:
         connectors.by_name[f"{stem}{first.name}.weight"] = AdjustedTensor(connectors[stored], transposed=True)
     return VisionSource(vision, tower, tower_quantization(quantization), connectors)
+
+
+def _bounds(tensors: Tensors) -> dict[str, Tensor]:
+    """Return the bounds of linears as `clipped_linears.clipped_bounds` names them."""
+    found: dict[str, Tensor] = {}
+    for name, weight in tensors.by_name.items():
+        if name.endswith(f"{WITHIN}.weight"):
+            stem = name.removesuffix(f"{WITHIN}.weight")
+            parts = [tensors.by_name.get(f"{stem}.{part}") for part in PARTS]
+            found[f"{stem}{BOUNDS}.weight"] = Scalars(parts, weight)
+    return found
 
 
 def _before(ending: str, names: Collection[str]) -> str | None:

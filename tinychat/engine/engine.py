@@ -115,7 +115,7 @@ class Engine:
 
     @property
     def grid_positions(self) -> NDArray[np.generic]:
-        """A vision tower's vectors of a square grid's positions: float32 [position_grid**2, hidden_size]."""
+        """A vision tower's vectors of positions: float32 [position_grid**2 or 2 position_axes, hidden_size]."""
         return self._folder.tensors[GRID_POSITIONS][:, : self.config.hidden_size]
 
     @cached_property
@@ -315,7 +315,7 @@ class Engine:
         return T, self._lasting, self.pool.buffers, attention.scratch, logits
 
     def _place(self, placed: list[tuple[int, Tile]]) -> None:
-        """Write rows of images into the posted step, and the image token in place of their ids."""
+        """Write rows of images into the posted step, and the id that stands for them in place of theirs."""
         if self.images is not None:
             batch = self._batch
             batch.images[: batch.counts[0]] = 0
@@ -324,7 +324,7 @@ class Engine:
             for index, tile in placed:
                 token_id = int(batch.ids[index])
                 row, left = tile.compute()[token_id - tile.ids.start], tile.ids.stop - token_id
-                batch.ids[index], batch.images[index] = self.images.token_id, batch.positions[index] + left
+                batch.ids[index], batch.images[index] = self.config.image_input_id, batch.positions[index] + left
                 rows = self._scratch.images[index].reshape(parts)
                 rows[:, : self.config.hidden_size] = row.reshape(parts)
 
@@ -386,7 +386,7 @@ class Engine:
             wanted = f"a vision tower takes {columns} of each patch, and gives no logits" if columns else "give ids"
             raise SettingError(f"rows of the shape {found} for {len(chunk.ids)} ids: {wanted}")
         size, found = self.config.hidden_size, None if chunk.hidden is None else chunk.hidden.shape
-        if self.config.position_grid and found != (len(chunk.ids), size):
+        if self.config.places_patches and found != (len(chunk.ids), size):
             raise SettingError(f"hidden of the shape {found}: this vision tower takes {size} of each patch's position")
         turned, found = self.config.rotary_dim if columns else 0, None if chunk.turns is None else chunk.turns.shape
         if found != ((len(chunk.ids), turned) if turned else None):

@@ -1,7 +1,7 @@
 """Image ids: ids beyond the vocabulary, each of which stands for a row of an image in the residual stream.
 
-To sequences, caches and the prefix index they are ids like others. A step gets the id of the image token instead, and
-the row that replaces its embedding. They are drawn at random: clients of a server, which may send ids, cannot guess
+To sequences, caches and the prefix index they are ids like others. A step gets the id of some token instead, and the
+row that replaces its embedding. They are drawn at random: clients of a server, which may send ids, cannot guess
 those of another one's image, and ids of an image that is gone, cached or kept by a client, are never another one's.
 
 In some models the tokens of an image attend to each other, also to later ones. There the ids of a tile run together:

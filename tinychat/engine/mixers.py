@@ -1,8 +1,8 @@
 """The mixers of `engine.forward`, which see other positions: attention, and the parts in its place or beside it."""
 
-from tinychat.engine import arguments, draft_parts, stream_parts
+from tinychat.engine import arguments, draft_parts, patch_parts, stream_parts
 from tinychat.engine.dory_parts import OtherWidth
-from tinychat.engine.mlps import add_branch
+from tinychat.engine.mlps import add_branch, add_result, project_clipped
 from tinychat.engine.stages import (
     attend,
     channel_factors,
@@ -290,6 +290,18 @@ def _(team, T, w, sizes, kv, s, attention, batch):
     attend(team, batch, s.qkv, sizes, w.window, w.scoring, kv, attention, s.attended)
     quantize_plain(team, T, s.attended, w.o_proj, s)
     add_branch(team, T, w.o_proj, w.post_self_attn_layernorm, sizes, s)
+
+
+@run_mixer.where(w=patch_parts.ClippedAttention)
+def _(team, T, w, sizes, kv, s, attention, batch):
+    project_clipped(team, T, s.hidden, w.input_layernorm, w.queries, sizes, s, s.qkv)
+    project_clipped(team, T, s.hidden, w.input_layernorm, w.keys, sizes, s, s.qkv)
+    project_clipped(team, T, s.hidden, w.input_layernorm, w.values, sizes, s, s.qkv)
+    norm_values(team, T, s.qkv, sizes, kv)
+    rope_append(team, T, batch, s.qkv, w.q_norm, w.k_norm, w.angles, w.rotary_dim, sizes, kv)
+    attend(team, batch, s.qkv, sizes, w.window, w.scoring, kv, attention, s.attended)
+    project_clipped(team, T, s.attended, NoNorm(), w.output, sizes, s, s.branch)
+    add_result(team, T, s.branch, w.post_self_attn_layernorm, sizes, s)
 
 
 @run_mixer.where(w=NoMixer)

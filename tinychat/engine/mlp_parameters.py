@@ -19,6 +19,7 @@ from tinychat.engine.arguments import (
     SparseMlp,
     StreamExperts,
 )
+from tinychat.engine.clipped_parameters import clipped_mlp
 from tinychat.engine.dims import dims_of, stacked_dims
 from tinychat.engine.folder_tensors import Tensors
 from tinychat.kernels.variants import (
@@ -77,6 +78,8 @@ def per_layer(L: int, layers: Sequence[int], first: Any, second: Any) -> Any:
 
 def mlps_of(config: ModelConfig, tensors: Tensors) -> Any:
     """Return the MLPs of all layers, of which some or all may have experts."""
+    if config.clipped_linears:
+        return clipped_mlp(config, tensors, activation_of(config, tensors, range(config.num_hidden_layers)))
     if config.varied is not None and config.varied.wide_mlps:
         narrow = _dense_mlp(config, tensors, config.varied.narrow_mlps)
         wide = _dense_mlp(config, tensors, config.varied.wide_mlps, "wide_", 2)

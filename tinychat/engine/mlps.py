@@ -1,6 +1,6 @@
 """The MLPs of `engine.forward`: with gates and without, beside attention, of experts; and how results are added."""
 
-from tinychat.engine import arguments
+from tinychat.engine import arguments, patch_parts
 from tinychat.engine.expert_stages import (
     add_routed,
     carry_states,
@@ -25,8 +25,11 @@ from tinychat.engine.stages import (
     quantize_normed,
     quantize_plain,
 )
+from tinychat.engine.stream_stages import clip_columns
 from tinychat.engine.wiring import by_kind, unless
 from tinychat.kernels.variants import (
+    ClippedActivation,
+    ClippedNorm,
     Interpolation,
     MixingRouter,
     NoLatent,
@@ -76,6 +79,14 @@ def _(team, T, branch, norm, sizes, s):
 
 
 @by_kind
+def project_clipped(team, T, rows, norm, w, sizes, s, out):
+    """Apply a linear to rows, normed and brought between bounds, and write what it gives, between others."""
+    quantize_normed(team, T, rows, ClippedNorm(norm, w.bounds), sizes, w.weight, s)
+    linear(team, T, w.weight, s, s.branch, STORE)
+    clip_columns(team, T, s.branch, w, out)
+
+
+@by_kind
 def begin_mlp(team, T, mlp, sizes, s):
     """Run an MLP's norm and first linear."""
     quantize_normed(team, T, s.hidden, mlp.post_attention_layernorm, sizes, mlp.up_proj, s)
@@ -86,6 +97,12 @@ def begin_mlp(team, T, mlp, sizes, s):
 def _(team, T, mlp, sizes, s):
     clear_rows(team, T, s.hidden, s.last_hidden)
     run_experts(team, T, mlp, mlp.post_attention_layernorm, s.last_hidden, sizes, s)
+
+
+@begin_mlp.where(mlp=patch_parts.ClippedMlp)
+def _(team, T, mlp, sizes, s):
+    project_clipped(team, T, s.hidden, mlp.post_attention_layernorm, mlp.gate, sizes, s, s.gate_up)
+    project_clipped(team, T, s.hidden, mlp.post_attention_layernorm, mlp.up, sizes, s, s.gate_up)
 
 
 @begin_mlp.where(mlp=PerLayer)
@@ -106,6 +123,15 @@ def end_mlp(team, T, mlp, sizes, s):
 @end_mlp.where(mlp=arguments.ExpertMlp)
 def _(team, T, mlp, sizes, s):
     add_result(team, T, s.last_hidden, NoNorm(), sizes, s)
+
+
+@end_mlp.where(mlp=patch_parts.ClippedMlp)
+def _(team, T, mlp, sizes, s):
+    down = mlp.down
+    quantize_activated(team, T, s.gate_up, ClippedActivation(mlp.activation, down.bounds), mlp.size, down.weight, s)
+    linear(team, T, down.weight, s, s.branch, STORE)
+    clip_columns(team, T, s.branch, down, s.branch)
+    add_result(team, T, s.branch, mlp.post_mlp_layernorm, sizes, s)
 
 
 @end_mlp.where(mlp=PerLayer)

@@ -31,6 +31,7 @@ from tinychat.engine.arguments import (
 )
 from tinychat.engine.block_parameters import mixture_layers, mixture_output
 from tinychat.engine.block_parts import MixtureOutput
+from tinychat.engine.clipped_parameters import clipped_attention
 from tinychat.engine.dims import LOG2_E, NO_WINDOW, dims_of, stacked_dims
 from tinychat.engine.dory_parts import HOLD, REJOIN, LoopEnd, OtherWidth
 from tinychat.engine.draft_parts import (
@@ -144,7 +145,7 @@ def _mixture_layers(config: ModelConfig, net: BlockMixtures, tensors: Tensors, c
 def _input(config: ModelConfig, tensors: Tensors) -> Any:
     if not config.patch_columns:
         return tensors.embedding()
-    return (PlacedPatchInput if config.position_grid else PatchInput)(tensors.embedding())
+    return (PlacedPatchInput if config.places_patches else PatchInput)(tensors.embedding())
 
 
 def _output(config: ModelConfig, tensors: Tensors) -> Any:
@@ -217,6 +218,8 @@ def _router(tensors: Tensors, layers: Sequence[int], mixing: str) -> StreamRoute
 def _mixer(config: ModelConfig, tensors: Tensors) -> Any:
     """Return the parameters of attention, or of the part that replaces it, of all layers."""
     L = config.num_hidden_layers
+    if config.clipped_linears:
+        return clipped_attention(config, tensors, _positions(config, range(L)), _scoring(config, tensors))
     if (varied := config.varied) is not None:
         narrow, wide = (
             _varied_attention(config, tensors, varied, layers, kind) if layers else None
@@ -324,7 +327,8 @@ def _positions(config: ModelConfig, layers: Sequence[int]) -> dict[str, Any]:
     """Return the parts of attention by name that depend on positions."""
     windows = np.array([config.sliding_windows[layer] or NO_WINDOW for layer in layers], np.int64)
     window: Any = BothWays(windows) if config.bidirectional else windows
-    if config.joint_tokens:
+    # In Gemma 4, only layers with a window see all of an image.
+    if config.joint_tokens and (config.varied is None or all(config.sliding_windows[layer] for layer in layers)):
         window = JointImages(windows)
     if config.drafter:
         # As many positions before the last one that the larger model has seen as its windows have in all.

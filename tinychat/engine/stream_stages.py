@@ -21,6 +21,12 @@ def add_image_rows(counter, T, replaced, images, part, hidden):
     counter.note("images", T * hidden.columns * 3 * FLOAT, T * hidden.columns)
 
 
+@stage("norms")
+def clip_columns(counter, T, x, w, out):
+    """Write what a linear gives, brought between two bounds, into some columns."""
+    counter.note("bounds", T * w.weight.rows * 2 * FLOAT, T * w.weight.rows * 2)
+
+
 @stage("altup")
 def route_streams(counter, T, hidden, router, sizes, out):
     """Write the factors of predictions, or of corrections."""

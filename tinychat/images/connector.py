@@ -19,7 +19,7 @@ from tinychat.engine.hidden_states import layer_normed, rms_normed
 from tinychat.models.dense import specs_of
 from tinychat.models.folder import map_weights
 from tinychat.models.portable_math import gelu
-from tinychat.models.seeing.parts import MOST_COLUMNS, ConnectorParts
+from tinychat.models.seeing.parts import MOST_COLUMNS, STANDARD, ConnectorParts
 from tinychat.models.vision import CONNECTOR, VISION_FOLDER, Vision
 
 Wide = NDArray[np.float64]
@@ -61,6 +61,7 @@ class Connector:
         self._parts, own = parts, {name: tensors[f"{parts.prefix}{name}"] for name in parts.shapes}
         norm = (f"{parts.norm}.weight", f"{parts.norm}.bias")
         self._norm = [own[name].astype(np.float64) for name in norm if name in own]
+        self._standard = [own[f"{parts.standard}{part}"].astype(np.float64) for part in STANDARD if parts.standard]
         self._linears = [
             ExactLinear(own[f"{linear.name}.weight"], own.get(f"{linear.name}.bias")) for linear in parts.linears
         ]
@@ -88,7 +89,11 @@ class Connector:
         means = np.zeros((len(squares), squares.shape[1] // size))
         for patches in np.split(squares, size, axis=1):
             means += patches / size
-        return rms_normed(means, parts.norm_eps, 1 + self._norm[0])
+        means *= parts.times
+        if self._standard:
+            less, scale = self._standard
+            means = (means - less) * scale
+        return rms_normed(means, parts.norm_eps, 1 + self._norm[0] if self._norm else np.ones(1))
 
 
 def read_connectors(folder: Path, vision: Vision) -> list[Connector]:

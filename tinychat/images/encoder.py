@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tinychat.errors import ModelFolderError
 from tinychat.images.connector import Connector, read_connectors
-from tinychat.images.positions import grid_positions
+from tinychat.images.positions import axis_positions, grid_positions
 from tinychat.models.rope import grid_turns
 from tinychat.models.vision import VISION_FOLDER, Vision, read_vision, sees
 
@@ -61,6 +61,8 @@ class ImageEncoder:
         config = engine.config
         if config.position_grid:
             positions = grid_positions(engine.grid_positions, grid, from_corners=config.position_corners)
+        elif config.position_axes:
+            positions = axis_positions(engine.grid_positions, grid)
         turns = grid_turns(config, grid) if config.rotary_dim else None
         sequence = new_sequence(engine, patches)
         chunk = sequence.chunk([0] * patches, patches, 0)._replace(rows=tile, hidden=positions, turns=turns)

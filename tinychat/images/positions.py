@@ -4,6 +4,8 @@ A vector is the sum of those around its place in the square, weighted by their d
 resized to the grid as an image is with bilinear filters that widen where it shrinks (torch's ``interpolate`` with
 ``antialias``); or the corners of both are the same, and a vector is of the four around its place (``align_corners``).
 Sums are made term after term, in float64: the same bits on any processor.
+
+Other towers have learned vectors for columns and for rows, which are added.
 """
 
 import numpy as np
@@ -22,6 +24,14 @@ def grid_positions(
     lines = _weighted(weights(side, rows), square)
     found = _weighted(weights(side, columns), lines.transpose(1, 0, 2))
     return found.transpose(1, 0, 2).reshape(rows * columns, -1).astype(np.float32)
+
+
+def axis_positions(learned: NDArray[np.generic], grid: tuple[int, int]) -> NDArray[np.float32]:
+    """Return the vectors [rows columns, D] of a grid; learned : of columns, and as many of rows, [2 side, D]."""
+    by_column, by_row = np.split(np.asarray(learned, np.float32), 2)
+    rows, columns = grid
+    found: NDArray[np.float32] = by_column[None, :columns] + by_row[:rows, None]
+    return found.reshape(rows * columns, -1)
 
 
 def _weighted(weights: Wide, parts: Wide) -> Wide:

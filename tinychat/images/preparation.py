@@ -11,9 +11,10 @@ from tinychat.errors import SettingError
 from tinychat.images.detail import HIGH, LOW
 from tinychat.images.image import Image
 from tinychat.images.resize import resize
-from tinychat.models.image_preparation import OneTile, Preparation, ShapedTiles, SquareTiles, WholeImage
+from tinychat.models.image_preparation import FilledImage, OneTile, Preparation, ShapedTiles, SquareTiles, WholeImage
 
 IMAGE_TOKEN, _QWEN_TOKEN = "<image>", "<|image_pad|>"
+_GEMMA4_TOKEN, _GEMMA4_START, _GEMMA4_END = "<|image|>", "<|image>", "<image|>"
 _SOFT_TOKEN, _SOFT_START, _SOFT_END = "<image_soft_token>", "<start_of_image>", "<end_of_image>"
 _FAKE, _GLOBAL = "<fake_token_around_image>", "<global-img>"
 _START, _THUMBNAIL, _END = "<|image_start|>", "<|img_thumbnail|>", "<|image_end|>"
@@ -75,6 +76,8 @@ def plan(height: int, width: int, preparation: Preparation, detail: str = HIGH) 
         return _plan_shaped(height, width, preparation)
     if isinstance(preparation, WholeImage):
         return _plan_whole(height, width, preparation)
+    if isinstance(preparation, FilledImage):
+        return _plan_filled(height, width, preparation)
     if isinstance(preparation, OneTile):
         return _plan_one(preparation)
     return _plan_square(height, width, preparation)
@@ -109,15 +112,15 @@ def patches(tile: npt.NDArray[np.uint8], preparation: Preparation) -> npt.NDArra
     """Return the patches of a tile, row by row, as a vision encoder takes them: float32 [patches, columns].
 
     Their pixels are normalized; those beyond the last whole patch are dropped. The columns are in the order of the
-    weights of the model's first layer: by channel, row and column where it is a convolution (`SquareTiles`,
-    `WholeImage`), else by row, column and channel (`ShapedTiles`).
+    weights of the model's first layer: by channel, row and column where it is a convolution, else by row, column and
+    channel (`ShapedTiles`, `FilledImage`).
     """
     size = preparation.patch_size
     rows, columns = tile.shape[0] // size, tile.shape[1] // size
     tile = tile[: rows * size, : columns * size]
     values = _values(preparation.rescale, preparation.mean, preparation.std)
     normal = np.stack([values[channel][tile[..., channel]] for channel in range(3)])
-    axes = (1, 3, 2, 4, 0) if isinstance(preparation, ShapedTiles) else (1, 3, 0, 2, 4)
+    axes = (1, 3, 2, 4, 0) if isinstance(preparation, (ShapedTiles, FilledImage)) else (1, 3, 0, 2, 4)
     return normal.reshape(3, rows, size, columns, size).transpose(axes).reshape(rows * columns, 3 * size * size)
 
 
@@ -266,3 +269,23 @@ def _tokens_of_whole(height: int, width: int, preparation: WholeImage) -> Size:
         grow = math.sqrt(preparation.min_pixels / (height * width))
         return math.ceil(height * grow / step), math.ceil(width * grow / step)
     return rounded
+
+
+def _plan_filled(height: int, width: int, preparation: FilledImage) -> ImagePlan:
+    step = preparation.patch_size * preparation.scale_factor
+    rows, columns = _tokens_of_filled(height, width, preparation)
+    text = _GEMMA4_START + _GEMMA4_TOKEN * (rows * columns) + _GEMMA4_END
+    return ImagePlan(text, ((rows * step, columns * step),), 1, 1, None, False, preparation.patch_size, _GEMMA4_TOKEN)
+
+
+def _tokens_of_filled(height: int, width: int, preparation: FilledImage) -> Size:
+    """Return the rows and columns of the most tokens that an image of about this shape may have."""
+    step, most = preparation.patch_size * preparation.scale_factor, preparation.max_tokens
+    grow = math.sqrt(preparation.most_patches * preparation.patch_size**2 / (height * width))
+    rows, columns = math.floor(grow * height / step), math.floor(grow * width / step)
+    # One side of a narrow image would have no token.
+    if rows == 0:
+        return 1, min(width // height, most)
+    if columns == 0:
+        return min(height // width, most), 1
+    return rows, columns

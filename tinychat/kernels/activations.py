@@ -11,7 +11,7 @@ Xielu     ``p v**2 + v / 2`` above 0, ``n (exp(v) - 1 - v) + v / 2`` below; p an
 ClampedSwiglu needs a gate g and an up projection u: ``g / (1 + exp(-alpha g)) * (u + 1)``, clamped to ``g <= limit``
 and ``-limit <= u <= limit`` (OpenAI, 2025, gpt-oss). LimitedSilu clamps u so, and SiLU of g to ``<= limit`` (Ling Team,
 2026, Ling 3.0). CappedSwiglu has soft caps a and b: ``a tanh(g / a) / (1 + exp(-g)) * b tanh(u / b)`` (Thinking
-Machines, 2026, Inkling 2).
+Machines, 2026, Inkling 2). ClippedActivation is another one, whose products are brought between two bounds (Gemma 4).
 """
 
 import numpy as np
@@ -19,7 +19,17 @@ import numpy as np
 from tinychat.kernels.jit import always_inline_by_type, is_kind
 from tinychat.kernels.scores import soft_cap
 from tinychat.kernels.simd import LOG2_E, exp2, fma, maximum, minimum
-from tinychat.kernels.variants import CappedSwiglu, ClampedSwiglu, Gelu, GeluTanh, LimitedSilu, Relu, Relu2, Xielu
+from tinychat.kernels.variants import (
+    CappedSwiglu,
+    ClampedSwiglu,
+    ClippedActivation,
+    Gelu,
+    GeluTanh,
+    LimitedSilu,
+    Relu,
+    Relu2,
+    Xielu,
+)
 
 
 @always_inline_by_type
@@ -39,7 +49,12 @@ def gated(activation, gate, up):
     def capped(activation, gate, up):
         return soft_cap(gate, activation.gate) / (exp2(gate * -LOG2_E) + 1.0) * soft_cap(up, activation.up)
 
-    for kind, function in ((ClampedSwiglu, clamped), (LimitedSilu, limited), (CappedSwiglu, capped)):
+    def clipped(activation, gate, up):
+        product = gated(activation.activation, gate, up)
+        return minimum(maximum(product, activation.bounds[0]), activation.bounds[1])
+
+    kinds = {ClampedSwiglu: clamped, LimitedSilu: limited, CappedSwiglu: capped, ClippedActivation: clipped}
+    for kind, function in kinds.items():
         if is_kind(activation, kind):
             return function
     return lambda activation, gate, up: activated(activation, gate) * up

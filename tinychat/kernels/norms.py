@@ -4,6 +4,7 @@
     LayerNorm  ``(x - mean(x)) / sqrt(var(x) + eps) * gain + bias``        (Ba, Kiros and Hinton, 2016)
     NoNorm     ``x``
     ChannelScale  ``(x + shift) * scale``
+    ClippedNorm   what another norm gives, between two bounds
 
 Rows are zero beyond their size D, and so are gains and biases, up to whole groups of columns.
 """
@@ -12,10 +13,10 @@ import numpy as np
 
 from tinychat.kernels.jit import always_inline, always_inline_by_type, is_kind
 from tinychat.kernels.memory import load_f32, load_one, store_f32, store_one
-from tinychat.kernels.simd import fma, splat_f32, sum_lanes, zero_outside
+from tinychat.kernels.simd import fma, maximum, minimum, splat_f32, sum_lanes, zero_outside
 from tinychat.kernels.sizes import LANES
 from tinychat.kernels.team import share_columns, share_of, stage
-from tinychat.kernels.variants import ChannelScale, LayerNorm, NoNorm, QueryScales
+from tinychat.kernels.variants import ChannelScale, ClippedNorm, LayerNorm, NoNorm, QueryScales
 
 
 @always_inline
@@ -56,6 +57,12 @@ def mean_square(values, start, size, mean):
     return sum_lanes(squares) / np.float32(size)
 
 
+@always_inline
+def clipped(v, least, most):
+    """Return 16 numbers brought between two bounds."""
+    return minimum(maximum(v, least), most)
+
+
 @always_inline_by_type
 def moments_of(norm, values, start, size, eps):
     """Return the statistics of the row of `size` numbers that begins at ``values[start]``, for `normed`."""
@@ -69,6 +76,8 @@ def moments_of(norm, values, start, size, eps):
 
     if is_kind(norm, NoNorm, ChannelScale):
         return lambda norm, values, start, size, eps: 0
+    if is_kind(norm, ClippedNorm):
+        return lambda norm, values, start, size, eps: moments_of(norm.norm, values, start, size, eps)
     return layer if is_kind(norm, LayerNorm) else rms
 
 
@@ -86,6 +95,8 @@ def normed(norm, moments, v, k):
         return lambda norm, moments, v, k: v
     if is_kind(norm, ChannelScale):
         return lambda norm, moments, v, k: (v + load_f32(norm.shift, k)) * load_f32(norm.scale, k)
+    if is_kind(norm, ClippedNorm):
+        return lambda norm, moments, v, k: clipped(normed(norm.norm, moments, v, k), norm.bounds[0], norm.bounds[1])
     return layer if is_kind(norm, LayerNorm) else rms
 
 
@@ -234,3 +245,20 @@ def norm_run(x, start, size, gain, eps):
     scale = inverse_rms(x, start, size, eps)
     for i in range(size):
         store_one(x, start + i, load_one(x, start + i) * scale * gain[i])
+
+
+@stage
+def clip_columns(team, T, x, w, out):
+    """Write rows, brought between the bounds of a `ClippedLinear`'s outputs, into columns of `out`, which may be `x`.
+
+    x : float32 [>= T, >= w.size]; out : float32 [>= T, >= w.first + w.size], columns from ``w.first`` on.
+    """
+    least, most, whole = w.bounds[2], w.bounds[3], w.size // LANES * LANES
+    first, last = share_of(team, T)
+    for t in range(first, last):
+        start, target = t * x.shape[1], t * out.shape[1] + w.first
+        for k in range(0, whole, LANES):
+            store_f32(out, target + k, clipped(load_f32(x, start + k), least, most))
+        # What other linears give may stand behind the last ones.
+        for k in range(whole, w.size):
+            store_one(out, target + k, min(max(load_one(x, start + k), least), most))

@@ -19,6 +19,13 @@ class LayerNorm(NamedTuple):
     bias: np.ndarray  # float32 [>= D]
 
 
+class ClippedNorm(NamedTuple):
+    """A norm whose numbers are brought between two bounds."""
+
+    norm: Any
+    bounds: Any  # float32 [>= 2]: the least number, the largest
+
+
 class StreamNorm(NamedTuple):
     """A norm of the residual stream behind a branch, which is added to it as it is."""
 
@@ -175,6 +182,13 @@ class NormedActivation(NamedTuple):
     activation: Any
     gain: np.ndarray  # float32 [>= F]
     eps: Any  # float32
+
+
+class ClippedActivation(NamedTuple):
+    """An activation and gates, and bounds of what these let through."""
+
+    activation: Any
+    bounds: Any  # float32 [>= 2]: as of `ClippedNorm`
 
 
 class Ungated(NamedTuple):

@@ -93,6 +93,7 @@ def parse_config(raw: Mapping[str, object], source: str) -> ModelConfig:
         config = replace(
             config,
             image_token_id=seen.integer("image_token_id", 0, config.vocab_size - 1),
+            image_input_id=values.optional_integer("pad_token_id", 0, config.vocab_size - 1) or 0,
             joint_tokens=seen.integer("tokens of an image", 0, MOST_JOINT_TOKENS),
             deepstack_layers=read_deepstack_layers(whole, source, wrapper, config.num_hidden_layers),
             rotary_axes=read_rotary_axes(values, wrapper, config.rotary_dim // 2),

@@ -115,6 +115,7 @@ class ModelConfig:
     stream_norms: bool = False  # norms behind attention and MLP are of the residual stream that these are added to
     embedded_ids: int = 0  # ids of the embedding, if more than `vocab_size`: the rest cannot be written (Apertus)
     image_token_id: int | None = None  # the token whose embedding rows of an image replace; None: the model sees none
+    image_input_id: int = 0  # the token whose embeddings for layers parts of an image have (Gemma 4)
     deepstack_layers: int = 0  # the first layers, to whose outputs other parts of these rows are added (Qwen3-VL)
     rotary_axes: tuple[int, ...] = ()  # by pair of channels, the axis that turns it: see `models.rotary_axes`; (): one
     joint_tokens: int = 0  # tokens of an image, each of which attends to all of them; 0: to earlier ones (Gemma 3)
@@ -127,8 +128,10 @@ class ModelConfig:
     loops: Loops | None = None  # the layers that run several times; None: each runs once
     normalized: Normalized | None = None  # the residual stream has length 1, and branches draw it towards them (Dory)
     position_grid: int = 0  # patches a side whose learned positions are fitted to a tile's grid; 0: to none (SigLIP 2)
+    position_axes: int = 0  # patches a side with a learned vector by row and by column, which are added (Gemma 4)
     position_corners: bool = False  # the corners of both grids have the same vectors (Qwen3-VL)
     patch_columns: int = 0  # numbers of a patch, which a vision tower reads instead of ids; 0: it reads ids (SigLIP)
+    clipped_linears: bool = False  # linears have bounds of inputs and outputs (Gemma 4's vision tower)
     token_kinds: int = 1  # the vectors of positions are there for each kind of text: a query's, a document's
     bidirectional: bool = False  # tokens attend to later ones, too, as far as to earlier ones: no text can be written
     embedding_dim: int = 0  # numbers that hidden states are projected to for vectors; 0: none (EmbeddingGemma 2)
@@ -142,6 +145,11 @@ class ModelConfig:
             # Where the scaling names no training length, `max_position_embeddings` is the stretched one.
             stretched = int(self.rope_scaling.factor * self.rope_scaling.original_max_position_embeddings)
         return max(self.max_position_embeddings, stretched)
+
+    @property
+    def places_patches(self) -> bool:
+        """Whether a vision tower gets the vectors of its patches' positions with them."""
+        return self.position_grid > 0 or self.position_axes > 0
 
     @property
     def value_dim(self) -> int:

@@ -128,7 +128,24 @@ class WholeImage(_Tiles):
         return tokens * self.scale_factor**2
 
 
-Preparation = SquareTiles | ShapedTiles | OneTile | WholeImage
+@dataclass(frozen=True)
+class FilledImage(_Tiles):
+    """Gemma 4: an image is one tile, keeps its shape, and is as large as `max_tokens` allow."""
+
+    max_tokens: int
+
+    @property
+    def of_low_detail(self) -> "FilledImage":
+        """The preparation of an image that takes few tokens: as many as the least detail of the model's makers has."""
+        return replace(self, max_tokens=min(self.max_tokens, 70))
+
+    @property
+    def most_patches(self) -> int:
+        """Patches of the largest tile."""
+        return self.max_tokens * self.scale_factor**2
+
+
+Preparation = SquareTiles | ShapedTiles | OneTile | WholeImage | FilledImage
 
 
 def read_preparation(folder: Path, patch_size: int, scale_factor: int) -> Preparation:
@@ -141,10 +158,13 @@ def read_preparation(folder: Path, patch_size: int, scale_factor: int) -> Prepar
     kind = values.optional_text("image_processor_type") or ""
     # Of the same processors in older and faster versions.
     base = kind.removesuffix("Fast").removesuffix("Pil").removesuffix("ImageProcessor")
-    if base not in ("Gemma3", "Idefics3", "SmolVLM", "Lfm2Vl", "Qwen2VL"):
+    if base not in ("Gemma3", "Gemma4", "Idefics3", "SmolVLM", "Lfm2Vl", "Qwen2VL"):
         found = f"image_processor_type {one_line(kind, 60)!r}" if kind else "an image processor of no type"
         raise UnsupportedModelError(f"{values.source}: {found} is not supported")
-    values.require(do_resize=True, do_rescale=True, do_normalize=True)
+    values.require(do_resize=True, do_rescale=True)
+    if base == "Gemma4":
+        return _filled_image(values, patch_size, scale_factor)
+    values.require(do_normalize=True)
     if base == "Gemma3":
         return _one_tile(processor, values, patch_size, scale_factor)
     if base == "Lfm2Vl":
@@ -227,6 +247,18 @@ def _whole_image(values: ConfigValues, patch_size: int, scale_factor: int) -> Wh
     if found.most_patches > MOST_PATCHES:
         raise CheckpointError(f"{values.source}: merge_size and min_pixels make more than {MOST_PATCHES} patches")
     return found
+
+
+def _filled_image(values: ConfigValues, patch_size: int, scale_factor: int) -> FilledImage:
+    _check_patches(values, patch_size=patch_size, pooling_kernel_size=scale_factor)
+    # The tower itself brings pixels from -1 to 1; other numbers than 0 and 1 would be taken before that.
+    normal = values.flag("do_normalize", False)
+    for key, only in (("image_mean", 0.0), ("image_std", 1.0)):
+        if normal and values.get(key) is not None and set(values.numbers(key, 3, -1e3, 1e3)) != {only}:
+            raise UnsupportedModelError(f"{values.source}: {key} is not supported")
+    most = values.optional_integer("max_soft_tokens", 1, MOST_PATCHES // scale_factor**2) or 280
+    found = FilledImage(*_of_pixels(values, patch_size, scale_factor, 3), max_tokens=most)
+    return replace(found, mean=_HALVES, std=_HALVES)
 
 
 def _check_patches(values: ConfigValues, **sizes: int) -> None:

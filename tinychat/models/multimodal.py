@@ -93,9 +93,11 @@ WRAPPERS: Mapping[str, Mapping[str, object]] = {
     "VoxtralForConditionalGeneration": _VOXTRAL,
 }
 # Those that also see images here.
-GEMMA3, LFM2_VL = "Gemma3ForConditionalGeneration", "Lfm2VlForConditionalGeneration"
+GEMMA3, GEMMA4 = "Gemma3ForConditionalGeneration", "Gemma4ForConditionalGeneration"
+LFM2_VL = "Lfm2VlForConditionalGeneration"
 SEEING = (
     GEMMA3,
+    GEMMA4,
     "Idefics3ForConditionalGeneration",
     LFM2_VL,
     "Qwen3VLForConditionalGeneration",
@@ -104,8 +106,12 @@ SEEING = (
     "Qwen3_5MoeForConditionalGeneration",
     "SmolVLMForConditionalGeneration",
 )
-# Tokens of an image that see each other, by the key of the whole model, and transformers' value for files without it.
-_JOINT: Mapping[str, tuple[str, int]] = {GEMMA3: ("mm_tokens_per_image", 256)}
+# Tokens of an image that see each other, by the key of the whole model, and its value for files without it. In Gemma 4
+# these are the most, and models that are small lack the value of the text model's key that makes them do so.
+_JOINT: Mapping[str, tuple[str, int]] = {
+    GEMMA3: ("mm_tokens_per_image", 256),
+    GEMMA4: ("vision_soft_tokens_per_image", 280),
+}
 # They run in one step, whose memory grows with them.
 MOST_JOINT_TOKENS = 4096
 # Names that published files have for some of them, of the code beside them.
@@ -170,6 +176,8 @@ def image_token_of(raw: Mapping[str, object]) -> object:
 
 def joint_tokens_of(raw: Mapping[str, object]) -> object:
     """Return how many tokens of an image attend to each other, by a `config.json`; 0 if none do."""
+    if wrapper_of(raw) == GEMMA4 and text_part(raw).get("use_bidirectional_attention") != "vision":
+        return 0
     key, default = _JOINT.get(wrapper_of(raw) or "", ("", 0))
     return default if raw.get(key) is None else raw[key]
 

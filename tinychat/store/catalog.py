@@ -87,7 +87,7 @@ _LLAMA, _QWEN2, _QWEN3, _QWEN3_5 = (f"{name}ForCausalLM" for name in ("Llama", "
 _GRANITE_H, _FALCON_H1 = (f"{name}ForCausalLM" for name in ("GraniteMoeHybrid", "FalconH1"))
 _APACHE = "Apache-2.0"
 _THINK, _TOOLS, _BOTH, _EMBED, _RANK, _SEE = "think", "tools", "think, tools", "embed", "rank", "see"
-_ALL = f"{_BOTH}, {_SEE}"
+_ALL, _TOOLS_SEE = f"{_BOTH}, {_SEE}", f"{_TOOLS}, {_SEE}"
 # Rows of a table.
 # fmt: off
 _ENTRIES = (
@@ -146,7 +146,7 @@ _ENTRIES = (
     CatalogEntry("gemma3n-e2b", "google/gemma-3n-E2B-it", "Gemma", "Gemma3nForCausalLM", 32768,
         (30, 2048, 8, 2, 256, 8192, 262400, True), more={"num_kv_shared_layers": 10}),
     CatalogEntry("gemma4-e2b", "google/gemma-4-E2B-it", _APACHE, "Gemma4ForCausalLM", 131072,
-        (35, 1536, 8, 1, 256, 6144, 262144, True), _TOOLS,
+        (35, 1536, 8, 1, 256, 6144, 262144, True), _TOOLS_SEE, vision=167_000_000,
         more={"num_kv_shared_layers": 20, "use_double_wide_mlp": True,
             "layer_types": _types("full_attention", 5, 35, "sliding_attention")}),
     CatalogEntry("llama3.2-3b", "meta-llama/Llama-3.2-3B-Instruct", "Llama 3.2", _LLAMA, 131072,
@@ -162,7 +162,7 @@ _ENTRIES = (
     CatalogEntry("gemma3n-e4b", "google/gemma-3n-E4B-it", "Gemma", "Gemma3nForCausalLM", 32768,
         (35, 2048, 8, 2, 256, 16384, 262400, True)),
     CatalogEntry("gemma4-e4b", "google/gemma-4-E4B-it", _APACHE, "Gemma4ForCausalLM", 131072,
-        (42, 2560, 8, 2, 256, 10240, 262144, True), _TOOLS, more={"num_kv_shared_layers": 18}),
+        (42, 2560, 8, 2, 256, 10240, 262144, True), _TOOLS_SEE, vision=170_000_000, more={"num_kv_shared_layers": 18}),
     CatalogEntry("qwen3.5-4b", "Qwen/Qwen3.5-4B", _APACHE, _QWEN3_5, 262144,
         (32, 2560, 16, 4, 256, 9216, 248320, True), _ALL, vision=433_000_000),
     CatalogEntry("granite4-h-tiny", "ibm-granite/granite-4.0-h-tiny", _APACHE, _GRANITE_H, 131072,

@@ -11,6 +11,8 @@ from tinychat.models.image_preparation import Preparation
 
 # Columns of a connector: with these, its sums are exact (`images.connector`).
 MOST_COLUMNS = 1 << 16
+# What means of patches are less, and then times: `ConnectorParts.standard`.
+STANDARD = ("bias", "scale")
 # transformers' value for files that do not tell how many patches a side are one image token.
 SCALE_FACTOR = 2
 # What transformers takes for keys that the section of a SigLIP tower lacks.
@@ -40,10 +42,11 @@ class ConnectorLinear:
 
 @dataclass(frozen=True)
 class ConnectorParts:
-    """The parts of a connector: a norm of its inputs, if that has a name, and linears, with GELU between them.
+    """The parts of a connector: a norm of its inputs, and linears, with GELU between them.
 
-    Each input is of a square of `scale_factor` by `scale_factor` patches: all of their numbers or, if it `averages`,
-    the means of these. The norm is a layer norm or, of means, an RMS norm with gains of 1 and its numbers.
+    Each input is of a square of `scale_factor` by `scale_factor` patches: all of their numbers, with a layer norm if
+    that has a name; or, if it `averages`, the means of these `times` a number, with an RMS norm, whose gains are 1 or,
+    if it has a name, 1 and its numbers. Before it, means are less and times vectors whose names begin with `standard`.
     """
 
     stem: str  # of the names of its tensors in the checkpoint
@@ -52,6 +55,8 @@ class ConnectorParts:
     norm: str = ""
     norm_eps: float = 1e-5
     averages: bool = False
+    times: float = 1.0
+    standard: str = ""
     layer: int = 0  # of the tower, behind which it reads hidden states; 0: behind all, and the last norm
 
     @property
@@ -67,6 +72,8 @@ class ConnectorParts:
         if self.norm:
             parts = ("weight",) if self.averages else ("weight", "bias")
             found |= {f"{self.norm}.{part}": (columns,) for part in parts}
+        if self.standard:
+            found |= {f"{self.standard}{part}": (columns,) for part in STANDARD}
         for linear in self.linears:
             found[f"{linear.name}.weight"] = (linear.rows, linear.columns)
             if linear.bias:
@@ -88,12 +95,13 @@ def read_tower(
 ) -> tuple[ConfigValues, int]:
     """Return the values of the tower's section that have defaults, and its patches' size.
 
-    channels : the key of their number.
+    channels : the key of their number, where there is one.
     """
     section = values.optional_section("vision_config") or ConfigValues({}, values.source)
     found = {key: default if section.get(key) is None else section.get(key) for key, default in defaults.items()}
     tower = ConfigValues(found, f"{values.source}: vision_config")
-    tower.integer(channels, 3, 3)
+    if channels in defaults:
+        tower.integer(channels, 3, 3)
     return tower, tower.integer("patch_size", 1, 1 << 10)
 
 

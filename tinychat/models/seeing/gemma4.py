@@ -1,0 +1,69 @@
+"""Gemma 4: an image is one tile of any shape, whose tokens stand for means of hidden states (`images.connector`)."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from tinychat.models.config_values import ConfigValues
+from tinychat.models.image_preparation import FilledImage, read_preparation
+from tinychat.models.multimodal import joint_tokens_of
+from tinychat.models.seeing.parts import (
+    MOST_COLUMNS,
+    ConnectorLinear,
+    ConnectorParts,
+    VisionParts,
+    other_preparation,
+    read_tower,
+    tower_config,
+)
+
+_TOWER = {
+    "hidden_size": 768,
+    "intermediate_size": 3072,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 12,
+    "num_key_value_heads": 12,
+    "head_dim": 64,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "rms_norm_eps": 1e-6,
+    "attention_bias": False,
+    "patch_size": 16,
+    "pooling_kernel_size": 3,
+    "position_embedding_size": 10240,
+    "use_clipped_linears": False,
+    "standardize": False,
+}
+_THETA = 100.0
+# Squares of more patches would make narrow images too large: a row of them is as long as an image may be.
+_MOST_POOLED = 6
+
+
+def read(folder: Path, raw: Mapping[str, object], text_size: int) -> VisionParts:
+    """Read the parts of a model whose tower has the layers of its text model."""
+    values = ConfigValues(raw, str(folder / "config.json"))
+    tower, patch_size = read_tower(values, _TOWER)
+    scale_factor = tower.integer("pooling_kernel_size", 1, _MOST_POOLED)
+    size = tower.integer("hidden_size", 1, MOST_COLUMNS)
+    tower.require(attention_bias=False)
+    rope = (values.optional_section("vision_config") or tower).optional_section("rope_parameters")
+    theta = rope and rope.optional_number("rope_theta", 1.001, 1e30)
+    preparation = read_preparation(folder, patch_size, scale_factor)
+    if not isinstance(preparation, FilledImage):
+        raise other_preparation(values)
+    joint = joint_tokens_of(raw)
+    if isinstance(joint, int) and 0 < joint < preparation.max_tokens:
+        raise values.error("vision_soft_tokens_per_image", f"the {preparation.max_tokens} tokens of an image, or more")
+    # An image of one row of tokens is the longest.
+    side = min(tower.integer("position_embedding_size", 1, 1 << 20), preparation.max_tokens * scale_factor)
+    config = tower_config("Gemma4VisionTower", "gemma4_vision", tower)
+    config |= {"rope_theta": theta or _THETA, "max_position_embeddings": preparation.most_patches}
+    config |= {"hidden_act": config.pop("hidden_activation"), "position_embedding_size": side}
+    connector = ConnectorParts(
+        "",
+        scale_factor,
+        (ConnectorLinear("embed_vision.embedding_projection", text_size, size),),
+        norm_eps=tower.number("rms_norm_eps", 0, 1),
+        averages=True,
+        times=size**0.5,
+        standard="vision_tower.std_" if tower.flag("standardize", False) else "",
+    )
+    return preparation, config, (connector,)
