@@ -7,7 +7,7 @@ from tinychat.models.altup import STREAMS
 
 
 class StreamStages:
-    """The part of `FloatStages` for streams, of which the others are [T, 3 D], and for sparse gates beside them."""
+    """The part of `FloatStages` for streams, of which the others are [T, 3 D], and for sparse gates, and for bounds."""
 
     _source: Source
 
@@ -38,6 +38,10 @@ class StreamStages:
         gates = gate_up.value[:, :size]
         cut = gates.mean(axis=1, keepdims=True) + cutoff * gates.std(axis=1, keepdims=True)
         gate_up.value[:, :size] = np.maximum(gates - cut, 0)
+
+    def clip_columns(self, T, x, w, out):
+        found = x.take().clip(*self._source.vector(w.bounds)[2:])
+        out.value = np.concatenate([out.value, found], axis=1) if w.first else found
 
     def add_to_streams(self, T, branch, norm, sizes, others):
         others.value = others.value + np.tile(self._source.normed(norm, branch.take()), STREAMS - 1)
