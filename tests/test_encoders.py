@@ -140,7 +140,9 @@ def test_values_of_embedding_gemma_2_that_are_refused(changes, message):
 
 def test_embedding_gemma_2_as_it_is_published():
     config = parse_config(encoders.EMBEDDING_GEMMA2_PUBLISHED, "config.json")
-    assert config.cache_shapes == ((20, 2, 256), (4, 1, 512))
+    # All layers of a size write over the keys and values of those before them.
+    assert config.cache_shapes == ((1, 2, 256), (1, 1, 512))
+    assert [config.cache_layer(layer) for layer in range(7)] == [0, 0, 0, 0, 0, 1, 0]
     assert (config.varied.wide, config.varied.input_size, config.varied.input_ids) == ((5, 11, 17, 23), 512, 0)
     assert (config.sliding_windows[4:6], config.rotary_dims[4:6]) == ((513, 0), (256, 512))
     assert (config.rope_theta, config.rope_scaling, config.sliding_rope_theta) == (1e6, None, 1e4)

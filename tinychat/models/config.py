@@ -221,12 +221,16 @@ class ModelConfig:
 
         Attention has one, and none where it reads another layer's; a convolution as many as hold `hidden_size` numbers
         of a position as keys and values; a layer with a state none. Those of wide heads are the last. A layer that runs
-        several times has one for each. Of a drafter they are the larger model's.
+        several times has one for each. Of a drafter they are the larger model's. Texts whose tokens attend to later ones
+        run in one step, layer by layer: there, layers with heads of one size share one, and it is the last one's.
         """
         if self.drafter is not None:
             return tuple(range(self.drafter.narrow_layers + self.drafter.wide_layers))
+        last = -1 if self.bidirectional else 0
         if self.varied is not None:
-            return self.varied.owners(self.varied.narrow) + self.varied.owners(self.varied.wide)
+            return self.varied.owners(self.varied.narrow)[last:] + self.varied.owners(self.varied.wide)[last:]
+        if self.bidirectional:
+            return self.attention_layers[last:]
         of_convolution = -(-self.hidden_size // (2 * self.num_key_value_heads * self.head_dim))
         counts = dict.fromkeys(self.conv_layers, of_convolution) | dict.fromkeys(self.attention_layers, 1)
         return tuple(layer for layer in self.layer_runs for _ in range(counts.get(layer, 0)))
@@ -238,7 +242,7 @@ class ModelConfig:
         if self.drafter is not None:
             wide = self.drafter.wide_layers
         elif self.varied is not None:
-            wide = len(self.varied.owners(self.varied.wide))
+            wide = sum(layer in self.varied.wide for layer in self.cache_layers)
         narrow = layers - wide, self.num_key_value_heads, self.head_dim
         if self.varied is None or not wide:
             return (narrow,)
@@ -246,9 +250,11 @@ class ModelConfig:
 
     def cache_layer(self, index: int) -> int:
         """Return the first layer of the KV cache that a layer reads in one of `layer_runs`; 0 without any."""
+        layer = self.layer_runs[index]
+        if self.bidirectional:
+            return len(self.cache_layers) - 1 if self.varied and layer in self.varied.wide else 0
         if self.loops is not None:
             return index
-        layer = self.layer_runs[index]
         if self.drafter is not None:
             assert self.varied is not None
             return len(self.cache_layers) - 1 if layer in self.varied.wide else self.drafter.narrow_layers - 1
