@@ -14,6 +14,7 @@ import pytest
 from fake_model import fake_model
 from local_server import events_of
 
+from tinychat.errors import SettingError
 from tinychat.serve import running
 from tinychat.serve.server import ServerOptions
 
@@ -79,7 +80,20 @@ def test_a_second_signal_ends_at_once():
             process.wait(0.5)
         process.send_signal(signal.SIGTERM)
         process.wait(10)
+        assert process.stderr.read() == "replies may end within 30 s; Ctrl-C again ends them now\n"
+
+
+def test_a_signal_without_replies_ends_at_once():
+    with started("usual") as (process, port):
+        assert reply(port, {"messages": [{"role": "user", "content": "Hi"}]})
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SECONDS) == 0
         assert process.stderr.read() == ""
+
+
+def test_an_address_of_another_machine_is_said_with_a_remedy():
+    with pytest.raises(SettingError, match=r"^port 80 of 192\.0\.2\.1 cannot .* \([^()]*\): give others with --host"):
+        running._listening("192.0.2.1", 80)
 
 
 def test_open_opens_the_page_once_it_is_served(tmp_path, monkeypatch):
@@ -224,7 +238,8 @@ def test_a_port_that_is_taken_is_named():
     with started("chatty") as (_, port):
         command = [sys.executable, str(APP), "serve", "chatty", "--port", str(port)]
         second = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-        assert second.returncode != 0 and f"port {port}" in second.stderr and "Traceback" not in second.stderr
+        remedy = "give another one with --port, or 0 for any"
+        assert (second.returncode, second.stderr) == (1, f"error: port {port} of 127.0.0.1 is in use: {remedy}\n")
 
 
 def test_a_model_that_cannot_be_loaded_is_an_error_of_one_line(tmp_path):

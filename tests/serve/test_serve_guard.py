@@ -149,7 +149,8 @@ def test_other_paths_are_errors_in_the_same_form(enter, path):
 
 def test_other_methods_are_errors_in_the_same_form(enter):
     answer = enter(Door(), "DELETE", "/completion")
-    assert answer.status_code == 405 and answer.json()["error"]["message"]
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+    assert answer.json()["error"]["message"] == "/completion takes POST, not DELETE: see docs/serve.md"
 
 
 def test_programs_that_look_for_ollama_find_it(enter):

@@ -159,4 +159,9 @@ async def _refused(server: Server, http: HttpRequest, error: Exception) -> Respo
 async def _not_served(server: Server, http: HttpRequest, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     message = f"{http.method} {http.url.path[:200]} is not served: see docs/serve.md"
-    return await _refused(server, http, ApiError(error.status_code, message, code="not_found"))
+    headers = error.headers or {}
+    if allowed := headers.get("Allow"):
+        message = f"{http.url.path[:200]} takes {allowed}, not {http.method}: see docs/serve.md"
+    answer = await _refused(server, http, ApiError(error.status_code, message, code="not_found"))
+    answer.headers.update(headers)
+    return answer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import signal
 import socket
@@ -63,7 +64,12 @@ def _listening(host: str, port: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=1024)
     except OSError as error:
-        raise SettingError(f"port {port} of {host} cannot be listened at ({error.strerror or error})") from None
+        if error.errno == errno.EADDRINUSE:
+            raise SettingError(f"port {port} of {host} is in use: give another one with --port, or 0 for any") from None
+        # Python adds what it was doing to the reason.
+        reason = (error.strerror or str(error)).partition(" (while ")[0]
+        message = f"port {port} of {host} cannot be listened at ({reason}): give others with --host and --port"
+        raise SettingError(message) from None
 
 
 def create_server(
@@ -143,6 +149,8 @@ def _end_by_signals(server: Server, runner: uvicorn.Server, seconds: float) -> N
             logging.getLogger("uvicorn.error").disabled = True
         else:
             loop.call_later(seconds, loop.run_in_executor, None, server.end_replies)
+            if server.admission.running:
+                server.log(f"replies may end within {seconds:g} s; Ctrl-C again ends them now")
         server.is_ending = runner.should_exit = True
 
     for number in (signal.SIGINT, signal.SIGTERM):
