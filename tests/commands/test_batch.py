@@ -201,8 +201,22 @@ def test_a_model_that_does_not_load_leaves_no_file(console, batch_files, tmp_pat
 
 def test_no_lines_give_an_empty_file(console, batch_files):
     source, target = batch_files([])
-    assert console.run("batch", source, "-o", target)[0] == 0
+    said = (0, "", f"nothing to do: {source} has no rows\n")
+    assert console.run("batch", source, "-o", target) == said
     assert target.read_bytes() == b""
+    assert console.run("batch", source, "-o", "-") == said
+
+
+def test_a_table_without_a_byte_is_said_to_have_no_rows(console, tmp_path):
+    source, target = tmp_path / "in.csv", tmp_path / "out.csv"
+    source.write_bytes(b"")
+    assert console.run("batch", source, "-o", target) == (0, "", f"nothing to do: {source} has no rows\n")
+
+
+def test_a_shard_without_rows_does_not_blame_the_file(console, batch_files):
+    source, target = batch_files([{"prompt": "Once"}])
+    lines = [console.run("batch", source, "-o", target, "--shard", f"{shard}/2")[2] for shard in range(2)]
+    assert f"nothing to do: {source} has no rows of this shard\n" in lines
 
 
 @pytest.mark.parametrize(

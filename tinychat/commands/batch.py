@@ -181,8 +181,11 @@ def batch(
             if total is not None and shard is not None:
                 total = sum(1 for _ in tasks_of(RowReader(source)))
             _run(answers, chain(left, tasks), results, parallel, total, output)
+        elif not results.done:
+            of_shard = "" if shard is None else " of this shard"
+            print(f"nothing to do: {_name(source, 'stdin')} has no rows{of_shard}", file=sys.stderr)
         elif output.is_appended:
-            print(f"nothing to do: {_name(target, 'stdout')} already has all {results.done} results", file=sys.stderr)
+            print(f"nothing to do: {target} already has all {results.done} results", file=sys.stderr)
     failed = results.failed
     if not to_stdout and not output.is_appended:
         journal = Location(str(output.journal))
