@@ -104,6 +104,10 @@ def test_the_list_of_commands_has_whole_sentences(console):
     assert "size, context and recommended sampling." in commands
 
 
+def test_a_group_without_a_command_is_an_error_of_one_line(console):
+    assert console.run("mcp") == (2, "", "error: Missing command. (see 'tinychat mcp --help')\n")
+
+
 def test_version_and_help(console):
     code, out, err = console.run("--version")
     assert (code, err) == (0, "")

@@ -25,7 +25,8 @@ mcp_config_option = click.option(
 )
 
 
-@click.group()
+# An error is one line: a command that is missing is not told of by the whole help.
+@click.group(no_args_is_help=False)
 def mcp() -> None:
     """List and try servers of tools (MCP, the Model Context Protocol).
 
