@@ -74,9 +74,18 @@ def test_tokens_are_shown_as_text_and_not_as_a_vocabulary_writes_them():
 
 def test_why_shows_the_candidates_of_the_last_tokens():
     loop = loop_after(("spell", "abc"))
+    # Of a token and its share no line holds a part: its spaces are no-break spaces.
     lines = loop.run("/why 2").splitlines()
-    assert [line.split("  of  ")[0] for line in lines] == ["'b' 100.0 %", "'c' 100.0 %"]
-    assert lines[0].split("  of  ")[1].startswith("'b' 100.0 %  ")
+    assert [line.split("  of  ")[0] for line in lines] == ["'b'\u00a0100.0\u00a0%", "'c'\u00a0100.0\u00a0%"]
+    assert lines[0].split("  of  ")[1].startswith("'b'\u00a0100.0\u00a0%  ")
+
+
+def test_why_breaks_no_line_within_a_token():
+    loop = loop_after(("spell", "abc"))
+    loop.chat.model.tokenizer.token_bytes = lambda token_id: b" a token"
+    shares = loop.run("/why 1").split("  ")
+    assert all(share == "of" or " " not in share for share in shares)
+    assert shares[0] == "'\u00a0a\u00a0token'\u00a0100.0\u00a0%"
 
 
 def test_why_runs_no_more_than_it_shows():

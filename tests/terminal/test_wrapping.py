@@ -15,6 +15,7 @@ from tinychat.terminal.wrapping import WordWrap, wrapped
         ("so unbelievably long", ["so", "unbelievably long"]),
         ("/a  does this", ["/a  does", "    this"]),
         ("ab  cd  efg hij", ["ab  cd", "    efg", "    hij"]),
+        ("one 12\u00a0% two", ["one 12\u00a0%", "two"]),
         ("漢字漢字漢字", ["漢字漢字漢", "字"]),
         ("漢字, see 漢字", ["漢字, see", "漢字"]),
         ("emoji: 👩\u200d🚀👩\u200d🚀", ["emoji: 👩\u200d🚀", "👩\u200d🚀"]),

@@ -17,6 +17,7 @@ from tinychat.generate.logprobs import ScoredToken, TokenLogprobs, token_logprob
 from tinychat.generate.model import Model
 from tinychat.generate.reply import Summary
 from tinychat.terminal.status_line import summary_line
+from tinychat.terminal.wrapping import NO_BREAK_SPACE
 
 _SHOWN_TOKENS = 200
 _CANDIDATES = 5
@@ -116,7 +117,8 @@ def why(loop: ChatLoop, argument: str) -> None:
 
 
 def _share(loop: ChatLoop, candidate: ScoredToken) -> str:
-    return f"{_spelled(loop.chat.model, candidate.id)} {100 * math.exp(candidate.logprob):.1f} %"
+    share = f"{_spelled(loop.chat.model, candidate.id)} {100 * math.exp(candidate.logprob):.1f} %"
+    return share.replace(" ", NO_BREAK_SPACE)
 
 
 def _spelled(model: Model, token_id: int) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 # Columns, such as a name and its description, have two spaces between them.
 _COLUMN = re.compile(r"\S {2,}(?=\S)")
 _JOINER, _AS_EMOJI = "\u200d", "\ufe0f"
+NO_BREAK_SPACE = "\u00a0"
 
 
 class WordWrap:
@@ -35,7 +36,7 @@ class WordWrap:
             ended = self._end_word()
             self.column, self._spaces = 0, ""
             return ended + "\n"
-        if character.isspace():
+        if character.isspace() and character != NO_BREAK_SPACE:
             ended = self._end_word()
             self._spaces += character
             return ended
