@@ -34,7 +34,6 @@ from tinychat.generate.run import Run, ScheduledRun, row_shares
 from tinychat.generate.sequence import Logits
 from tinychat.held_signals import held_signals
 from tinychat.json_file import one_line
-from tinychat.models.rope import angle_set
 
 if TYPE_CHECKING:
     from tinychat.engine.engine import Engine
@@ -308,27 +307,27 @@ class Driver:
         return self._logits
 
     def _schedule(self) -> list[ScheduledRun]:
-        """Schedule the next step."""
-        writing, rows, reading = list[Run](), list[int](), list[Run]()
-        for run in self._running:
-            if run.has_begun and run.wants_more:
-                if count := self._decoded_rows(run):
-                    writing.append(run)
-                    rows.append(count)
-                else:
-                    reading.append(run)
-        if sum(rows) > self.engine.chunk_size:
-            del writing[sum(count <= self.engine.chunk_size for count in accumulate(rows)) :]
-        parts = []
-        for run, count, draft in zip(writing, rows, proposed_ids(self.drafts, writing, self.engine)):
-            ids = run.reply.token_ids[-count:] + draft
+        """Schedule the next step: the next tokens of replies, and parts of prompts in the rows that are left."""
+        counts = {run: run.decoded_rows() for run in self._running if run.has_begun and run.wants_more}
+        parts = self._next_tokens({run: count for run, count in counts.items() if count})
+        reading = [run for run, count in counts.items() if not count]
+        return parts + self._next_of_prompts(reading, parts) if reading else parts
+
+    def _next_tokens(self, counts: dict[Run, int]) -> list[ScheduledRun]:
+        """Schedule the last tokens of replies, so many of each, with drafts behind them."""
+        totals = accumulate(counts.values())
+        writing, parts = [run for run, rows in zip(counts, totals) if rows <= self.engine.chunk_size], []
+        for run, draft in zip(writing, proposed_ids(self.drafts, writing, self.engine)):
+            ids = run.reply.token_ids[-counts[run] :] + draft
             parts.append(ScheduledRun(run, run.sequence.chunk(ids, run.length + len(draft), 1 + len(draft)), draft))
-        if not reading:
-            return parts
-        most = self.engine.most_rows - sum(len(part.chunk.ids) for part in parts)
-        left = min(most, self._prompt_budget if parts else self.engine.chunk_size)
+        return parts
+
+    def _next_of_prompts(self, reading: list[Run], beside: list[ScheduledRun]) -> list[ScheduledRun]:
+        """Schedule parts of prompts; a run whose part cannot be made ends."""
+        most = self.engine.most_rows - sum(len(part.chunk.ids) for part in beside)
+        left = min(most, self._prompt_budget if beside else self.engine.chunk_size)
         # Of images, rows of one tile at most are computed in a step, for which all others wait.
-        images, computed = self.engine.images, False
+        images, computed, parts = self.engine.images, False, []
         for run, count in zip(reading, row_shares([run.missing for run in reading], left)):
             try:
                 ids = run.next_ids(count, most, images, not computed) if count > 0 else []
@@ -340,27 +339,6 @@ class Driver:
             except TinychatError as error:
                 self._end(run, error)
         return parts
-
-    def _decoded_rows(self, run: Run) -> int:
-        """Return how many next rows of a run are the last tokens of its reply, after its cache is brought in order.
-
-        That is one, and before it those of a draft that a state does not contain any more; 0 while it reads its prompt.
-        """
-        sequence, missing = run.sequence, run.missing
-        if missing < 1:
-            # An error of another run's listener came before its logits were accepted.
-            sequence.rewind(run.length - 1)
-            missing = 1
-        most = 1 + LONGEST if sequence.has_state else 1
-        if missing > min(most, len(run.reply.token_ids)):
-            return 0
-        if self.engine.config.rope_scaling is not None:
-            now, then = (angle_set(self.engine.config, count) for count in (len(sequence.ids), run.length))
-            if None not in (now, then) and now != then:
-                # Keys of other angles cannot be used any more.
-                sequence.reuse(run.ids)
-                return 0
-        return missing
 
     def _free_memory(self, error: CacheFullError) -> None:
         """Free memory: of an idle sequence, else of a paused run, else of the youngest."""
@@ -385,38 +363,40 @@ class Driver:
         if run.is_over:
             # A listener of an earlier run of this step has ended it.
             return
-        reply, sequence = run.reply, run.sequence
         run.seconds += seconds
         if not part.chunk.outputs:
             run.report()
             return
-        if not reply.token_ids:
-            run.report()
-            reply.prompt_was_read(run.cached, run.seconds)
-            run.seconds = 0.0
-            if len(self) > 1:
-                sequence.insert_prefix()
+        if not run.reply.token_ids:
+            run.prompt_was_read(shares=len(self) > 1)
         seconds, run.seconds = run.seconds, 0.0
         try:
-            delta = reply.accept_draft(logits, part.draft or (), seconds)
-            if part.draft:
-                # Rejected drafts leave the cache.
-                sequence.cut(len(sequence.ids) - len(part.draft) + common_length(part.draft, delta.ids))
-            if self.drafts is not None and not self.drafts.is_resting:
-                if run.text is not None and part.draft is not None:
-                    self.drafts.learn(run.text, len(part.draft), delta.ids)
-                else:
-                    run.text = run.text or self.drafts.new_text()
-                    run.text.begin(run.ids)
-            is_full = reply.finish_reason is None and run.length > sequence.context_size
-            if is_full and not self._make_room(run):
-                delta = replace(delta, text=delta.text + reply.finish("context"))
+            delta = self._choose(part, logits, seconds)
         except TinychatError as error:
             self._end(run, error)
             return
         run.deliver(delta)
-        if reply.finish_reason is not None:
+        if run.reply.finish_reason is not None:
             self._end(run)
+
+    def _choose(self, part: ScheduledRun, logits: Logits, seconds: float) -> Delta:
+        """Let a reply choose its next tokens, and end where its context is full and no room can be made."""
+        run, reply = part.run, part.run.reply
+        delta = reply.accept_draft(logits, part.draft or (), seconds)
+        if part.draft:
+            # Rejected drafts leave the cache.
+            rejected = len(part.draft) - common_length(part.draft, delta.ids)
+            run.sequence.cut(len(run.sequence.ids) - rejected)
+        if self.drafts is not None and not self.drafts.is_resting:
+            if run.text is not None and part.draft is not None:
+                self.drafts.learn(run.text, len(part.draft), delta.ids)
+            else:
+                run.text = run.text or self.drafts.new_text()
+                run.text.begin(run.ids)
+        is_full = reply.finish_reason is None and run.length > run.sequence.context_size
+        if is_full and not self._make_room(run):
+            return replace(delta, text=delta.text + reply.finish("context"))
+        return delta
 
     def _make_room(self, run: Run) -> bool:
         """Continue after a shorter past, if there is one; return whether there is."""

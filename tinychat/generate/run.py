@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tinychat.errors import TinychatError
-from tinychat.generate.drafts import DraftText
+from tinychat.generate.drafts import LONGEST, DraftText
 from tinychat.generate.prefix_miss import PrefixMiss
 from tinychat.generate.reply import Delta, Reply
 from tinychat.generate.sequence import Ids
+from tinychat.models.rope import angle_set
 
 if TYPE_CHECKING:
     from tinychat.engine.cache import KVCache
@@ -114,6 +115,36 @@ class Run:
         ids = self.ids[done : done + most + 1]
         ids = ids[: images.step_length(ids, count, most)]
         return ids[: images.until_computed(ids, int(computes))]
+
+    def decoded_rows(self) -> int:
+        """Return how many next rows are the last tokens of the reply, after its cache is brought in order.
+
+        That is one, and before it those of a draft that a state does not contain any more; 0 while it reads its prompt.
+        """
+        sequence, missing = self.sequence, self.missing
+        if missing < 1:
+            # An error of another run's listener came before its logits were accepted.
+            sequence.rewind(self.length - 1)
+            missing = 1
+        most = 1 + LONGEST if sequence.has_state else 1
+        if missing > min(most, len(self.reply.token_ids)):
+            return 0
+        config = sequence.engine.config
+        if config.rope_scaling is not None:
+            now, then = (angle_set(config, count) for count in (len(sequence.ids), self.length))
+            if None not in (now, then) and now != then:
+                # Keys of other angles cannot be used any more.
+                sequence.reuse(self.ids)
+                return 0
+        return missing
+
+    def prompt_was_read(self, shares: bool) -> None:
+        """Tell of the end of the prompt; a run that `shares` lets others find it at once."""
+        self.report()
+        self.reply.prompt_was_read(self.cached, self.seconds)
+        self.seconds = 0.0
+        if shares:
+            self.sequence.insert_prefix()
 
     @property
     def tokens_left(self) -> int | None:
