@@ -13,13 +13,12 @@ from tinychat.engine.ids import common_length
 from tinychat.generate.constraint_state import Region
 from tinychat.generate.drafts import Guess
 from tinychat.generate.logprobs import ScoredToken, TokenLogprobs, token_logprobs
-from tinychat.generate.loops import PROSE, LoopDetector
 from tinychat.generate.prompt import Prompt
+from tinychat.generate.repetition import Repetition
 from tinychat.generate.request import Request
 from tinychat.generate.sampling import Sampler
 from tinychat.generate.sequence import Logits
 from tinychat.generate.stopping import StopStringFilter
-from tinychat.generate.text_shape import TextShape
 from tinychat.generate.thinking import ThinkBudget
 from tinychat.text.detokenizer import Detokenizer
 from tinychat.text.think_sections import CLOSING_TEXT, ends_in_thought
@@ -27,9 +26,6 @@ from tinychat.text.thought_reader import ThoughtReader
 
 if TYPE_CHECKING:
     from tinychat.text.tokenizer import Tokenizer
-
-# Tokens that are looked at together for loops.
-_AT_ONCE = 4
 
 FinishReason = Literal["stop", "stop_string", "length", "context", "loop", "interrupted"]
 """Why a reply ended: a stop id, a stop string, `max_tokens`, the context is full, a loop, or it was stopped."""
@@ -145,15 +141,7 @@ class Reply:
         if request.constraint is not None:
             self._constraint = request.constraint.start(in_thought, request.think_budget != 0, prompt.shown)
         is_covered = request.constraint is not None and not request.constraint.leaves_text
-        ends_loops = request.loop_stop and not request.ignore_eos
-        self._loops = LoopDetector(tokenizer.token_bytes) if ends_loops else None
-        # The region of the last token, and the tokens of the string of a structure that is being written.
-        self._region = Region.PROSE
-        self._string_ids: list[int] = []
-        # What was not looked at for loops yet.
-        self._unwatched: list[tuple[int, Region]] = []
-        # The sampler alone asks for it, where it penalizes.
-        self._shape = None if request.repeat_in_code or request.repeat_penalty == 1.0 else TextShape()
+        self._repetition = Repetition(request, prompt.ids, tokenizer.token_bytes)
         # The header of the answer, where that is all that a grammar holds.
         self._first_ids: list[int] = []
         is_whole = is_covered and not (request.constraint and request.constraint.is_of_calls)
@@ -168,7 +156,6 @@ class Reply:
         joins_prompt = prompt.joins_reply or is_covered
         self._detokenizer = Detokenizer(tokenizer, prompt.ids if joins_prompt else (), prompt.shown, thoughts)
         self._stop_strings = StopStringFilter((*request.stop, *prompt.stop))
-        self._all_ids = list(prompt.ids)
         self._deltas: list[Delta] = []
         self._counted = Summary(len(prompt.ids), seed=self._sampler.seed)
 
@@ -241,7 +228,7 @@ class Reply:
 
     def guess(self) -> Guess:
         """Return a chooser of the ids that this reply would choose by such logits, without a constraint."""
-        sampler, before = self._sampler.fork(), self._all_ids
+        sampler, before = self._sampler.fork(), self._repetition.all_ids
         return lambda logits, ahead: sampler.sample(logits, [*before, *ahead])
 
     def finish(self, reason: FinishReason) -> str:
@@ -269,13 +256,12 @@ class Reply:
         if token_id in self._stop_ids:
             return Delta(self._held_back("stop"))
         self.token_ids.append(token_id)
-        self._all_ids.append(token_id)
         if self._first_ids:
             del self._first_ids[0]
         elif self._constraint is not None:
             self._constraint.accept(token_id)
         text, tag = self._detokenizer.add(token_id), self._detokenizer.tag
-        self._note_region(token_id, text)
+        self._repetition.add(token_id, text)
         if self._budget is not None:
             self._budget.add(tag + text)
         # A tag is none of the model's words: no stop string is in it, or goes across it.
@@ -287,14 +273,15 @@ class Reply:
             text += self._held_back("stop")
         elif len(self.token_ids) == self.request.max_tokens:
             text += self._held_back("length")
-        elif self._goes_round():
+        elif self._repetition.is_loop():
             text += self._held_back("loop")
         count = self.request.logprobs
         return Delta(text, (token_id,), () if count is None else (token_logprobs(logits, token_id, count),))
 
     def _next_id(self, logits: Logits) -> int:
         """Return a forced token, else the sampler's choice."""
-        self._region = Region.PROSE
+        repetition = self._repetition
+        repetition.region = Region.PROSE
         if self._first_ids:
             return self._first_ids[0]
         forced = None if self._budget is None else self._budget.forced()
@@ -302,42 +289,8 @@ class Reply:
             return forced
         if self._constraint is not None:
             logits = np.where(self._constraint.allowed(), logits, np.float32(-np.inf))
-            self._region = self._constraint.region
-        is_structured = self._shape is not None and self._shape.is_structured
-        return self._sampler.sample(logits, self._penalized_ids(), is_structured and self._region is Region.PROSE)
-
-    def _penalized_ids(self) -> Sequence[int]:
-        """Return the ids that penalties look at: none for marks and names, which a grammar wants again and again.
-
-        A string of a structure may copy what was said before it, such as a path, but must not repeat itself.
-        """
-        match self._region:
-            case Region.PROSE:
-                return self._all_ids
-            case Region.STRING:
-                return self._string_ids
-        return ()
-
-    def _note_region(self, token_id: int, text: str) -> None:
-        """Add a token that was chosen, and the text that it settles, to what its region counts."""
-        if self._region is Region.STRING:
-            self._string_ids.append(token_id)
-        else:
-            self._string_ids.clear()
-        if self._shape is not None and self._region is Region.PROSE:
-            self._shape.add(text.encode())
-        if self._loops is not None:
-            self._unwatched.append((token_id, self._region))
-
-    def _goes_round(self) -> bool:
-        """Return whether the reply is in a loop; several tokens at once cost little more than one.
-
-        A short reply has no loop, and is not looked at.
-        """
-        if self._loops is None or len(self._unwatched) < _AT_ONCE or len(self.token_ids) < PROSE:
-            return False
-        unwatched, self._unwatched = self._unwatched, []
-        return any(self._loops.add(token_id, region) for token_id, region in unwatched)
+            repetition.region = self._constraint.region
+        return self._sampler.sample(logits, repetition.penalized_ids, repetition.is_structured)
 
     def _held_back(self, reason: FinishReason) -> str:
         """Set the finish reason and return the text that was held back."""
