@@ -221,8 +221,8 @@ class ModelConfig:
 
         Attention has one, and none where it reads another layer's; a convolution as many as hold `hidden_size` numbers
         of a position as keys and values; a layer with a state none. Those of wide heads are the last. A layer that runs
-        several times has one for each. Of a drafter they are the larger model's. Texts whose tokens attend to later ones
-        run in one step, layer by layer: there, layers with heads of one size share one, and it is the last one's.
+        several times has one for each. Of a drafter they are the larger model's. A text whose tokens attend to later
+        ones runs in one step, layer by layer: there, layers with heads of one size share one, that of the last.
         """
         if self.drafter is not None:
             return tuple(range(self.drafter.narrow_layers + self.drafter.wide_layers))
