@@ -290,6 +290,8 @@ def write_variant(
     weights=None,
     special=(),
     template=None,
+    architecture=None,
+    stacked=0,
     **tensors,
 ):
     """Write a variant as a GGUF file with `tensors` beside its own.
@@ -297,10 +299,11 @@ def write_variant(
     kind_of : the type of each tensor by its name in the checkpoint; float32 where its rows make no whole blocks.
     weights : its own, if they are not those of families.py.
     special : tokens with a meaning by their ids; template : of a chat.
+    architecture : llama.cpp's name where the model also sees; stacked : the layers that get images, too.
     pooling : of an embedding model, which also puts an end token behind texts; rerank : how a decoder writes pairs.
     """
     raw, config = variant.config, parse_config(variant.config, variant.name)
-    architecture = ARCHITECTURES.get(raw["model_type"], raw["model_type"])
+    architecture = architecture or ARCHITECTURES.get(raw["model_type"], raw["model_type"])
     if architecture == "nemotron_h" and config.experts:
         architecture = "nemotron_h_moe"
     if config.architecture == "JinaBertModel":
@@ -322,6 +325,8 @@ def write_variant(
     writer.add_token_merges([f"{tokens[3]} {tokens[4]}"])
     if template is not None:
         writer.add_chat_template(template)
+    if stacked:
+        writer.add_num_deepstack_layers(stacked)
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
     writer.add_add_bos_token(False)

@@ -5,16 +5,23 @@ import numpy as np
 import towers
 from gguf_files import write
 
-IDEFICS3, LFM2 = gguf.VisionProjectorType.IDEFICS3, gguf.VisionProjectorType.LFM2
+KINDS = gguf.VisionProjectorType
 # As the converter takes them from a checkpoint.
 STEMS = {
-    IDEFICS3: ("model.vision_model.", "model.connector.modality_projection."),
-    LFM2: ("vision_tower.vision_model.", "multi_modal_projector."),
+    KINDS.IDEFICS3: ("model.vision_model.", "model.connector.modality_projection."),
+    KINDS.LFM2: ("vision_tower.vision_model.", "multi_modal_projector."),
+    KINDS.GEMMA3: ("vision_tower.vision_model.", "multi_modal_projector."),
+    KINDS.QWEN3VL: ("visual.", "visual.merger."),
 }
+# What the converter names itself.
+MERGER = {"merger.norm": "v.post_ln", "merger.linear_fc1": "mm.0", "merger.linear_fc2": "mm.2"}
+STACKED = {"norm": "norm", "linear_fc1": "fc1", "linear_fc2": "fc2"}
 
 
 def projector_of(seeing):
-    return LFM2 if seeing.is_shaped else IDEFICS3
+    if seeing.is_qwen:
+        return KINDS.QWEN3VL
+    return KINDS.LFM2 if seeing.is_shaped else KINDS.GEMMA3 if seeing.averages else KINDS.IDEFICS3
 
 
 def mmproj_tensors(seeing):
@@ -24,24 +31,38 @@ def mmproj_tensors(seeing):
     tower, connector = STEMS[projector_of(seeing)]
     found = {f"{tower}{name}": values for name, values in towers.tower_tensors(seeing).items()}
     found |= {f"{connector}{name}": values for name, values in towers.connector_tensors(seeing).items()}
+    for number, layer in enumerate(seeing.stacked):
+        for name, values in towers.stacked_tensors(seeing, number).items():
+            part, _, ending = name.rpartition(".")
+            found[f"v.deepstack.{layer}.{STACKED[part]}.{ending}"] = values
     renamed = {}
     for name, values in found.items():
+        values = values.astype(np.float32)
         if seeing.is_shaped and "patch_embedding.weight" in name:
             side = seeing.section["patch_size"]
             values = values.reshape(-1, side, side, 3).transpose(0, 3, 1, 2)
-        theirs = known.get_name(name, try_suffixes=(".weight", ".bias"))
+        if "soft_emb_norm" in name:
+            values = values + 1
+        part, _, ending = name.replace("_weight", ".weight").rpartition(".")
+        own = name.startswith("v.deepstack") and part
+        theirs = own or MERGER.get(part.removeprefix(tower)) or known.get_name(part)
         assert theirs is not None, name
-        renamed[theirs] = np.ascontiguousarray(values.astype(np.float32))
+        frames = {f"{theirs}.{ending}": values}
+        if values.ndim == 5:
+            frames = {f"{theirs}.weight": values[:, :, 0], f"{theirs}.weight.1": values[:, :, 1]}
+        renamed |= {name: np.ascontiguousarray(each) for name, each in frames.items()}
     return renamed
 
 
 def write_mmproj(seeing, path, kind="F32", change=lambda tensors: None, eps=None, **values):
     """Write the file; return its path.
 
-    kind : the type of matrices, but of patches and positions; change : of the tensors; eps : 1e-5 where the checkpoint
-    has none; values : others of the metadata, by their keys with "__" for dots, left out where they are None.
+    kind : the type of matrices, but of patches and, unless they are Qwen's, positions; change : of the tensors; eps :
+    1e-5 where the checkpoint has none, of Qwen's the text model's; values : others of the metadata, by their keys with
+    "__" for dots, left out where they are None.
     """
     parts, projector = seeing.section, projector_of(seeing)
+    layers = parts["depth" if seeing.is_qwen else "num_hidden_layers"]
     path.parent.mkdir(parents=True, exist_ok=True)
     writer = gguf.GGUFWriter(path, "clip")
     keys = {
@@ -53,14 +74,18 @@ def write_mmproj(seeing, path, kind="F32", change=lambda tensors: None, eps=None
         "clip.vision.patch_size": parts["patch_size"],
         "clip.vision.embedding_length": parts["hidden_size"],
         "clip.vision.feed_forward_length": parts["intermediate_size"],
-        "clip.vision.block_count": parts["num_hidden_layers"],
-        "clip.vision.attention.head_count": parts["num_attention_heads"],
+        "clip.vision.block_count": layers,
+        "clip.vision.attention.head_count": parts["num_heads" if seeing.is_qwen else "num_attention_heads"],
         "clip.vision.attention.layer_norm_epsilon": parts.get("layer_norm_eps", 1e-5) if eps is None else eps,
         "clip.vision.image_mean": [0.5, 0.5, 0.5],
         "clip.vision.image_std": [0.5, 0.5, 0.5],
-        "clip.vision.projector.scale_factor": seeing.scale_factor,
     }
-    if not seeing.is_shaped:
+    if seeing.is_qwen:
+        keys["clip.vision.spatial_merge_size"] = parts["spatial_merge_size"]
+        keys["clip.vision.is_deepstack_layers"] = [layer in seeing.stacked for layer in range(layers)]
+    elif not seeing.averages or seeing.scale_factor != 4:
+        keys["clip.vision.projector.scale_factor"] = seeing.scale_factor
+    if projector == KINDS.IDEFICS3:
         keys["clip.vision.preproc_image_size"] = 4 * parts["image_size"]
     keys |= {key.replace("__", "."): value for key, value in values.items()}
     add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, list: writer.add_array}
@@ -71,9 +96,14 @@ def write_mmproj(seeing, path, kind="F32", change=lambda tensors: None, eps=None
     change(tensors)
     for name, numbers in tensors.items():
         stored = gguf.GGMLQuantizationType[kind]
-        whole = numbers.ndim == 2 and "position" not in name
-        if not whole or numbers.shape[-1] % gguf.GGML_QUANT_SIZES[stored][0]:
+        # Those of a convolution are float16 in such files alone.
+        is_kept = numbers.ndim == 2 or (numbers.ndim == 4 and kind == "F16")
+        if projector != KINDS.QWEN3VL:
+            is_kept = numbers.ndim == 2 and "position" not in name
+        if not is_kept or numbers.shape[-1] % gguf.GGML_QUANT_SIZES[stored][0]:
             stored = gguf.GGMLQuantizationType.F32
+        if "input_projection" in name:
+            stored = gguf.GGMLQuantizationType.F16
         writer.add_tensor(name, gguf.quants.quantize(numbers, stored), raw_dtype=stored)
     write(writer)
     return path

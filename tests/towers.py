@@ -306,12 +306,16 @@ def as_frames(patches, grid, size):
     return np.repeat(pixels, 2, axis=2).reshape(len(patches), -1)
 
 
-def write_checkpoint(seeing, folder, **changes):
-    """Write the checkpoint with a tokenizer; return the folder. changes : of ``config.json``."""
+def write_checkpoint(seeing, folder, variant=None, **changes):
+    """Write the checkpoint with a tokenizer; return the folder.
+
+    variant : of the text model, if it is not `Seeing.text`; changes : of ``config.json``.
+    """
     from safetensors.numpy import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
-    text = {**seeing.text.config, "architectures": None}
+    variant = variant or seeing.text
+    text = {**variant.config, "architectures": None}
     config = {"architectures": [seeing.wrapper], "text_config": text, "vision_config": seeing.section}
     if seeing.is_gemma4:
         config["vision_config"] = {**seeing.section, "pooling_kernel_size": seeing.scale_factor}
@@ -328,7 +332,7 @@ def write_checkpoint(seeing, folder, **changes):
     text, tower, connector = seeing.stems
     tensors = {
         name.replace("model.", text, 1) if name.startswith("model.") else name: values
-        for name, values in families.stored(seeing.text, families.make_weights(seeing.text)).items()
+        for name, values in families.stored(variant, families.make_weights(variant)).items()
     }
     tensors |= {f"{tower}{name}": values for name, values in tower_tensors(seeing).items()}
     tensors |= {f"{connector}{name}": values for name, values in connector_tensors(seeing).items()}

@@ -1,4 +1,4 @@
-"""Files with the vision tower of a GGUF file: a sound one, and a function that reads one as a conversion would."""
+"""Files with the vision tower of a GGUF file: sound ones, and a function that reads one as a conversion would."""
 
 from __future__ import annotations
 
@@ -13,22 +13,30 @@ from tinychat.checkpoint.gguf_checkpoint import unpacked
 from tinychat.conversion.vision import open_vision
 from tinychat.models.layout import Quantization
 
-NAME, MODEL, IMAGE_TOKEN = "mmproj.gguf", "model.gguf", "<image>"
+NAME, MODEL = "mmproj.gguf", "model.gguf"
+# By the architecture of the text model: the ending of the reader's name, and the image token or what stands for it.
+KINDS = {"llama": ("", "<image>"), "gemma3": ("_gemma3", "<unused1>"), "qwen3vl": ("_qwen3vl", "<|image_pad|>")}
+_PROJECTORS = {"llama": "idefics3", "gemma3": "gemma3", "qwen3vl": "qwen3vl_merger"}
 _WIDTH, _SIDE, _TEXT_WIDTH = 16, 4, 32
+_JOINED = 4 * _WIDTH
 
 
 @cache
-def mmproj_file() -> bytes:
+def mmproj_file(architecture: str) -> bytes:
     """Return a tower of one layer, for images of 2 by 2 patches of 4 pixels, beside a model of 32 channels."""
     import gguf
 
-    shapes = {f"v.blk.0.{name}": (_WIDTH, _WIDTH) for name in ("attn_q", "attn_k", "attn_v", "attn_out")}
+    is_qwen = architecture == "qwen3vl"
+    queries = {"attn_qkv": 3 * _WIDTH} if is_qwen else dict.fromkeys(("attn_q", "attn_k", "attn_v"), _WIDTH)
+    shapes: dict[str, tuple[int, ...]] = {f"v.blk.0.{name}": (rows, _WIDTH) for name, rows in queries.items()}
+    shapes |= {"v.blk.0.attn_out": (_WIDTH, _WIDTH)}
     shapes |= {"v.blk.0.ffn_up": (32, _WIDTH), "v.blk.0.ffn_down": (_WIDTH, 32)}
     shapes |= {"v.patch_embd": (_WIDTH, 3, _SIDE, _SIDE)}
-    vectors = {f"v.blk.0.{name}": (_WIDTH,) for name in ("ln1", "ln2")} | {"v.post_ln": (_WIDTH,)}
+    shapes |= {f"v.blk.0.{name}": (_WIDTH,) for name in ("ln1", "ln2")} | {"v.post_ln": (_WIDTH,)}
+    without_bias: dict[str, tuple[int, ...]] = {"v.position_embd.weight": (4, _WIDTH)}
     with tempfile.TemporaryDirectory() as folder:
         writer = gguf.GGUFWriter(Path(folder) / NAME, "clip")
-        writer.add_clip_projector_type("idefics3")
+        writer.add_clip_projector_type(_PROJECTORS[architecture])
         writer.add_vision_use_gelu(True)
         writer.add_vision_projection_dim(_TEXT_WIDTH)
         writer.add_vision_image_size(2 * _SIDE)
@@ -40,13 +48,26 @@ def mmproj_file() -> bytes:
         writer.add_vision_attention_layernorm_eps(1e-6)
         writer.add_vision_image_mean([0.5, 0.5, 0.5])
         writer.add_vision_image_std([0.5, 0.5, 0.5])
-        writer.add_vision_projector_scale_factor(2)
-        writer.add_vision_preproc_image_size(8 * _SIDE)
-        for name, shape in (shapes | vectors).items():
+        if is_qwen:
+            writer.add_vision_spatial_merge_size(2)
+            writer.add_vision_is_deepstack_layers([True])
+            shapes |= {"v.deepstack.0.norm": (_JOINED,)}
+            shapes |= dict.fromkeys(("mm.0", "v.deepstack.0.fc1"), (_JOINED, _JOINED))
+            shapes |= dict.fromkeys(("mm.2", "v.deepstack.0.fc2"), (_TEXT_WIDTH, _JOINED))
+            without_bias["v.patch_embd.weight.1"] = (_WIDTH, 3, _SIDE, _SIDE)
+        else:
+            writer.add_vision_projector_scale_factor(2)
+        if architecture == "llama":
+            writer.add_vision_preproc_image_size(8 * _SIDE)
+            without_bias["mm.model.fc.weight"] = (_TEXT_WIDTH, _JOINED)
+        if architecture == "gemma3":
+            without_bias["mm.soft_emb_norm.weight"] = (_WIDTH,)
+            without_bias["mm.input_projection.weight"] = (_WIDTH, _TEXT_WIDTH)
+        for name, shape in shapes.items():
             writer.add_tensor(f"{name}.weight", np.ones(shape, np.float32))
             writer.add_tensor(f"{name}.bias", np.zeros(shape[:1], np.float32))
-        writer.add_tensor("v.position_embd.weight", np.zeros((4, _WIDTH), np.float32))
-        writer.add_tensor("mm.model.fc.weight", np.zeros((_TEXT_WIDTH, 4 * _WIDTH), np.float16))
+        for name, shape in without_bias.items():
+            writer.add_tensor(name, np.zeros(shape, np.float16))
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()

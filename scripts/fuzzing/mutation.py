@@ -49,7 +49,7 @@ def mutated(name: str, seeds: tuple[bytes, ...], draw: Random) -> bytes:
     data = draw.choice(seeds)
     if name == "template":
         return _mutated_template(data, draw)
-    if name in ("gguf_header", "gguf_mmproj"):
+    if name.startswith(("gguf_header", "gguf_mmproj")):
         return mutated_header(data, draw)
     if name == "pytorch" and draw.random() < 0.7:
         return _mutated_archive(data, draw)

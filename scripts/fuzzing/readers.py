@@ -267,14 +267,14 @@ def pytorch_file() -> bytes:
 
 
 @cache
-def gguf_file(kind: str, *more: str) -> bytes:
+def gguf_file(kind: str, *more: str, architecture: str = "llama") -> bytes:
     """Return a model in GGUF with a vocabulary of this kind, of `more` tokens, its matrices in blocks."""
     import gguf
 
     vocabulary = {"gpt2": ["<s>", "</s>", "a", "b", "ab", "c"], "llama": ["<unk>", "<s>", "</s>", "\u2581", "a", "b"]}
     tokens = [*vocabulary[kind], *more]
     with tempfile.TemporaryDirectory() as folder:
-        writer = gguf.GGUFWriter(Path(folder) / "model.gguf", "llama")
+        writer = gguf.GGUFWriter(Path(folder) / "model.gguf", architecture)
         writer.add_context_length(64)
         writer.add_embedding_length(32)
         writer.add_block_count(1)
@@ -292,8 +292,19 @@ def gguf_file(kind: str, *more: str) -> bytes:
         for name in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"):
             blocks = np.zeros((32, 18), np.uint8)
             writer.add_tensor(f"blk.0.{name}.weight", blocks, raw_dtype=gguf.GGMLQuantizationType.Q4_0)
-        for name in ("blk.0.attn_norm", "blk.0.ffn_norm", "output_norm"):
-            writer.add_tensor(f"{name}.weight", np.ones(32, np.float32))
+        norms = dict.fromkeys(("blk.0.attn_norm", "blk.0.ffn_norm", "output_norm"), 32)
+        if architecture != "llama":
+            norms |= {"blk.0.attn_q_norm": 16, "blk.0.attn_k_norm": 16}
+            writer.add_sliding_window(16)
+            writer.add_head_count_kv(2)
+            writer.add_key_length(16)
+        if architecture == "qwen3vl":
+            writer.add_rope_dimension_sections([3, 3, 2, 0])
+            writer.add_num_deepstack_layers(1)
+        if architecture == "gemma3":
+            norms |= {"blk.0.post_attention_norm": 32, "blk.0.post_ffw_norm": 32}
+        for name, size in norms.items():
+            writer.add_tensor(f"{name}.weight", np.ones(size, np.float32))
         writer.add_tensor("token_embd.weight", np.zeros((len(tokens), 32), np.float16))
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
@@ -504,8 +515,9 @@ def readers() -> tuple[Reader, ...]:
                lambda folder: _read_all(PytorchFile(folder / "pytorch_model.bin"))),
         Reader("gguf", "model.gguf", (gguf_file("gpt2"), gguf_file("llama")), _read_gguf),
         Reader("gguf_header", "model.gguf", (gguf_file("gpt2"), gguf_file("llama")), _list_and_read_gguf),
-        Reader("gguf_mmproj", mmproj_files.NAME, (mmproj_files.mmproj_file(),), mmproj_files.read_mmproj,
-               {mmproj_files.MODEL: gguf_file("gpt2", mmproj_files.IMAGE_TOKEN)}),
+        *(Reader(f"gguf_mmproj{ending}", mmproj_files.NAME, (mmproj_files.mmproj_file(name),), mmproj_files.read_mmproj,
+                 {mmproj_files.MODEL: gguf_file("gpt2", token, architecture=name)})
+          for name, (ending, token) in mmproj_files.KINDS.items()),
         Reader("packed", "model.safetensors", (packed_weights(),), _read_packed, {"config.json": _json(PACKING)}),
         Reader("packing", "config.json", (_json(PACKING),), _read_packed, {"model.safetensors": packed_weights()}),
         Reader("ternary", "model.safetensors", (ternary,), _read_packed, {"config.json": _json(TERNARY)}),

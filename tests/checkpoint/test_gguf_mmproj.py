@@ -25,7 +25,6 @@ from tinychat.cli import command_line
 from tinychat.errors import CheckpointError, FieldError
 from tinychat.images.image import Image
 from tinychat.models.folder import open_model_folder
-from tinychat.models.image_preparation import ShapedTiles, SquareTiles
 from tinychat.models.vision import CONNECTOR, VISION_FOLDER, read_vision, sees
 from tinychat.store.local import code_lines
 from tinychat.store.names import resolve
@@ -38,38 +37,91 @@ SHAPED = towers.Seeing(
 PLAIN = SHAPED._replace(
     name="plain", projector={"projector_hidden_size": 96, "projector_use_layernorm": False}, dtype="float32"
 )
-SEEING = [ODD, towers.BY_NAME["so400m"], SHAPED, PLAIN]
+MEANS = towers.BY_NAME["means"]
+# With the factor and the limits of pixels that no file says.
+FOURTHS = towers.Seeing("fourths", towers.section(64, 2, 100, 2, 4, 32) | towers.NO_HEAD, 4, towers.GEMMA3, "float16")
+STACKED = towers.Seeing(
+    "stacked",
+    towers.qwen_section(96, 2, 172, 3, 16, 6, 2) | {"deepstack_visual_indexes": [2, 0]},
+    2,
+    towers.QWEN3_VL,
+    "bfloat16",
+    (16, 16),
+)
+EXPERTS = towers.BY_NAME["stacked"]._replace(name="experts", wrapper=towers.QWEN3_VL_MOE)
+ROTATED = towers.BY_NAME["rotated"]
+SEEING = [ODD, towers.BY_NAME["so400m"], SHAPED, PLAIN, MEANS, FOURTHS, STACKED, EXPERTS, ROTATED]
+SEEING += [towers.BY_NAME["line"], towers.BY_NAME["merged"]]
+PIXELS = {"shortest_edge": 1 << 16, "longest_edge": 1 << 24}
+# llama.cpp's names of the text models, and their axes of positions.
+QWEN3 = {towers.QWEN3_VL: "qwen3vl", towers.QWEN3_VL_MOE: "qwen3vlmoe"}
+AXES = {"rope_type": "default", "mrope_section": [8, 7, 5]}
 FIRST = 300  # of the tokens around images
 each_seeing = pytest.mark.parametrize("seeing", SEEING, ids=lambda seeing: seeing.name)
 
 
 def special_of(seeing):
     """Return the tokens around images by their ids, the image token first."""
-    names = [*SHAPED_NAMES, *SHAPED_PLACES] if seeing.is_shaped else [*NAMES, *PLACES]
-    names.remove("<image>")
-    return dict(enumerate(["<image>", *names], FIRST))
+    if seeing.is_qwen:
+        names = ["<|image_pad|>", "<|vision_start|>", "<|vision_end|>", "<end_of_utterance>"]
+    elif seeing.averages:
+        names = ["<image_soft_token>", "<start_of_image>", "<end_of_image>", "<end_of_utterance>"]
+    else:
+        names = [*SHAPED_NAMES, *SHAPED_PLACES] if seeing.is_shaped else [*NAMES, *PLACES]
+        names = ["<image>", *(name for name in names if name != "<image>")]
+    return dict(enumerate(names, FIRST))
 
 
-def write_files(seeing, folder, kind_of=lambda name: "F32", **changes):
+def template_of(seeing):
+    if seeing.is_qwen:
+        return TEMPLATE.replace("<image>", "<|vision_start|><|image_pad|><|vision_end|>")
+    return TEMPLATE.replace("<image>", "<start_of_image>") if seeing.averages else TEMPLATE
+
+
+def text_of(seeing):
+    """Return the text model as llama.cpp takes it, with numbers that a file has in float32."""
+    text, changes = seeing.text, {}
+    if seeing.averages:
+        changes = {"query_pre_attn_scalar": 40, "sliding_window_pattern": 6, "rope_local_base_freq": 1e4}
+    elif seeing.wrapper in QWEN3:
+        changes = {"rope_scaling": AXES}
+    elif seeing.is_qwen:
+        changes = {"attention_bias": False, "layer_types": "none", "full_attention_interval": 2}
+    eps = "norm_eps" if seeing.is_shaped else "rms_norm_eps"
+    default = 1e-5 if seeing.is_shaped else 1e-6
+    return gguf_files.like(text.name, **{eps: float(np.float32(text.config.get(eps, default)))}, **changes)
+
+
+def write_files(seeing, folder, kind_of=lambda name: "F32", special=None, **changes):
     """Write the GGUF file of the language model, and the mmproj file beside it; return both."""
     folder.mkdir(parents=True, exist_ok=True)
     model = gguf_files.write_variant(
-        seeing.text, folder / "model.gguf", kind_of, special=special_of(seeing), template=TEMPLATE
+        text_of(seeing),
+        folder / "model.gguf",
+        kind_of,
+        special=special or special_of(seeing),
+        template=template_of(seeing),
+        architecture=QWEN3.get(seeing.wrapper),
+        stacked=len(seeing.stacked),
     )
+    if seeing.is_qwen and seeing is not STACKED:
+        size = towers.processor(seeing)["size"]
+        pixels = {"min": size["shortest_edge"], "max": size["longest_edge"]}
+        changes = {f"clip__vision__image_{end}_pixels": count for end, count in pixels.items()} | changes
     return model, mmproj_files.write_mmproj(seeing, folder / "mmproj-model.gguf", **changes)
 
 
 def write_checkpoint(seeing, folder):
     """Write the checkpoint of the same, with numbers that a GGUF file has in float32."""
-    towers.write_checkpoint(seeing, folder)
-    config = json.loads((folder / "config.json").read_text())
-    for key in ("rms_norm_eps", "norm_eps"):
-        if key in config["text_config"]:
-            config["text_config"][key] = float(np.float32(config["text_config"][key]))
-    (folder / "config.json").write_text(json.dumps(config))
+    text = text_of(seeing)
+    # The writer of GGUF files has these.
+    axes = {} if seeing.wrapper in QWEN3 else {"rope_parameters": {"rope_type": "default", "mrope_section": [2, 1, 1]}}
+    section = text.config | {"architectures": None} | (axes if seeing.is_qwen else {})
+    towers.write_checkpoint(seeing, folder, text, text_config=section)
     processor = json.loads((folder / "preprocessor_config.json").read_text())
     for key in ("tile_size", "max_tiles", "min_image_tokens", "max_image_tokens") if seeing.is_shaped else ():
         del processor[key]
+    processor |= {"size": PIXELS} if seeing is STACKED else {}
     (folder / "preprocessor_config.json").write_text(json.dumps(processor))
     path = folder / "tokenizer.json"
     tokenizer, special = json.loads(path.read_text()), special_of(seeing)
@@ -79,7 +131,7 @@ def write_checkpoint(seeing, folder):
     tokenizer["added_tokens"] += [{"id": i, "content": token, **flags} for i, token in special.items()]
     path.write_text(json.dumps(tokenizer))
     path = folder / "tokenizer_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"chat_template": TEMPLATE}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"chat_template": template_of(seeing)}))
     return folder
 
 
@@ -98,18 +150,31 @@ def test_the_tower_is_that_of_the_checkpoint(seeing, quant, tmp_path):
     )
     assert files_of(found) == files_of(expected)
     assert files_of(found).keys() == {"config.json", "tinychat.json", "model.safetensors", CONNECTOR}
-    assert (found / "model.safetensors").read_bytes() == (expected / "model.safetensors").read_bytes()
+    if seeing.wrapper not in (towers.QWEN3_5, towers.QWEN3_5_MOE):
+        # llama.cpp's converter rounds exponentials of decays.
+        assert (found / "model.safetensors").read_bytes() == (expected / "model.safetensors").read_bytes()
     ours, theirs = read_vision(found), read_vision(expected)
     assert (ours.preparation, ours.connector, ours.tower) == (theirs.preparation, theirs.connector, theirs.tower)
     assert (ours.image_token_id, ours.text_size) == (theirs.image_token_id, theirs.text_size)
-    assert isinstance(ours.preparation, ShapedTiles if seeing.is_shaped else SquareTiles)
+    assert ours.wrapper == ("Idefics3ForConditionalGeneration" if seeing is ODD else seeing.wrapper)
+    assert [parts.layer for parts in ours.others] == [layer + 1 for layer in sorted(seeing.stacked)]
+    of_text = [open_model_folder(folder).config for folder in (found, expected)]
+    for key in ("image_token_id", "joint_tokens", "deepstack_layers", "rotary_axes", "tie_word_embeddings"):
+        assert getattr(of_text[0], key) == getattr(of_text[1], key)
     assert code_lines(found)[0].endswith("ForConditionalGeneration, from mmproj-model.gguf")
 
 
 @pytest.mark.parametrize(
     ("seeing", "sizes", "count"),
-    [(ODD, [(31, 50), (36, 36)], 4 * (13 + 17)), (SHAPED, [(40, 70), (544, 1024)], 77 + 2 * 256 + 231)],
-    ids=["tiles", "any grid"],
+    [
+        (ODD, [(31, 50), (36, 36)], 4 * (13 + 17)),
+        (SHAPED, [(40, 70), (544, 1024)], 77 + 2 * 256 + 231),
+        (MEANS, [(31, 70), (90, 20)], 16 + 16),
+        (STACKED, [(256, 320), (288, 256)], 80 + 72),
+        (EXPERTS, [(40, 32)], 20),
+        (ROTATED, [(60, 72), (24, 48)], 30 + 8),
+    ],
+    ids=lambda each: each.name if isinstance(each, towers.Seeing) else "",
 )
 def test_images_give_the_same_logits(seeing, sizes, count, tmp_path):
     model, _ = write_files(seeing, tmp_path / "gguf")
@@ -125,17 +190,40 @@ def test_images_give_the_same_logits(seeing, sizes, count, tmp_path):
         logits.append(loaded.logits(ids))
     assert tokens[0] == tokens[1]
     assert tokens[0].count(FIRST) == count
-    assert logits[0].tobytes() == logits[1].tobytes()
+    if seeing is ROTATED:
+        # llama.cpp's converter rounds exponentials of decays.
+        np.testing.assert_allclose(logits[0], logits[1], rtol=0, atol=1e-4 * logits[1].std())
+    else:
+        assert logits[0].tobytes() == logits[1].tobytes()
+
+
+TYPED = [
+    (
+        SHAPED,
+        {
+            "multi_modal_projector.linear_1.weight": "mm.1.weight",
+            "vision_tower.encoder.layers.1.self_attn.k_proj.weight": "v.blk.1.attn_k.weight",
+        },
+    ),
+    (FOURTHS, {"vision_tower.encoder.layers.1.self_attn.out_proj.weight": "v.blk.1.attn_out.weight"}),
+    (
+        STACKED,
+        {
+            "visual.blocks.1.attn.qkv.weight": "v.blk.1.attn_qkv.weight",
+            "visual.pos_embed.weight": "v.position_embd.weight",
+            "visual.merger.linear_fc2.weight": "mm.2.weight",
+            # That behind the first layer, whatever its number in the checkpoint.
+            "visual.deepstack_merger_list.0.linear_fc1.weight": "v.deepstack.0.fc1.weight",
+        },
+    ),
+]
 
 
 @pytest.mark.parametrize("kind", ["F16", "BF16", "Q8_0", "Q4_1"])
-def test_types_of_numbers(kind, tmp_path):
-    model, file = write_files(SHAPED, tmp_path, kind=kind)
-    exact, stored = mmproj_files.mmproj_tensors(SHAPED), gguf.GGMLQuantizationType[kind]
-    names = {
-        "multi_modal_projector.linear_1.weight": "mm.1.weight",
-        "vision_tower.encoder.layers.1.self_attn.k_proj.weight": "v.blk.1.attn_k.weight",
-    }
+@pytest.mark.parametrize(("seeing", "names"), TYPED, ids=[seeing.name for seeing, _ in TYPED])
+def test_types_of_numbers(seeing, names, kind, tmp_path):
+    model, file = write_files(seeing, tmp_path, kind=kind)
+    exact, stored = mmproj_files.mmproj_tensors(seeing), gguf.GGMLQuantizationType[kind]
     with unpacked(model) as folder:
         tensors = open_checkpoint(folder).tensors
         for name, theirs in names.items():
@@ -145,14 +233,19 @@ def test_types_of_numbers(kind, tmp_path):
     assert sees(tinychat.convert(model, tmp_path / "made", quant="int8", method="plain", check=False))
 
 
-def test_numbers_that_only_older_files_lack_or_have_otherwise(tmp_path):
+@pytest.mark.parametrize(
+    ("seeing", "changes"),
+    [(ODD, {"eps": 1e-5, "clip__vision__preproc_image_size": None}), (MEANS, {})],
+    ids=["odd", "means"],
+)
+def test_numbers_that_only_older_files_lack_or_have_otherwise(seeing, changes, tmp_path):
     def swap(tensors):
         for name in [name for name in tensors if ".ffn_up." in name]:
             other = name.replace("up", "down")
             tensors[name], tensors[other] = tensors[other], tensors[name]
 
-    model, _ = write_files(ODD, tmp_path / "new")
-    older, _ = write_files(ODD, tmp_path / "old", change=swap, eps=1e-5, clip__vision__preproc_image_size=None)
+    model, _ = write_files(seeing, tmp_path / "new")
+    older, _ = write_files(seeing, tmp_path / "old", change=swap, **changes)
     made = [
         tinychat.convert(file, tmp_path / name, quant="int8", method="plain", check=False)
         for file, name in ((model, "a"), (older, "b"))
@@ -273,10 +366,51 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("case", HOSTILE)
-def test_files_that_are_damaged_or_of_another_model(case, tmp_path):
-    changes, message = HOSTILE[case]
-    model, tower = write_files(ODD, tmp_path / "files", **changes)
+HOSTILE_MEANS = {
+    "no gains": ({"change": drop("mm.soft_emb_norm.weight")}, "has no tensor mm.soft_emb_norm.weight"),
+    "gains": ({"change": reshape("mm.soft_emb_norm.weight", 88, 1)}, r"has shape \[88, 1\]; expected \[88\]"),
+    "turned": ({"change": reshape("mm.input_projection.weight", 96, 88)}, r"has shape \[96, 88\]; expected \[88, 96\]"),
+    "factor": ({"clip__vision__projector__scale_factor": 3}, "scale_factor does not divide the patches"),
+    "no factor": ({"clip__vision__projector__scale_factor": 2**31}, "scale_factor does not divide the patches"),
+    "image": ({"clip__vision__image_size": 6 * 2**29}, "tokens of an image is 72057594037927936"),
+    "size": ({"clip__vision__image_size": "50"}, "scale_factor does not divide"),
+    "patch": ({"clip__vision__patch_size": 0}, "patch_size is 0; expected an integer"),
+    "another model's": ({"clip__vision__projection_dim": 97}, "are of different models: their rows differ in size"),
+}
+HOSTILE_STACKED = {
+    "frame": ({"change": drop("v.patch_embd.weight.1")}, "has no tensor v.patch_embd.weight.1: download it again"),
+    "frames": ({"change": reshape("v.patch_embd.weight.1", 96, 3, 16, 8)}, "parts of v.patch_embd.weight do not fit"),
+    "patches": ({"change": reshape("v.patch_embd.weight", 96, 3, 8, 32)}, r"has shape \[96, 3, 8, 32\]; expected"),
+    "apart": ({"change": drop("v.blk.1.attn_qkv.weight")}, "has no tensor v.blk.1.attn_qkv.weight"),
+    "layer": ({"change": drop("v.deepstack.2.fc2.bias")}, "has no tensor v.deepstack.2.fc2.bias"),
+    "norm": ({"change": reshape("v.deepstack.0.norm.weight", 96)}, r"has shape \[96\]; expected \[384\]"),
+    "fewer layers": ({"clip__vision__is_deepstack_layers": [True, False, False]}, "layers that get images differ"),
+    "no layers": ({"clip__vision__is_deepstack_layers": None}, "layers that get images differ"),
+    "other layers": ({"clip__vision__is_deepstack_layers": [True, True, False]}, "has no tensor v.deepstack.1"),
+    "layers behind all": (
+        {"clip__vision__is_deepstack_layers": [True, False, False, True]},
+        "deepstack_visual_indexes",
+    ),
+    "numbers": ({"clip__vision__is_deepstack_layers": list(range(5000))}, "is a list of 5000 values"),
+    "no positions": ({"change": drop("v.position_embd.weight")}, "num_position_embeddings is 0; expected"),
+    "positions": ({"change": reshape("v.position_embd.weight", 35, 96)}, "expected that of a square grid"),
+    "merged": ({"clip__vision__spatial_merge_size": 7}, "spatial_merge_size is 7; expected an integer from 1 to 6"),
+    "squares": ({"clip__vision__spatial_merge_size": 3}, r"expected \[864, 864\]"),
+    "pixels": ({"clip__vision__image_max_pixels": 0}, "longest_edge is 0; expected an integer"),
+    "fewest": ({"clip__vision__image_min_pixels": 2**32 - 1}, "shortest_edge is 4294967295; expected an integer"),
+    "mean": ({"clip__vision__image_mean": [0.5, 0.5]}, r"image_mean is \[0.5, 0.5\]; expected a list of 3 numbers"),
+    "another model's": ({"clip__vision__projection_dim": 97}, "are of different models: their rows differ in size"),
+}
+HOSTILE_CASES = [
+    pytest.param(seeing, *case, id=f"{seeing.name}-{name}")
+    for seeing, cases in ((ODD, HOSTILE), (MEANS, HOSTILE_MEANS), (STACKED, HOSTILE_STACKED))
+    for name, case in cases.items()
+]
+
+
+@pytest.mark.parametrize(("seeing", "changes", "message"), HOSTILE_CASES)
+def test_files_that_are_damaged_or_of_another_model(seeing, changes, message, tmp_path):
+    model, tower = write_files(seeing, tmp_path / "files", **changes)
     with pytest.raises(CheckpointError, match=message) as error:
         tinychat.convert(model, tmp_path / "made", quant="int8", method="plain", mmproj=tower)
     assert str(tower) in str(error.value)
@@ -289,11 +423,58 @@ def test_files_that_are_damaged_or_of_another_model(case, tmp_path):
         assert str(tmp_path) not in reason
 
 
-def test_an_activation_that_is_not_supported(tmp_path):
-    model, tower = write_files(ODD, tmp_path, clip__use_gelu=False)
+@pytest.mark.parametrize("seeing", [ODD, MEANS, STACKED], ids=lambda seeing: seeing.name)
+def test_an_activation_that_is_not_supported(seeing, tmp_path):
+    model, tower = write_files(seeing, tmp_path, clip__use_gelu=False)
     with unpacked(model, tower) as folder:
         reason = json.loads((folder / "config.json").read_text())["mmproj_left_out"]
         assert "hidden_act 'quick_gelu' is not supported" in reason
+
+
+@pytest.mark.parametrize("seeing", [MEANS, STACKED, ROTATED], ids=lambda seeing: seeing.name)
+def test_a_tower_beside_a_text_model_of_another_kind(seeing, tmp_path):
+    model = gguf_files.write_variant(ODD.text, tmp_path / "model.gguf", special=special_of(seeing))
+    tower = mmproj_files.write_mmproj(seeing, tmp_path / "mmproj.gguf")
+    assert made_of(model, tmp_path / "made", mmproj=tower) == (
+        "text only: mmproj.gguf: its tower beside LlamaForCausalLM is not supported",
+        False,
+    )
+
+
+def test_towers_of_models_that_are_as_wide(tmp_path):
+    model, _ = write_files(ROTATED, tmp_path / "files")
+    tower = mmproj_files.write_mmproj(STACKED, tmp_path / "mmproj.gguf")
+    other, own = write_files(STACKED, tmp_path / "others")
+    with pytest.raises(CheckpointError, match="layers that get images differ"), unpacked(model, tower):
+        pass
+    plain = mmproj_files.write_mmproj(ROTATED, tmp_path / "plain.gguf")
+    with pytest.raises(CheckpointError, match="layers that get images differ"), unpacked(other, plain):
+        pass
+    with unpacked(other, own) as folder:
+        assert (folder / TOWER_LINK).exists()
+
+
+def test_a_vocabulary_without_the_image_token_of_gemma(tmp_path):
+    names = ["<start_of_image>", "<end_of_image>", "<end_of_utterance>", "<unused7>", "<unused8>"]
+    without = dict(enumerate(names, FIRST))
+    model, _ = write_files(MEANS, tmp_path / "without", special=without)
+    whole, _ = write_files(MEANS, tmp_path / "with", special=without | {FIRST + 4: "<image_soft_token>"})
+    image = Image(np.random.default_rng(4).integers(0, 256, (40, 60, 3)).astype(np.uint8))
+    content = [{"type": "image", "image": image}, {"type": "text", "text": "What is it?"}]
+    found = []
+    for source, name in ((model, "found"), (whole, "expected")):
+        made = tinychat.convert(source, tmp_path / name, quant="f32", check=False)
+        assert read_vision(made).image_token_id == FIRST + 4
+        loaded = tinychat.load(made, context=256, threads=1)
+        found.append(loaded.logits(loaded.render_ids([{"role": "user", "content": content}])))
+    assert found[0].tobytes() == found[1].tobytes()
+    # What has no image keeps its tokens.
+    tower = model.with_name("mmproj-model.gguf").rename(tmp_path / "away")
+    assert "<unused8>" in (tinychat.convert(model, tmp_path / "alone", quant="f32") / "tokenizer.json").read_text()
+    without.pop(FIRST + 3), without.pop(FIRST + 4)
+    bare, _ = write_files(MEANS, tmp_path / "bare", special=without)
+    with pytest.raises(CheckpointError, match="this has no <image_soft_token>"), unpacked(bare, tower):
+        pass
 
 
 def test_a_language_model_without_the_image_token(tmp_path):

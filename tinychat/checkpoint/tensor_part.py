@@ -279,6 +279,23 @@ class ShiftedTensor(_PairTensor):
         return self._other.read(0, 1).astype(np.float32)
 
 
+class FramesTensor(_PairTensor):
+    """A convolution's weights for two frames, each of which is a tensor [D, C, p, p]: [D, C, 2, p, p], float32."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of both."""
+        shape = self._tensor.shape
+        if self._other.shape != shape:
+            raise self._misfit()
+        return *shape[:2], 2, *shape[2:]
+
+    def read(self, start: int, stop: int) -> NDArray[np.float32]:
+        """Return rows ``start..stop-1``."""
+        frames = [tensor.read(start, stop).astype(np.float32) for tensor in (self._tensor, self._other)]
+        return np.stack(frames, axis=2)
+
+
 class ScaledRows(_PairTensor):
     """A tensor each row of which is multiplied by its number of a vector, float32."""
 
