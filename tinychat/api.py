@@ -117,7 +117,7 @@ def convert(
     change = None if adapter is None else adapter_folder(os.fspath(adapter))
     tower = None if mmproj is None else Path(os.path.expanduser(mmproj))
     checkpoint = checkpoint_folder(source, tower)
-    with folder_of(checkpoint, change, tower or ollama_mmproj(checkpoint)) as folder:
+    with folder_of(checkpoint, change, tower, ollama_mmproj(checkpoint)) as folder:
         check_checkpoint(folder)
         # Imported here: a wrong `src` is reported before Numba is loaded.
         from tinychat.conversion.pipeline import Recipe, default_recipe, make
@@ -289,7 +289,7 @@ def _convert_into_store(
     target, name = reference.path, reference.source
     with ExitStack() as stack:
         if reference.kind == "checkpoint":
-            folder = stack.enter_context(folder_of(Path(name), mmproj=ollama_mmproj(Path(name))))
+            folder = stack.enter_context(folder_of(Path(name), found=ollama_mmproj(Path(name))))
         else:
             folder, progress = stack.enter_context(_arriving_checkpoint(name, target, progress))
         check_checkpoint(folder)

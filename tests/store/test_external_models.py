@@ -17,7 +17,8 @@ from console import Console
 import tinychat
 from tinychat import api
 from tinychat.checkpoint import gguf_header
-from tinychat.errors import ConversionError, StoreError
+from tinychat.errors import CheckpointError, ConversionError, StoreError
+from tinychat.models.vision import sees
 from tinychat.store.external_models import find_model, found_models, ollama_mmproj
 from tinychat.store.local import code_lines, store_folder
 from tinychat.store.names import find, known_names, resolve
@@ -139,8 +140,26 @@ def test_a_model_of_ollama_sees_by_what_its_manifest_names(ollama, small, tmp_pa
     assert code_lines(api.locate("hf.co/owner/seeing-GGUF:Q8_0"))[0] == reason
     made = tinychat.convert("alone", tmp_path / "made", quant="int8", method="plain", check=False)
     assert code_lines(made)[0] == reason
+    # One that cannot be read: nobody asked for it by its path.
+    found.write_bytes(b"GGUF")
+    lines = code_lines(tinychat.convert("alone", tmp_path / "text", quant="int8", method="plain", check=False))
+    assert lines[0].startswith(f"text only: sha256-{digest}")
+    assert str(found.parent) not in lines[0]
+    with pytest.raises(CheckpointError, match=digest):
+        tinychat.convert("alone", tmp_path / "asked", quant="int8", method="plain", check=False, mmproj=found)
     found.unlink()
     assert ollama_mmproj(blob) is None
+
+
+def test_a_model_of_ollama_that_sees(ollama, tmp_path):
+    seeing = towers.BY_NAME["means"]
+    text = gguf_files.like("gemma3", query_pre_attn_scalar=40, sliding_window_pattern=6, rope_local_base_freq=1e4)
+    model = gguf_files.write_variant(text, tmp_path / "model.gguf", special={300: "<image_soft_token>"})
+    tower = mmproj_files.write_mmproj(seeing, tmp_path / "tower")
+    add_to_ollama(ollama, "hf.co/owner/gemma/Q8_0", model, tower)
+    made = tinychat.convert("hf.co/owner/gemma:Q8_0", tmp_path / "made", quant="int8", method="plain", check=False)
+    assert sees(made)
+    assert sees(api.locate("hf.co/owner/gemma:Q8_0"))
 
 
 def test_names_of_lm_studio(lm_studio, small, tmp_path):

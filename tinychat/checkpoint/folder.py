@@ -12,12 +12,14 @@ from tinychat.files import read_small
 
 
 @contextmanager
-def folder_of(checkpoint: Path, adapter: Path | None = None, mmproj: Path | None = None) -> Iterator[Path]:
+def folder_of(
+    checkpoint: Path, adapter: Path | None = None, mmproj: Path | None = None, found: Path | None = None
+) -> Iterator[Path]:
     """Yield the folder of a checkpoint, temporary for a GGUF file or a folder of one; errors as `unpacked`.
 
     adapter : the folder of an adapter that is merged when the weights are read, or the name of a task that the
     checkpoint has one for; its folder is temporary then. mmproj : the file by which the model of a GGUF file sees, as
-    for `unpacked`; `FieldError` beside another checkpoint.
+    for `unpacked`; `FieldError` beside another checkpoint. found : the same.
     """
     with ExitStack() as stack:
         folder = checkpoint
@@ -26,7 +28,7 @@ def folder_of(checkpoint: Path, adapter: Path | None = None, mmproj: Path | None
             from tinychat.checkpoint.gguf_checkpoint import gguf_in, unpacked
 
             file = checkpoint if checkpoint.is_file() else gguf_in(checkpoint)
-            folder = stack.enter_context(unpacked(file, mmproj))
+            folder = stack.enter_context(unpacked(file, mmproj, found))
         elif mmproj is not None:
             raise mmproj_error()
         yield folder if adapter is None else stack.enter_context(_beside(folder, adapter))

@@ -36,10 +36,11 @@ _MAX_PAIRS = 1 << 16
 
 
 @contextmanager
-def unpacked(file: Path, mmproj: Path | None = None) -> Iterator[Path]:
+def unpacked(file: Path, mmproj: Path | None = None, found: Path | None = None) -> Iterator[Path]:
     """Yield a checkpoint folder of a GGUF file: its text files, and links to its tensors.
 
-    It has the vision tower of an `mmproj` file, too, by default of one that lies beside it: see `gguf_mmproj`.
+    It has the vision tower of an `mmproj` file, too, by default of one that was `found` by another program's files or
+    lies beside it, if that can be used: see `gguf_mmproj`.
     """
     files = open_gguf(file)
     with TemporaryDirectory(prefix="tinychat-gguf-") as folder:
@@ -52,7 +53,8 @@ def unpacked(file: Path, mmproj: Path | None = None) -> Iterator[Path]:
             # Some programs give their files no ending.
             name = part.path.name if part.path.suffix.lower() == ENDING else f"{part.path.name}{ENDING}"
             (target / name).symlink_to(part.path.resolve())
-        if towers := mmproj_beside(file) if mmproj is None else [mmproj]:
+        named = mmproj or found
+        if towers := mmproj_beside(file) if named is None else [named]:
             add_tower(target, files[0], towers, mmproj is not None)
         yield target
 
