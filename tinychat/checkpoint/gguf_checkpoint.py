@@ -17,6 +17,7 @@ from tinychat.checkpoint.gguf_families import FAMILIES
 from tinychat.checkpoint.gguf_file import GgufFile, open_gguf
 from tinychat.checkpoint.gguf_mmproj import add_tower
 from tinychat.checkpoint.gguf_ollama import ARCHITECTURES
+from tinychat.checkpoint.gguf_ollama_towers import has_tower
 from tinychat.checkpoint.gguf_ranker import is_ranker, ranker_config, ranker_files
 from tinychat.checkpoint.gguf_tokenizer import tokenizer_files
 from tinychat.checkpoint.gguf_values import GgufValues, positive, present
@@ -40,7 +41,7 @@ def unpacked(file: Path, mmproj: Path | None = None, found: Path | None = None) 
     """Yield a checkpoint folder of a GGUF file: its text files, and links to its tensors.
 
     It has the vision tower of an `mmproj` file, too, by default of one that was `found` by another program's files or
-    lies beside it, if that can be used: see `gguf_mmproj`.
+    lies beside it, or its own, if that can be used: see `gguf_mmproj`.
     """
     files = open_gguf(file)
     with TemporaryDirectory(prefix="tinychat-gguf-") as folder:
@@ -54,7 +55,8 @@ def unpacked(file: Path, mmproj: Path | None = None, found: Path | None = None) 
             name = part.path.name if part.path.suffix.lower() == ENDING else f"{part.path.name}{ENDING}"
             (target / name).symlink_to(part.path.resolve())
         named = mmproj or found
-        if towers := mmproj_beside(file) if named is None else [named]:
+        inside = [file] if has_tower(files[0]) else []
+        if towers := [named] if named else mmproj_beside(file) or inside:
             add_tower(target, files[0], towers, mmproj is not None)
         yield target
 

@@ -16,7 +16,8 @@ import numpy as np
 
 from tinychat.checkpoint.adjusted import AdjustedTensor
 from tinychat.checkpoint.gguf import CLIP, LEFT_OUT, SEES_BY
-from tinychat.checkpoint.gguf_file import GgufFile, open_gguf
+from tinychat.checkpoint.gguf_file import GgufFile, GgufTensor, open_gguf
+from tinychat.checkpoint.gguf_ollama_towers import TowerFile, has_tower, tower_inside
 from tinychat.checkpoint.gguf_tokenizer import tokenizer_files
 from tinychat.checkpoint.gguf_values import MOST, GgufValues, positive, present
 from tinychat.checkpoint.gguf_vocabulary import CONTROL
@@ -93,7 +94,7 @@ class Projector:
     # The same of connectors that read layers of the tower, behind ``v.deepstack`` and the layer.
     others: Mapping[str, str] = field(default_factory=dict)
     # How to make the checkpoint's tensors of those that the converter changed, by their names in the file.
-    restored: Mapping[str, Callable[[Tensor, GgufFile], Tensor]] = field(default_factory=dict)
+    restored: Mapping[str, Callable[[Tensor, TowerFile], Tensor]] = field(default_factory=dict)
     # Tokens that no text has, of which the last stands for the image token where the converter left that out.
     unused: str = ""
 
@@ -309,15 +310,17 @@ def _with_axes(section: _Keys, written: GgufValues) -> _Keys:
     return section | {key: {**(section.get(key) or {}), "mrope_section": counts[:3]}}
 
 
-def _open_mmproj(path: Path) -> GgufFile:
+def _open_mmproj(path: Path) -> TowerFile:
     file = open_gguf(path)[0]
     kind = file.metadata.get("general.architecture")
+    if has_tower(file):
+        return tower_inside(file)
     if not isinstance(kind, str) or kind != CLIP:
         raise CheckpointError(f"{path} is no mmproj file, but a model ({one_line(str(kind), 40)}): give the other one")
-    return file
+    return TowerFile(path, file.metadata, file.tensors)
 
 
-def _projector_of(file: GgufFile) -> Projector:
+def _projector_of(file: TowerFile) -> Projector:
     # The second is that of files for images and sound.
     kinds = [file.metadata.get(f"{CLIP}.{key}") for key in ("projector_type", "vision.projector_type")]
     kind = next((each for each in kinds if isinstance(each, str)), "")
@@ -344,7 +347,7 @@ def _decimal(value: object) -> object:
     return float(str(np.float32(value))) if type(value) is float and abs(value) < MOST else value
 
 
-def _tensors(file: GgufFile, vision: Vision) -> dict[str, Tensor]:
+def _tensors(file: TowerFile, vision: Vision) -> dict[str, Tensor]:
     """Return the tensors of tower and connector by the checkpoint's names; refuse others than must be there."""
     projector, found = _projector_of(file), dict[str, Tensor]()
     for name, stored, shape in _names(file, vision, projector):
@@ -359,16 +362,17 @@ def _tensors(file: GgufFile, vision: Vision) -> dict[str, Tensor]:
     return found
 
 
-def _stored(file: GgufFile, name: str) -> Tensor:
+def _stored(file: TowerFile, name: str) -> Tensor:
     """Return a tensor of the file."""
     tensor = file.tensors.get(name)
     if tensor is None:
         raise CheckpointError(f"{file.path} has no tensor {name}: download it again")
-    tensor.check_readable()
+    if isinstance(tensor, GgufTensor):
+        tensor.check_readable()
     return tensor
 
 
-def _names(file: GgufFile, vision: Vision, projector: Projector) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+def _names(file: TowerFile, vision: Vision, projector: Projector) -> Iterator[tuple[str, str, tuple[int, ...]]]:
     """Yield the name of each tensor in the checkpoint, and its name and shape in the file."""
     config = parse_config(vision.tower, f"{file.path} (as config.json): vision_config")
     names = projector.tower

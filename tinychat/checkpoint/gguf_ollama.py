@@ -1,7 +1,8 @@
 """GGUF files by Ollama's own converter, with the names and keys that llama.cpp's has.
 
-Many models of Ollama's library were written before it took llama.cpp's names over; vision and speech are in the same
-file, and are not read (github.com/ollama/ollama: convert/ wrote them, llama/compat lists what differs).
+Many models of Ollama's library were written before it took llama.cpp's names over. Vision and speech are in the same
+file; of these, `gguf_ollama_towers` reads the towers that are supported (github.com/ollama/ollama: convert/ wrote them,
+llama/compat lists what differs).
 """
 
 from collections.abc import Callable, Mapping
@@ -235,6 +236,14 @@ def _qwen3_moe(header: Header) -> None:
     header.default("expert_feed_forward_length", header.rows("blk.0.ffn_gate_exps.weight"))
 
 
+def _qwen3_vl(header: Header) -> None:
+    if header.architecture == "qwen3vlmoe":
+        _qwen3_moe(header)
+    layers = header.get("vision.deepstack_visual_indexes")
+    if isinstance(layers, np.ndarray):
+        header.default("n_deepstack_layers", len(layers))
+
+
 def _nemotron_h(header: Header) -> None:
     sizes = (header.rows(name) for name in header.tensors if name.endswith(".ffn_latent_in.weight"))
     header.default("moe_latent_size", next(sizes, None))
@@ -256,7 +265,8 @@ _CHANGES: Mapping[str, Callable[[Header], None]] = {
     "gemma4": _gemma4,
     "mistral3": _mistral3,
     **dict.fromkeys(("qwen35", "qwen35moe", "qwen3next"), _qwen3_5),
-    **dict.fromkeys(("qwen3moe", "qwen3vlmoe"), _qwen3_moe),
+    "qwen3moe": _qwen3_moe,
+    **dict.fromkeys(("qwen3vl", "qwen3vlmoe"), _qwen3_vl),
     "glm4moelite": _glm4_moe_lite,
     "lfm2": _lfm2,
     "laguna": _laguna,

@@ -18,6 +18,7 @@ from tinychat.models.passthrough import Form
 from tinychat.models.tensors import Part
 
 _AXES_OF_EACH = 3  # of several matrices
+_COLOURS = 3
 _AXES_OF_FRAMES = 5  # of a convolution over frames, rows and columns
 
 
@@ -294,6 +295,32 @@ class FramesTensor(_PairTensor):
         """Return rows ``start..stop-1``."""
         frames = [tensor.read(start, stop).astype(np.float32) for tensor in (self._tensor, self._other)]
         return np.stack(frames, axis=2)
+
+
+class FrameTensor(Derived):
+    """One of two frames of a convolution's weights [3 D, 2, p, p], whose channels are rows: [D, 3, p, p]."""
+
+    def __init__(self, tensor: Tensor, frame: int) -> None:
+        super().__init__(tensor)
+        self._frame = frame
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of a frame; of a tensor without such axes its own."""
+        rows, *axes = self._tensor.shape
+        return (rows // _COLOURS, _COLOURS, *axes[1:]) if self._has_frames else self._tensor.shape
+
+    def read(self, start: int, stop: int) -> FloatArray:
+        """Return rows ``start..stop-1``."""
+        if not self._has_frames:
+            return self._tensor.read(start, stop)
+        rows = self._tensor.read(_COLOURS * start, _COLOURS * stop)[:, self._frame]
+        return rows.reshape(stop - start, _COLOURS, *rows.shape[1:])
+
+    @property
+    def _has_frames(self) -> bool:
+        rows, *axes = self._tensor.shape
+        return len(axes) == 3 and axes[0] == 2 and rows % _COLOURS == 0
 
 
 class ScaledRows(_PairTensor):
