@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,19 +22,37 @@ _WIDTH, _SIDE, _TEXT_WIDTH = 16, 4, 32
 _JOINED = 4 * _WIDTH
 
 
+def _shapes(architecture: str) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a tower of one layer, and of its connectors."""
+    is_qwen = architecture == "qwen3vl"
+    queries = {"attn_qkv": 3 * _WIDTH} if is_qwen else dict.fromkeys(("attn_q", "attn_k", "attn_v"), _WIDTH)
+    parts: dict[str, tuple[int, ...]] = {f"v.blk.0.{name}": (rows, _WIDTH) for name, rows in queries.items()}
+    parts |= {"v.blk.0.attn_out": (_WIDTH, _WIDTH)}
+    parts |= {"v.blk.0.ffn_up": (32, _WIDTH), "v.blk.0.ffn_down": (_WIDTH, 32)}
+    parts |= {"v.patch_embd": (_WIDTH, 3, _SIDE, _SIDE)}
+    parts |= {f"v.blk.0.{name}": (_WIDTH,) for name in ("ln1", "ln2")} | {"v.post_ln": (_WIDTH,)}
+    if is_qwen:
+        parts |= {"v.deepstack.0.norm": (_JOINED,)}
+        parts |= dict.fromkeys(("mm.0", "v.deepstack.0.fc1"), (_JOINED, _JOINED))
+        parts |= dict.fromkeys(("mm.2", "v.deepstack.0.fc2"), (_TEXT_WIDTH, _JOINED))
+    found: dict[str, tuple[int, ...]] = {}
+    for name, shape in parts.items():
+        found |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
+    found["v.position_embd.weight"] = (4, _WIDTH)
+    if is_qwen:
+        found["v.patch_embd.weight.1"] = (_WIDTH, 3, _SIDE, _SIDE)
+    elif architecture == "gemma3":
+        found |= {"mm.soft_emb_norm.weight": (_WIDTH,), "mm.input_projection.weight": (_WIDTH, _TEXT_WIDTH)}
+    else:
+        found["mm.model.fc.weight"] = (_TEXT_WIDTH, _JOINED)
+    return found
+
+
 @cache
 def mmproj_file(architecture: str) -> bytes:
     """Return a tower of one layer, for images of 2 by 2 patches of 4 pixels, beside a model of 32 channels."""
     import gguf
 
-    is_qwen = architecture == "qwen3vl"
-    queries = {"attn_qkv": 3 * _WIDTH} if is_qwen else dict.fromkeys(("attn_q", "attn_k", "attn_v"), _WIDTH)
-    shapes: dict[str, tuple[int, ...]] = {f"v.blk.0.{name}": (rows, _WIDTH) for name, rows in queries.items()}
-    shapes |= {"v.blk.0.attn_out": (_WIDTH, _WIDTH)}
-    shapes |= {"v.blk.0.ffn_up": (32, _WIDTH), "v.blk.0.ffn_down": (_WIDTH, 32)}
-    shapes |= {"v.patch_embd": (_WIDTH, 3, _SIDE, _SIDE)}
-    shapes |= {f"v.blk.0.{name}": (_WIDTH,) for name in ("ln1", "ln2")} | {"v.post_ln": (_WIDTH,)}
-    without_bias: dict[str, tuple[int, ...]] = {"v.position_embd.weight": (4, _WIDTH)}
     with tempfile.TemporaryDirectory() as folder:
         writer = gguf.GGUFWriter(Path(folder) / NAME, "clip")
         writer.add_clip_projector_type(_PROJECTORS[architecture])
@@ -48,31 +67,44 @@ def mmproj_file(architecture: str) -> bytes:
         writer.add_vision_attention_layernorm_eps(1e-6)
         writer.add_vision_image_mean([0.5, 0.5, 0.5])
         writer.add_vision_image_std([0.5, 0.5, 0.5])
-        if is_qwen:
+        if architecture == "qwen3vl":
             writer.add_vision_spatial_merge_size(2)
             writer.add_vision_is_deepstack_layers([True])
-            shapes |= {"v.deepstack.0.norm": (_JOINED,)}
-            shapes |= dict.fromkeys(("mm.0", "v.deepstack.0.fc1"), (_JOINED, _JOINED))
-            shapes |= dict.fromkeys(("mm.2", "v.deepstack.0.fc2"), (_TEXT_WIDTH, _JOINED))
-            without_bias["v.patch_embd.weight.1"] = (_WIDTH, 3, _SIDE, _SIDE)
         else:
             writer.add_vision_projector_scale_factor(2)
         if architecture == "llama":
             writer.add_vision_preproc_image_size(8 * _SIDE)
-            without_bias["mm.model.fc.weight"] = (_TEXT_WIDTH, _JOINED)
-        if architecture == "gemma3":
-            without_bias["mm.soft_emb_norm.weight"] = (_WIDTH,)
-            without_bias["mm.input_projection.weight"] = (_WIDTH, _TEXT_WIDTH)
-        for name, shape in shapes.items():
-            writer.add_tensor(f"{name}.weight", np.ones(shape, np.float32))
-            writer.add_tensor(f"{name}.bias", np.zeros(shape[:1], np.float32))
-        for name, shape in without_bias.items():
-            writer.add_tensor(name, np.zeros(shape, np.float16))
+        for name, shape in _shapes(architecture).items():
+            writer.add_tensor(name, np.ones(shape, np.float32 if name.endswith(".bias") else np.float16))
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
         writer.close()
         return (Path(folder) / NAME).read_bytes()
+
+
+def add_tower(writer: Any, architecture: str) -> None:
+    """Write the same tower into a model's file, as Ollama's converter has it."""
+    sizes = {"block_count": 1, "embedding_length": _WIDTH, "patch_size": _SIDE, "attention.head_count": 2}
+    if architecture == "qwen3vl":
+        sizes |= {"spatial_merge_size": 2, "shortest_edge": 64, "longest_edge": 1024}
+        writer.add_array(f"{architecture}.vision.deepstack_visual_indexes", [0])
+    else:
+        sizes |= {"image_size": 2 * _SIDE, "feed_forward_length": 32}
+        writer.add_uint32(f"{architecture}.mm.tokens_per_image", 1)
+        writer.add_float32(f"{architecture}.vision.attention.layer_norm_epsilon", 1e-6)
+    for key, size in sizes.items():
+        writer.add_uint32(f"{architecture}.vision.{key}", size)
+    for name, (rows, *columns) in _shapes(architecture).items():
+        names, shape = [name], (rows, *columns)
+        if "attn_qkv" in name:
+            names, shape = [name.replace("qkv", part) for part in "qkv"], (rows // 3, *columns)
+        elif name.endswith(".1") or (architecture == "qwen3vl" and name == "v.patch_embd.weight"):
+            # Both frames, of which the second is left out below.
+            names, shape = ["v.patch_embed.weight"] * (not name.endswith(".1")), (3 * _WIDTH, 2, _SIDE, _SIDE)
+        for each in names:
+            stored = each.replace("v.deepstack.", "v.deepstack_merger.")
+            writer.add_tensor(stored, np.ones(shape, np.float32 if name.endswith(".bias") else np.float16))
 
 
 def read_mmproj(folder: Path) -> None:
@@ -83,3 +115,12 @@ def read_mmproj(folder: Path) -> None:
             vision = open_vision(checkpoint, Quantization("int8"))
             for name in checkpoint.tensors.by_name if vision else ():
                 checkpoint.tensors.read(name)
+
+
+def read_own_tower(folder: Path) -> None:
+    """Read the tower inside of a model's file."""
+    with unpacked(folder / MODEL) as unpacked_folder:
+        checkpoint = open_checkpoint(unpacked_folder)
+        vision = open_vision(checkpoint, Quantization("int8"))
+        for name in checkpoint.tensors.by_name if vision else ():
+            checkpoint.tensors.read(name)

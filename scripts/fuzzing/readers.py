@@ -267,7 +267,7 @@ def pytorch_file() -> bytes:
 
 
 @cache
-def gguf_file(kind: str, *more: str, architecture: str = "llama") -> bytes:
+def gguf_file(kind: str, *more: str, architecture: str = "llama", sees: bool = False) -> bytes:
     """Return a model in GGUF with a vocabulary of this kind, of `more` tokens, its matrices in blocks."""
     import gguf
 
@@ -292,6 +292,8 @@ def gguf_file(kind: str, *more: str, architecture: str = "llama") -> bytes:
         for name in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"):
             blocks = np.zeros((32, 18), np.uint8)
             writer.add_tensor(f"blk.0.{name}.weight", blocks, raw_dtype=gguf.GGMLQuantizationType.Q4_0)
+        if sees:
+            mmproj_files.add_tower(writer, architecture)
         norms = dict.fromkeys(("blk.0.attn_norm", "blk.0.ffn_norm", "output_norm"), 32)
         if architecture != "llama":
             norms |= {"blk.0.attn_q_norm": 16, "blk.0.attn_k_norm": 16}
@@ -518,6 +520,9 @@ def readers() -> tuple[Reader, ...]:
         *(Reader(f"gguf_mmproj{ending}", mmproj_files.NAME, (mmproj_files.mmproj_file(name),), mmproj_files.read_mmproj,
                  {mmproj_files.MODEL: gguf_file("gpt2", token, architecture=name)})
           for name, (ending, token) in mmproj_files.KINDS.items()),
+        *(Reader(f"gguf_mmproj_inside{ending}", mmproj_files.MODEL,
+                 (gguf_file("gpt2", token, architecture=name, sees=True),), mmproj_files.read_own_tower)
+          for name, (ending, token) in mmproj_files.KINDS.items() if ending),
         Reader("packed", "model.safetensors", (packed_weights(),), _read_packed, {"config.json": _json(PACKING)}),
         Reader("packing", "config.json", (_json(PACKING),), _read_packed, {"model.safetensors": packed_weights()}),
         Reader("ternary", "model.safetensors", (ternary,), _read_packed, {"config.json": _json(TERNARY)}),
