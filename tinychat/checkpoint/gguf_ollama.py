@@ -160,7 +160,8 @@ def _gemma3(header: Header) -> None:
     names = {"rope__global__freq_base": "rope__freq_base", "rope__local__freq_base": "rope__freq_base_swa"}
     header.rename_keys(**names, **_YARN)
     header.default("attention.layer_norm_rms_epsilon", 1e-6)
-    if header.get("block_count") in _SCALED_GEMMA3 and header.get("rope.scaling.type") is None:
+    layers = header.get("block_count")
+    if type(layers) is int and layers in _SCALED_GEMMA3 and header.get("rope.scaling.type") is None:
         header.put("rope.scaling.type", "linear")
         header.put("rope.scaling.factor", 8.0)
     header.add_template("gemma3", "<start_of_turn>")

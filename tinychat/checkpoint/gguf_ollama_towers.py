@@ -74,7 +74,8 @@ class TowerFile:
 def has_tower(file: GgufFile) -> bool:
     """Return whether a language model's file has a vision tower of a known kind in it."""
     architecture = file.metadata.get("general.architecture")
-    return architecture in _TOWERS and f"{architecture}.vision.block_count" in file.metadata
+    is_known = isinstance(architecture, str) and architecture in _TOWERS
+    return is_known and f"{architecture}.vision.block_count" in file.metadata
 
 
 def tower_inside(file: GgufFile) -> TowerFile:
