@@ -14,6 +14,8 @@ def tower_states(tensors, section, patches, grid):
     """
     if "depth" in section:
         return qwen_states(tensors, section, patches, grid)
+    if section.get("model_type") == "pixtral":
+        return pixtral_states(tensors, section, patches, grid)
     heads, eps = section["num_attention_heads"], section["layer_norm_eps"]
 
     def linear(name, x):
@@ -73,6 +75,36 @@ def qwen_states(tensors, section, patches, grid):
     return [norm("merger.norm", x), *stacked]
 
 
+def pixtral_states(tensors, section, patches, grid):
+    """Return the same of Pixtral's tower."""
+    heads, (rows, columns) = section["num_attention_heads"], grid
+    activation = {"silu": reference.silu, "gelu": reference.gelu}[section["hidden_act"]]
+
+    def linear(name, x):
+        weight = tensors[f"{name}.weight"]
+        return reference.linear(x, weight.reshape(len(weight), -1))
+
+    def norm(name, x):
+        return reference.rms_norm(x, tensors[f"{name}.weight"], 1e-5)
+
+    x = norm("ln_pre", linear("patch_conv", patches))
+    width = section["hidden_size"] // heads
+    frequencies = section["rope_parameters"]["rope_theta"] ** (-np.arange(0, width, 2) / width)
+    places = [(row, column) for row in range(rows) for column in range(columns)]
+    angles = np.array([[*(row * frequencies[::2]), *(column * frequencies[1::2])] for row, column in places])
+    for layer in range(section["num_hidden_layers"]):
+        name = f"transformer.layers.{layer}"
+        y = norm(f"{name}.attention_norm", x)
+        q, k, v = (linear(f"{name}.attention.{part}_proj", y).reshape(len(x), heads, -1) for part in "qkv")
+        q, k = (reference.rope(each, angles) for each in (q, k))
+        attended = reference.attention(q, k, v, both_ways=True).reshape(len(x), -1)
+        x = x + linear(f"{name}.attention.o_proj", attended)
+        y = norm(f"{name}.ffn_norm", x)
+        y = activation(linear(f"{name}.feed_forward.gate_proj", y)) * linear(f"{name}.feed_forward.up_proj", y)
+        x = x + linear(f"{name}.feed_forward.down_proj", y)
+    return [x]
+
+
 def fitted_positions(positions, grid, from_corners=False):
     """Return the vectors of a grid's positions, [rows columns, D], from those of a square one."""
     side, found = round(len(positions) ** 0.5), []
@@ -90,21 +122,30 @@ def fitted_positions(positions, grid, from_corners=False):
     return np.stack(found)
 
 
-def connector_rows(tensors, states, grid, scale_factor):
-    """Return the rows of the text model, [tokens, N], of states [P, D]; tensors : by their names behind the stem."""
-    rows = []
+def connector_rows(tensors, states, grid, scale_factor, text_eps=None):
+    """Return the rows of the text model, [tokens, N], of states [P, D]; tensors : by their names behind the stem.
+
+    text_eps : what the text model's norms add, which is that of Mistral's connector, too.
+    """
+    rows, merging = [], tensors.get("patch_merger.merging_layer.weight")
+    if merging is not None:
+        states = reference.rms_norm(states, tensors["norm.weight"], text_eps)
     for top in range(0, grid[0], scale_factor):
         for left in range(0, grid[1], scale_factor):
             square = [states[(top + y) * grid[1] + left + x] for y in range(scale_factor) for x in range(scale_factor)]
             rows.append(np.mean(square, axis=0) if AVERAGED in tensors else np.concatenate(square))
     x = np.stack(rows)
+    if merging is not None:
+        size = states.shape[1]
+        by_channel = [patch * size + channel for channel in range(size) for patch in range(scale_factor**2)]
+        x = reference.linear(x[:, by_channel], merging)
     if AVERAGED in tensors:
         gains = 1 + tensors["mm_soft_emb_norm.weight"].astype(np.float64)
         return reference.rms_norm(x, gains, 1e-6) @ tensors[AVERAGED].astype(np.float64)
     if "proj.weight" in tensors:
         return reference.linear(x, tensors["proj.weight"])
     for name, eps in (("layer_norm", 1e-5), ("norm", 1e-6)):
-        if f"{name}.weight" in tensors:
+        if f"{name}.bias" in tensors:
             x = reference.layer_norm(x, tensors[f"{name}.weight"], tensors[f"{name}.bias"], eps)
     first, second = ("linear_1", "linear_2") if "linear_1.weight" in tensors else ("linear_fc1", "linear_fc2")
     x = reference.linear(x, tensors[f"{first}.weight"], tensors.get(f"{first}.bias"))

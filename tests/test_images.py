@@ -6,7 +6,7 @@ import families
 import numpy as np
 import pytest
 import towers
-from test_multimodal import GEMMA4, MROPE, QWEN3_5, QWEN3_5_MOE, SIZES
+from test_multimodal import GEMMA4, MINISTRAL, MROPE, QWEN3_5, QWEN3_5_MOE, SIZES
 
 import tinychat
 from tinychat.images.image import Image
@@ -434,3 +434,85 @@ def test_images_are_seen_by_gemma4_as_in_transformers(case, tmp_path):
     assert worst.max() < 1e-3, worst
     # The images count: other pixels give other logits.
     assert float((grey - expected)[-1].abs().max() / expected.std()) > 0.1
+
+
+MISTRAL_NAMES = ["[IMG]", "[IMG_BREAK]", "[IMG_END]", "<end_of_utterance>"]
+MISTRAL_PROCESSOR = {
+    "image_processor_type": "PixtralImageProcessorFast",
+    "patch_size": {"height": PATCH, "width": PATCH},
+    "size": {"longest_edge": 60},
+}
+PIXTRAL_VISION = {key: value for key, value in VISION.items() if key != "hidden_act"} | {"model_type": "pixtral"}
+ONE_TOKEN = {"vision_feature_layer": -1, "vision_feature_select_strategy": "full"}
+# The wrapper, its text model, what differs in it, patches a side of an image token, and what sees.
+MISTRALS = {
+    "mistral": ("mistral3", {"model_type": "mistral", "rope_theta": 1e5}, {}, 2, {"hidden_act": "silu"}),
+    "ministral3": ("mistral3", MINISTRAL, {"vision_feature_layer": 1, "multimodal_projector_bias": True}, 2, {}),
+    "pixtral": ("llava", {"model_type": "mistral"}, ONE_TOKEN, 1, {"rope_theta": 500.0, "hidden_act": "silu"}),
+}
+
+
+@pytest.mark.live
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", MISTRALS)
+@pytest.mark.parametrize(("quant", "factor", "most"), [("f32", 4, 1e-3), ("int8", 1, 0.3)])
+def test_images_are_seen_by_mistral_as_in_transformers(case, quant, factor, most, tmp_path):
+    transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
+    pillow = pytest.importorskip("PIL.Image")
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    template = TEMPLATE.replace("<image>", "[IMG]")
+    ids = write_processor(folder, SIZES["vocab_size"], MISTRAL_NAMES, MISTRAL_PROCESSOR, template)
+    model_type, text, more, side, vision = MISTRALS[case]
+    values = {"processor_class": "PixtralProcessor", "patch_size": PATCH, "spatial_merge_size": side}
+    (folder / "processor_config.json").write_text(json.dumps(values))
+    config = transformers.AutoConfig.for_model(
+        model_type,
+        text_config={**SIZES, **text, "vocab_size": max(ids.values()) + 3},
+        vision_config={**PIXTRAL_VISION, **vision},
+        image_token_index=ids["[IMG]"],
+        **more,
+    )
+    torch.manual_seed(1)
+    kind = {"llava": "Llava", "mistral3": "Mistral3"}[model_type]
+    theirs = getattr(transformers, f"{kind}ForConditionalGeneration")(config).eval()
+    model = converted(theirs, folder, quant, factor)
+    rng = np.random.default_rng(3)
+    # A small one, a tall one, a very narrow one, and ones with a side that is too long.
+    sizes = ((31, 50), (5, 3), (70, 24), (9, 400), (90, 61))
+    pixels = [rng.integers(0, 256, (*size, 3)).astype(np.uint8) for size in sizes]
+    images = [Image(each) for each in pixels]
+    content = [part for each in images for part in ({"type": "image", "image": each}, {"type": "text", "text": "and"})]
+    messages = [{"role": "user", "content": content}]
+    found_ids = model.render_ids(messages)
+    tokens = model.engine.images.tokens(found_ids)
+    pil = transformers.models.pixtral.image_processing_pil_pixtral.PixtralImageProcessorPil
+    pictures = [pillow.fromarray(each) for each in pixels]
+    step = PATCH * side
+    seen = pil.from_pretrained(folder)(pictures, patch_size=step, return_tensors="pt")
+    written = model.render(messages).split("[IMG]")
+    assert len(written) == 6
+    texts = []
+    for height, width in seen["image_sizes"].tolist():
+        rows = ["[IMG]" * (width // step)] * (height // step)
+        texts.append("[IMG_BREAK]".join(rows) + "[IMG_END]")
+    whole = "".join(part for pair in zip(written, [*texts, ""], strict=True) for part in pair)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    assert tokenizer(whole, add_special_tokens=False).input_ids == tokens
+    assert tokens.count(ids["[IMG_BREAK]"]) > 10
+    for image, theirs_of_it, size in zip(images, seen["pixel_values"].numpy(), seen["image_sizes"].tolist()):
+        prepared = prepare(image, model._images._encoder.vision.preparation)
+        (tile,), ((rows, columns),) = prepared.tiles, prepared.plan.grids
+        ours = tile.reshape(rows, columns, 3, PATCH, PATCH).transpose(2, 0, 3, 1, 4).reshape(3, *size)
+        # Versions of Pillow differ in the order of resizing, which counts where cubics leave the range of a pixel.
+        assert np.abs(ours - theirs_of_it[:, : size[0], : size[1]]).mean() < 0.01
+        theirs_of_it[:, : size[0], : size[1]] = ours
+    with torch.no_grad():
+        expected = theirs(input_ids=torch.tensor([tokens]), **seen).logits[0].numpy()
+        seen["pixel_values"] = torch.full_like(seen["pixel_values"], 0.3)
+        grey = theirs(input_ids=torch.tensor([tokens]), **seen).logits[0].numpy()
+    found = model.logits(found_ids)
+    worst = np.abs(found - expected).max(axis=1) / expected.std()
+    assert worst.max() < most, worst
+    # The images count: other pixels give other logits.
+    assert np.abs(grey - expected)[-1].max() / expected.std() > 3 * most

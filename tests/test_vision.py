@@ -37,8 +37,9 @@ TESTS = Path(__file__).parent
 TOLERANCES = {"f32": 2e-5, "int8": 0.03, "int4": 0.03}
 each_seeing = pytest.mark.parametrize("seeing", towers.SEEING, ids=lambda seeing: seeing.name)
 each_quant = pytest.mark.parametrize("quant", TOLERANCES)
-ODD, WIDE, ROTATED, STACKED, MEANS, CLIPPED = (
-    towers.BY_NAME[name] for name in ("odd", "wide", "rotated", "stacked", "means", "clipped")
+ODD, WIDE, ROTATED, STACKED, MEANS, CLIPPED, PIXTRAL, LLAVA = (
+    towers.BY_NAME[name]
+    for name in ("odd", "wide", "rotated", "stacked", "means", "clipped", "pixtral", "pixtral-llava")
 )
 
 
@@ -58,12 +59,12 @@ def model_folders(tmp_path_factory):
 
 def expected_rows(seeing, tile):
     tensors, size = towers.connector_tensors(seeing), seeing.scale_factor
+    own, eps = towers.tower_tensors(seeing), seeing.text.config.get("rms_norm_eps", 1e-5)
     if seeing.is_gemma4:
-        stored, projection = towers.tower_tensors(seeing), tensors["embedding_projection.weight"]
-        states = gemma4_towers.states(stored, seeing.section, tile, seeing.grid)
-        return gemma4_towers.rows(stored, projection, states, seeing.grid, size)
-    states, *others = reference_vision.tower_states(towers.tower_tensors(seeing), seeing.section, tile, seeing.grid)
-    found = [reference_vision.connector_rows(tensors, states, seeing.grid, size)]
+        states = gemma4_towers.states(own, seeing.section, tile, seeing.grid)
+        return gemma4_towers.rows(own, tensors["embedding_projection.weight"], states, seeing.grid, size)
+    states, *others = reference_vision.tower_states(own, seeing.run_section, tile, seeing.grid)
+    found = [reference_vision.connector_rows(tensors, states, seeing.grid, size, eps)]
     for layer, each in zip(sorted(seeing.stacked), others, strict=True):
         own = towers.stacked_tensors(seeing, seeing.stacked.index(layer))
         found.append(reference_vision.connector_rows(own, each, seeing.grid, size))
@@ -91,7 +92,7 @@ def test_rows_equal_the_reference(seeing, quant, model_folders):
     assert encoder.rows(tile, seeing.grid).tobytes() == found.tobytes()
 
 
-@pytest.mark.parametrize("seeing", [ODD, WIDE, ROTATED, STACKED, CLIPPED], ids=lambda seeing: seeing.name)
+@pytest.mark.parametrize("seeing", [ODD, WIDE, ROTATED, STACKED, CLIPPED, PIXTRAL], ids=lambda seeing: seeing.name)
 def test_any_number_of_threads_computes_the_same_bits(seeing, model_folders):
     folder, tile = model_folders(seeing, "int8"), towers.tile_of(seeing)
     one, two = (ImageEncoder(folder, threads=threads).rows(tile, seeing.grid).tobytes() for threads in (1, 2))
@@ -116,7 +117,7 @@ for folder, name in zip(sys.argv[1::2], sys.argv[2::2]):
 @pytest.mark.parametrize("isa", [isa for isa in host_instruction_sets() if isa != INSTRUCTION_SET])
 def test_any_instruction_set_computes_the_same_bits(isa, model_folders):
     cases = [(model_folders(seeing, "int8"), seeing) for seeing in towers.SEEING]
-    cases += [(model_folders(seeing, "f32"), seeing) for seeing in (ODD, WIDE, ROTATED)]
+    cases += [(model_folders(seeing, "f32"), seeing) for seeing in (ODD, WIDE, ROTATED, PIXTRAL)]
     expected = [
         ImageEncoder(folder, threads=1).rows(towers.tile_of(seeing), seeing.grid).tobytes() for folder, seeing in cases
     ]
@@ -395,6 +396,86 @@ def test_what_published_files_of_qwen_leave_out(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"spatial_merge_size": 7}, "spatial_merge_size is 7; expected an integer from 1 to 6"),
+        ({"spatial_merge_size": None}, "spatial_merge_size is missing; expected an integer from 1 to 6"),
+        ({"vision_feature_layer": 0}, "vision_feature_layer is 0; expected a layer behind the first"),
+        ({"vision_feature_layer": -3}, "vision_feature_layer is -3; expected an integer from -2 to 2"),
+        ({"vision_feature_layer": [-1]}, "vision_feature_layer \\[-1\\] is not supported"),
+        ({"projector_hidden_act": "silu"}, "projector_hidden_act 'silu' is not supported"),
+        ({"multimodal_projector_bias": 1}, "multimodal_projector_bias is 1; expected true or false"),
+        ({"image_token_index": "x"}, "image_token_id is 'x'; expected an integer from 0"),
+        ({"model_type": "clip_vision_model"}, "vision_config: model_type 'clip_vision_model' is not supported"),
+        ({"hidden_size": 1 << 15}, "vision_config: hidden_size is 32768; expected an integer from 1 to 16384"),
+        ({"num_hidden_layers": 0}, "vision_config: num_hidden_layers is 0; expected an integer from 1"),
+        ({"num_channels": 1}, "vision_config: num_channels is 1; expected an integer from 3 to 3"),
+        ({"patch_size": [6, 6]}, "vision_config: patch_size is \\[6, 6\\]; expected an integer"),
+        ({"rope_parameters": {"rope_theta": "x"}}, "rope_parameters: rope_theta is 'x'; expected a number from"),
+        ({"rope_parameters": None, "rope_theta": 0}, "vision_config: rope_theta is 0; expected a number from"),
+    ],
+)
+def test_values_of_mistral_that_are_refused(change, message, tmp_path):
+    outside = {"spatial_merge_size", "vision_feature_layer", "projector_hidden_act", "image_token_index"}
+    is_outside = bool(change.keys() & {*outside, "multimodal_projector_bias"})
+    raw = {"vision_config": PIXTRAL.section | ({} if is_outside else change), **OF_MISTRAL}
+    with pytest.raises((CheckpointError, UnsupportedModelError), match=message):
+        vision_of(tmp_path, raw | (change if is_outside else {}), PIXTRAL)
+
+
+def test_what_published_files_of_mistral_leave_out(tmp_path):
+    given = {"head_dim": 64, "hidden_act": "silu", "image_size": 1540, "patch_size": 14, "rope_theta": 10000.0}
+    raw = {"vision_config": {"model_type": "pixtral", **given}, **OF_MISTRAL}
+    vision = vision_of(tmp_path, raw, PIXTRAL, size={"longest_edge": 1540})
+    assert (vision.image_token_id, vision.scale_factor, vision.text_size) == (10, 2, 576)
+    assert vision.connector.shapes == {
+        "norm.weight": (1024,),
+        "patch_merger.merging_layer.weight": (1024, 4096),
+        "linear_1.weight": (576, 1024),
+        "linear_2.weight": (576, 576),
+    }
+    config = parse_config(vision.tower, "config.json")
+    assert (config.max_position_embeddings, config.patch_columns, config.rotary_dims) == (8192, 588, (64,) * 24)
+    assert (config.intermediate_size, config.hidden_act, config.rms_norm_eps) == (4096, "silu", 1e-5)
+    assert (config.rope_theta, config.alternating_turns, config.position_grid) == (10000.0, True, 0)
+    # What the connector's norm adds is the text model's.
+    assert vision.connector.norm_eps == 1e-5
+    for model_type, given, eps in (("mistral", {}, 1e-6), ("ministral3", {"rms_norm_eps": 0.25}, 0.25)):
+        text = {"model_type": model_type, "hidden_size": 576, **given}
+        assert vision_of(tmp_path, {**raw, "text_config": text}, PIXTRAL).connector.norm_eps == eps
+    for layer, layers in ((-2, 23), (1, 1), (24, 24)):
+        found = vision_of(tmp_path, {**raw, "vision_feature_layer": layer}, PIXTRAL)
+        assert found.tower["num_hidden_layers"] == layers
+    with pytest.raises(CheckpointError, match="hidden_size is 96; expected a multiple of 64, four for each head"):
+        parse_config({**vision.tower, "hidden_size": 96}, "config.json")
+    with pytest.raises(CheckpointError, match="max_position_embeddings is 8193; expected an integer from 1 to 8192"):
+        parse_config({**vision.tower, "max_position_embeddings": 8193}, "config.json")
+
+
+def test_what_published_files_of_pixtral_leave_out(tmp_path):
+    given = {"head_dim": 64, "hidden_act": "silu", "image_size": 1024, "rope_theta": 10000.0}
+    raw = {"vision_config": {"model_type": "pixtral", **given}, **OF_MISTRAL, **LLAVA.projector}
+    vision = vision_of(tmp_path, raw, LLAVA, size={"longest_edge": 1024})
+    assert (vision.scale_factor, vision.tower["max_position_embeddings"]) == (1, 4096)
+    assert vision.connector.shapes == {
+        "linear_1.weight": (576, 1024),
+        "linear_1.bias": (576,),
+        "linear_2.weight": (576, 576),
+        "linear_2.bias": (576,),
+    }
+    for strategy in ("default", None):
+        with pytest.raises(
+            UnsupportedModelError, match=f"vision_feature_select_strategy {strategy!r} is not supported"
+        ):
+            vision_of(tmp_path, {**raw, "vision_feature_select_strategy": strategy}, LLAVA)
+    assert vision_of(tmp_path, {**raw, "vision_config": {"model_type": "clip_vision_model"}}, LLAVA) is None
+    # A tower that is not supported may have its token beyond the vocabulary.
+    text = {"architectures": None, **families.BY_NAME["mistral"].config}
+    others = {"architectures": [LLAVA.wrapper], "image_token_index": 1 << 20, "text_config": text}
+    assert parse_config({**others, "vision_config": {}}, "config.json").image_token_id is None
+
+
+@pytest.mark.parametrize(
     ("change", "processor", "message"),
     [
         ({"mm_tokens_per_image": 15}, {}, "mm_tokens_per_image is 15; expected that of a square which divides the 8"),
@@ -541,9 +622,16 @@ def test_what_published_files_of_lfm2_vl_leave_out(tmp_path):
 
 
 OF_IDEFICS3 = {"image_processor_type": "Idefics3ImageProcessor", "size": None}
+OF_QWEN = {"image_processor_type": "Qwen2VLImageProcessor", "size": None}
+
+
+OF_MISTRAL = {"image_token_id": None, "image_token_index": 10}
 
 
 def test_tiles_of_another_family_are_refused(tmp_path):
+    for seeing in (PIXTRAL, LLAVA):
+        with pytest.raises(UnsupportedModelError, match="images prepared as for another model are not supported"):
+            vision_of(tmp_path, {"vision_config": seeing.section, **OF_MISTRAL, **seeing.projector}, seeing, **OF_QWEN)
     with pytest.raises(UnsupportedModelError, match="images prepared as for another model are not supported"):
         vision_of(tmp_path, {"vision_config": WIDE.section}, WIDE, **OF_IDEFICS3)
     with pytest.raises(UnsupportedModelError, match="images prepared as for another model are not supported"):
@@ -664,6 +752,7 @@ def test_rows_equal_transformers(seeing, model_folders, tmp_path):
     model = theirs_of(towers.write_checkpoint(seeing, tmp_path / "checkpoint"), seeing)
     tiles = [towers.tile_of(seeing, seed) for seed in (9, 10)]
     inputs_of = qwen_inputs if seeing.is_qwen else gemma4_inputs if seeing.is_gemma4 else None
+    inputs_of = pixtral_inputs if seeing.is_pixtral else inputs_of
     inputs = (inputs_of or (shaped_inputs if seeing.is_shaped else square_inputs))(seeing, tiles)
     with torch.no_grad():
         features = model.model.get_image_features(**inputs)
@@ -703,6 +792,17 @@ def gemma4_inputs(seeing, tiles):
     places = [(column, row) for row in range(seeing.grid[0]) for column in range(seeing.grid[1])]
     pixels = torch.from_numpy(np.stack(tiles))
     return {"pixel_values": (pixels + 1) / 2, "image_position_ids": torch.tensor([places] * len(tiles))}
+
+
+def pixtral_inputs(seeing, tiles):
+    """Return the same of Pixtral."""
+    import torch
+
+    (rows, columns), size = seeing.grid, seeing.section["patch_size"]
+    pixels = np.stack(tiles).reshape(-1, rows, columns, 3, size, size).transpose(0, 3, 1, 4, 2, 5)
+    height, width = rows * size, columns * size
+    pixels = torch.from_numpy(pixels.reshape(-1, 3, height, width))
+    return {"pixel_values": pixels, "image_sizes": torch.tensor([[height, width]] * len(tiles))}
 
 
 def square_inputs(seeing, tiles):
@@ -816,3 +916,21 @@ def test_defaults_of_gemma4_equal_transformers(tmp_path):
     assert own.pop("rope_theta") == theirs["rope_parameters"]["rope_theta"]
     assert theirs.items() >= own.items() and len(own) == 12
     assert theirs["hidden_activation"] == vision.tower["hidden_act"]
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(("seeing", "model_type"), [(PIXTRAL, "mistral3"), (LLAVA, "llava")], ids=["mistral3", "llava"])
+def test_defaults_of_mistral_equal_transformers(seeing, model_type, tmp_path):
+    section = {"model_type": "pixtral"}
+    theirs = pytest.importorskip("transformers").AutoConfig.for_model(model_type, vision_config=section).to_dict()
+    text = {**theirs["text_config"], "hidden_size": 576}
+    strategy = {"vision_feature_select_strategy": "full"}
+    vision = vision_of(tmp_path, {"text_config": text, "vision_config": section, **OF_MISTRAL, **strategy}, seeing)
+    sizes = theirs["vision_config"]
+    ours = {"architectures", "model_type", "max_position_embeddings", "rope_theta", "num_hidden_layers"}
+    own = {key: value for key, value in vision.tower.items() if key not in ours}
+    assert sizes.items() >= own.items() and len(own) == 6
+    assert vision.tower["num_hidden_layers"] == sizes["num_hidden_layers"] + 1 + theirs["vision_feature_layer"]
+    assert vision.tower["rope_theta"] == sizes["rope_parameters"]["rope_theta"]
+    assert [linear.bias for linear in vision.connector.linears[-2:]] == [theirs["multimodal_projector_bias"]] * 2
+    assert vision.scale_factor == theirs.get("spatial_merge_size", 1)

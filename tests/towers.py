@@ -38,8 +38,22 @@ class Seeing(NamedTuple):
         return self.section.get("deepstack_visual_indexes", [])
 
     @property
+    def is_pixtral(self):
+        return self.wrapper in (MISTRAL3, LLAVA)
+
+    @property
+    def merges(self):
+        return self.wrapper == MISTRAL3
+
+    @property
+    def run_section(self):
+        """The section with as many layers as run: the connector of Pixtral may read those behind an earlier one."""
+        layers = self.section.get("num_hidden_layers", 0) + 1 + self.projector.get("vision_feature_layer", -1)
+        return self.section | {"num_hidden_layers": layers}
+
+    @property
     def is_shaped(self):
-        return bool(self.any_grid) and not self.is_qwen and not self.is_gemma4
+        return self.wrapper == LFM2_VL
 
     @property
     def averages(self):
@@ -67,6 +81,8 @@ class Seeing(NamedTuple):
             return families.BY_NAME[f"{name}-moe" if "Moe" in self.wrapper else name]
         if self.is_gemma4:
             return families.BY_NAME["gemma4-large" if self.section.get("standardize") else "gemma4"]
+        if self.is_pixtral:
+            return families.BY_NAME["ministral3" if self.name == "pixtral" else "mistral"]
         return families.BY_NAME["gemma3" if self.averages else "lfm2" if self.is_shaped else "llama3"]
 
     @property
@@ -80,10 +96,11 @@ class Seeing(NamedTuple):
             # The first published files have the last part of the tower's.
             tower = "model.vision_tower." + ("vision_model." if self.name == "wide" else "")
             return "model.language_model.", tower, "model.multi_modal_projector."
-        if self.averages:
+        if self.averages or self.is_pixtral:
             # The first are those of published files.
             tower = "vision_tower.vision_model." if self.name == "means" else "model.vision_tower."
-            model = "language_model.model." if self.name == "means" else "model.language_model."
+            tower = "vision_tower." if self.name == "pixtral" else tower
+            model = "model.language_model." if tower.startswith("model.") else "language_model.model."
             return model, tower, tower.partition("vision")[0] + "multi_modal_projector."
         return "model.text_model.", "model.vision_model.", "model.connector.modality_projection."
 
@@ -108,6 +125,21 @@ def section(hidden_size, heads, intermediate_size, layers, patch_size, image_siz
     }
 
 
+def pixtral_section(hidden_size, heads, intermediate_size, layers, patch_size, hidden_act):
+    """Return the same of Pixtral."""
+    return {
+        "model_type": "pixtral",
+        "hidden_size": hidden_size,
+        "num_attention_heads": heads,
+        "intermediate_size": intermediate_size,
+        "num_hidden_layers": layers,
+        "patch_size": patch_size,
+        "image_size": 20 * patch_size,
+        "hidden_act": hidden_act,
+        "rope_parameters": {"rope_theta": 5000.0, "rope_type": "axial"},
+    }
+
+
 def qwen_section(hidden_size, heads, intermediate_size, depth, patch_size, side, merged):
     """Return the same of Qwen3.5."""
     return {
@@ -125,6 +157,7 @@ def qwen_section(hidden_size, heads, intermediate_size, depth, patch_size, side,
 
 GEMMA3, GEMMA4 = "Gemma3ForConditionalGeneration", "Gemma4ForConditionalGeneration"
 LFM2_VL = "Lfm2VlForConditionalGeneration"
+LLAVA, MISTRAL3 = "LlavaForConditionalGeneration", "Mistral3ForConditionalGeneration"
 QWEN3_5, QWEN3_5_MOE = "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration"
 QWEN3_VL, QWEN3_VL_MOE = "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration"
 # The second has heads of the so400m tower, its grid, and pixels behind the last patch; the third the largest grid. The
@@ -183,6 +216,26 @@ SEEING = [
         "float32",
         (10, 8),
     ),
+    # Heads of 44, 72 and 80 channels; behind the last layer but one.
+    Seeing("pixtral", pixtral_section(88, 2, 172, 2, 6, "silu"), 2, MISTRAL3, "bfloat16", (6, 10)),
+    Seeing(
+        "pixtral-merged",
+        pixtral_section(144, 2, 538, 3, 4, "gelu"),
+        3,
+        MISTRAL3,
+        "float32",
+        (3, 51),
+        {"multimodal_projector_bias": True, "vision_feature_layer": -2},
+    ),
+    Seeing(
+        "pixtral-llava",
+        pixtral_section(160, 2, 300, 2, 3, "silu"),
+        1,
+        LLAVA,
+        "float16",
+        (11, 5),
+        {"vision_feature_layer": -1, "vision_feature_select_strategy": "full"},
+    ),
 ]
 BY_NAME = {each.name: each for each in SEEING}
 
@@ -193,6 +246,8 @@ def tower_shapes(seeing):
         return qwen_shapes(seeing)
     if seeing.is_gemma4:
         return gemma4_towers.shapes(seeing.section)
+    if seeing.is_pixtral:
+        return pixtral_shapes(seeing)
     parts = seeing.section
     D, F, p = parts["hidden_size"], parts["intermediate_size"], parts["patch_size"]
     shapes = {
@@ -209,6 +264,19 @@ def tower_shapes(seeing):
         for part, shape in linears.items():
             shapes |= {f"{name}.{part}.weight": shape, f"{name}.{part}.bias": shape[:1]}
         shapes |= {f"{name}.layer_norm{i}.{part}": (D,) for i in (1, 2) for part in ("weight", "bias")}
+    return shapes
+
+
+def pixtral_shapes(seeing):
+    """Return the same of Pixtral, which has neither biases nor a norm behind the last layer."""
+    parts = seeing.section
+    D, F, p = parts["hidden_size"], parts["intermediate_size"], parts["patch_size"]
+    shapes = {"patch_conv.weight": (D, 3, p, p), "ln_pre.weight": (D,)}
+    for layer in range(parts["num_hidden_layers"]):
+        linears = {f"attention.{part}_proj": (D, D) for part in "qkvo"}
+        linears |= {f"feed_forward.{part}_proj": (F, D) for part in ("gate", "up")}
+        linears |= {"feed_forward.down_proj": (D, F), "attention_norm": (D,), "ffn_norm": (D,)}
+        shapes |= {f"transformer.layers.{layer}.{part}.weight": shape for part, shape in linears.items()}
     return shapes
 
 
@@ -239,12 +307,14 @@ def tower_tensors(seeing):
     random, found = np.random.RandomState(7), {}
     for name, shape in tower_shapes(seeing).items():
         values = random.uniform(-1, 1, shape)
-        if "norm" in name and name.endswith("weight"):
+        if ("norm" in name or name.startswith("ln_")) and name.endswith("weight"):
             values = 1 + values / 2
         elif name.endswith("bias"):
             values = values / 3
         elif "pos" not in name:
-            values *= (2.5 if ".q" in name or "k_proj" in name else 2) / np.sqrt(np.prod(shape[1:]))
+            # The product of a gate and an input has the errors of both.
+            factor = 1 if "gate_proj" in name else 2.5 if ".q" in name or "k_proj" in name else 2
+            values *= factor / np.sqrt(np.prod(shape[1:]))
         found[name] = values.astype(families.DTYPES[seeing.dtype])
     return found
 
@@ -253,7 +323,19 @@ def connector_tensors(seeing):
     """Draw the connector's tensors, as they are stored, by their names behind the stem."""
     columns, rows = seeing.section["hidden_size"] * seeing.scale_factor**2, seeing.text.config["hidden_size"]
     random = np.random.RandomState(8)
-    if seeing.is_qwen:
+    if seeing.is_pixtral:
+        size, has_bias = (
+            seeing.section["hidden_size"],
+            seeing.projector.get("multimodal_projector_bias", not seeing.merges),
+        )
+        shapes = {"linear_1": (rows, size), "linear_2": (rows, rows)}
+        shapes |= {"patch_merger.merging_layer": (size, columns)} if seeing.merges else {}
+        found = {f"{name}.weight": random.uniform(-2, 2, shape) / np.sqrt(shape[1]) for name, shape in shapes.items()}
+        if has_bias:
+            found |= {f"linear_{number}.bias": random.uniform(-1, 1, rows) for number in (1, 2)}
+        if seeing.merges:
+            found["norm.weight"] = random.uniform(0.5, 1.5, size)
+    elif seeing.is_qwen:
         sizes = {"linear_fc1": columns, "linear_fc2": rows}
         found = {
             f"{name}.weight": random.uniform(-2, 2, (size, columns)) / np.sqrt(columns) for name, size in sizes.items()
@@ -319,13 +401,17 @@ def write_checkpoint(seeing, folder, variant=None, **changes):
     config = {"architectures": [seeing.wrapper], "text_config": text, "vision_config": seeing.section}
     if seeing.is_gemma4:
         config["vision_config"] = {**seeing.section, "pooling_kernel_size": seeing.scale_factor}
-    if seeing.is_qwen:
+    if seeing.is_qwen or seeing.is_pixtral:
         config["tie_word_embeddings"] = text.get("tie_word_embeddings", False)
-    elif not seeing.is_gemma4:
+    if seeing.merges:
+        config["spatial_merge_size"] = seeing.scale_factor
+    elif not seeing.is_qwen and not seeing.is_gemma4:
         config["downsample_factor" if seeing.is_shaped else "scale_factor"] = seeing.scale_factor
     config |= {"image_token_id": 300, **seeing.projector}
     if seeing.averages:
         config |= {"image_token_id": None, "image_token_index": 300, "mm_tokens_per_image": seeing.tokens}
+    if seeing.is_pixtral:
+        config |= {"image_token_id": None, "image_token_index": 300}
     config |= changes
     (folder / "config.json").write_text(json.dumps(config, indent=2))
     (folder / "preprocessor_config.json").write_text(json.dumps(processor(seeing)))
@@ -352,6 +438,8 @@ def processor(seeing):
         return gemma4_towers.processor(seeing.section, seeing.scale_factor)
     if seeing.is_shaped:
         return shaped_processor(seeing)
+    if seeing.is_pixtral:
+        return pixtral_processor(seeing)
     size = seeing.section["image_size"]
     if seeing.averages:
         return whole_processor(seeing, size)
@@ -417,6 +505,23 @@ def shaped_processor(seeing):
         "rescale_factor": 1 / 255,
         "tile_size": 4 * step,
         "use_thumbnail": True,
+    }
+
+
+def pixtral_processor(seeing):
+    """Return the same of Pixtral."""
+    return {
+        "do_convert_rgb": True,
+        "do_normalize": True,
+        "do_rescale": True,
+        "do_resize": True,
+        "image_mean": [0.48145466, 0.4578275, 0.40821073],
+        "image_processor_type": "PixtralImageProcessorFast",
+        "image_std": [0.26862954, 0.26130258, 0.27577711],
+        "patch_size": seeing.section["patch_size"],
+        "resample": 3,
+        "rescale_factor": 1 / 255,
+        "size": {"longest_edge": 20 * seeing.section["patch_size"]},
     }
 
 

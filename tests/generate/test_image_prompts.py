@@ -20,7 +20,7 @@ from tinychat.generate.model import Model
 from tinychat.generate.prompt_logprobs import prompt_logprobs
 from tinychat.images.image import Image
 from tinychat.images.preparation import prepare
-from tinychat.models.image_preparation import OneTile, ShapedTiles, SquareTiles, WholeImage
+from tinychat.models.image_preparation import BoundedImage, OneTile, ShapedTiles, SquareTiles, WholeImage
 from tinychat.text.guard import GUARD_END, GUARD_START
 
 IMAGE, FAKE, GLOBAL = 500, 501, 502
@@ -113,6 +113,24 @@ def test_the_image_token_is_that_of_the_plan(prompts, engine):
     assert engine.images.tokens(ids) == [1, *[IMAGE] * 10, 2]
     with pytest.raises(SettingError, match="an image of 201 x 1 pixels is too narrow"):
         filled(prompts, [IMAGE], [photo(0, 1, 201)])
+
+
+def test_tokens_may_stand_between_those_of_a_tile(prompts, engine):
+    prompts._encoder.vision.preparation = BoundedImage(4, 2, "bicubic", 1 / 255, (0.5,) * 3, (0.5,) * 3, 16, 1 << 16)
+    prompts._tokenizer.special = {"[IMG]": IMAGE, "[IMG_BREAK]": 503, "[IMG_END]": 504}
+    ids = filled(prompts, [1, IMAGE, 2, IMAGE], [photo(0, 16, 16), photo(1, 16, 16)])
+    whole = [IMAGE, IMAGE, 503, IMAGE, IMAGE, 504]
+    assert engine.images.tokens(ids) == [1, *whole, 2, *whole]
+    first, second = engine.images.tiles_of(ids)
+    assert [*first.ids, *second.ids] == [one for one in ids if one >= engine.vocab_size]
+    assert (engine.images.until_computed(ids), engine.images.known_prefix(ids)) == (8, len(ids))
+    # In any chunks the rows are those of their places.
+    together = new_sequence(engine).step(ids)
+    sequence = new_sequence(engine)
+    for stop in (3, 4, 9, 12):
+        sequence.step(ids[len(sequence.ids) : stop])
+    assert sequence.step(ids[12:]).tobytes() == together.tobytes()
+    assert len(prompts._encoder.encoded) == 2
 
 
 def test_an_image_has_the_same_ids_again_and_another_one_has_others(prompts):

@@ -18,6 +18,7 @@ from tinychat.images.image import Image
 from tinychat.images.preparation import plan, prepare, written_otherwise
 from tinychat.images.resize import resize
 from tinychat.models.image_preparation import (
+    BoundedImage,
     FilledImage,
     OneTile,
     ShapedTiles,
@@ -38,11 +39,15 @@ QWEN_SMALL = replace(QWEN, patch_size=14, min_pixels=5000, max_pixels=100_000)
 QWEN2_VL = replace(QWEN, patch_size=14, min_pixels=56 * 56, max_pixels=28 * 28 * 1280)
 GEMMA4 = FilledImage(16, 3, "bicubic", 1 / 255, HALVES, HALVES, 280)
 GEMMA3 = OneTile(14, 4, "bilinear", 1 / 255, HALVES, HALVES, 896)
+# Mistral Small 3.1 and Ministral 3, within what a step takes; Pixtral 12B.
+MISTRAL = BoundedImage(14, 2, "bicubic", 1 / 255, HALVES, HALVES, 1540, 8192 * 14 * 14)
+PIXTRAL = replace(MISTRAL, patch_size=16, scale_factor=1, longest_edge=1024, max_pixels=8192 * 16 * 16)
 # Small images are enough to see each of their pixels.
 TINY = replace(SMALL, patch_size=3, scale_factor=2, tile_size=20, longest_edge=70)
 TINY_ONE = OneTile(3, 2, "bilinear", 1 / 255, HALVES, HALVES, 20)
 TINY_SHAPED = replace(LFM2, patch_size=3, tile_size=24, min_tokens=4, max_tokens=16)
 TINY_WHOLE = replace(QWEN, patch_size=3, min_pixels=150, max_pixels=2000)
+TINY_BOUNDED = replace(MISTRAL, patch_size=3, longest_edge=61)
 UNEVEN = {"mean": (0.48145466, 0.4578275, 0.40821073), "std": (0.26862954, 0.26130258, 0.27577711)}
 
 SIZES = [
@@ -144,6 +149,39 @@ def test_plans_of_gemma4():
     assert written_otherwise(GEMMA4) is None
 
 
+def test_plans_of_mistral():
+    found = plan(57, 84, MISTRAL)
+    row = "[IMG][IMG][IMG]"
+    # Upwards to whole tokens.
+    assert (found.sizes, found.grids, found.overview) == (((84, 84),), ((6, 6),), None)
+    assert (found.text, found.image_token) == (f"{row}[IMG_BREAK]{row}[IMG_BREAK]{row}[IMG_END]", "[IMG]")
+    assert plan(1, 1, MISTRAL).text == "[IMG][IMG_END]"
+    # A side that is too long, one that nothing would be left of, and as many tokens as a step takes.
+    assert plan(1000, 2000, MISTRAL).sizes == ((784, 1540),)
+    assert plan(1, 65536, MISTRAL).sizes == ((28, 1540),)
+    assert plan(3024, 4032, MISTRAL).grids == ((78, 104),)
+    assert plan(3024, 4032, PIXTRAL).grids == ((48, 64),) and plan(2000, 2000, PIXTRAL).grids == ((64, 64),)
+    assert plan(3024, 4032, MISTRAL, "low").grids == ((26, 36),)
+    assert plan(300, 400, MISTRAL, "low") == plan(300, 400, MISTRAL)
+    assert (MISTRAL.most_patches, PIXTRAL.most_patches) == (8192, 4096)
+    assert replace(MISTRAL, max_pixels=1).most_patches == 55 * 4
+
+
+@pytest.mark.parametrize(
+    "preparation",
+    [MISTRAL, PIXTRAL, MISTRAL.of_low_detail, replace(TINY_BOUNDED, scale_factor=6, longest_edge=4096, max_pixels=99)],
+    ids=["mistral", "pixtral", "low", "few"],
+)
+def test_no_bounded_image_has_more_patches_than_the_largest(preparation):
+    random, scale, step = np.random.default_rng(4), preparation.scale_factor, preparation.step
+    for shorter, ratio in zip(random.integers(1, 3000, 3000), random.uniform(1, 50, 3000)):
+        (rows, columns), text = (found := plan(int(shorter * ratio), int(shorter), preparation)).grids[0], found.text
+        assert rows % scale == columns % scale == 0 < columns and rows * columns <= preparation.most_patches
+        assert max(rows, columns) * preparation.patch_size < preparation.longest_edge + step
+        counts = text.count("[IMG]"), text.count("[IMG_BREAK]"), text.count("[IMG_END]")
+        assert counts == (rows * columns // scale**2, rows // scale - 1, 1)
+
+
 @pytest.mark.parametrize("size", [(600, 800), (1, 65536), (896, 896)], ids=str)
 def test_plans_of_gemma3(size):
     found = plan(*size, GEMMA3)
@@ -168,7 +206,9 @@ def test_texts_have_a_token_for_each_row(size, preparation):
     assert all(rows * columns <= 2048 for rows, columns in found.grids)
 
 
-@pytest.mark.parametrize("preparation", [TINY, TINY_SHAPED, TINY_ONE, TINY_WHOLE], ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize(
+    "preparation", [TINY, TINY_SHAPED, TINY_ONE, TINY_WHOLE, TINY_BOUNDED], ids=lambda one: type(one).__name__
+)
 @pytest.mark.parametrize("size", [(31, 57), (57, 31), (1, 1), (5, 90)], ids=str)
 def test_patches_hold_the_pixels_of_their_tiles(size, preparation):
     image, preparation = random_image(*size), replace(preparation, **UNEVEN)
@@ -280,9 +320,22 @@ def test_files_of_gemma4(tmp_path):
     assert read_preparation(tmp_path, 16, 3) == replace(GEMMA4, max_tokens=560, resample="bilinear")
 
 
+def test_files_of_mistral(tmp_path):
+    kind = {"image_processor_type": "PixtralImageProcessorFast", "downsample_factor": 2, "patch_size": {"height": 9}}
+    halves = {"image_mean": list(HALVES), "image_std": list(HALVES)}
+    tokens = {"image_token": "[IMG]", "image_break_token": "[IMG_BREAK]", "image_end_token": "[IMG_END]"}
+    sizes = {"patch_size": 16, "spatial_merge_size": 2}
+    expected = replace(MISTRAL, patch_size=16, max_pixels=8192 * 16 * 16)
+    found = written(tmp_path, {**tokens, **sizes}, **kind, **halves, size={"longest_edge": 1540})
+    assert found == expected
+    # What transformers takes for keys that a file lacks.
+    assert written(tmp_path, {}, **kind) == replace(expected, **UNEVEN, longest_edge=1024)
+
+
 _GEMMA3 = {"image_processor_type": "Gemma3ImageProcessor", "size": {"height": 64, "width": 64}}
 _LFM2 = {"image_processor_type": "Lfm2VlImageProcessor", "downsample_factor": 2}
 _QWEN = {"image_processor_type": "Qwen2VLImageProcessor", "downsample_factor": 2}
+_MISTRAL = {"image_processor_type": "PixtralImageProcessor", "downsample_factor": 2}
 
 
 @pytest.mark.parametrize(
@@ -325,6 +378,12 @@ _QWEN = {"image_processor_type": "Qwen2VLImageProcessor", "downsample_factor": 2
         (None, {**_QWEN, "max_pixels": 0}, "max_pixels is 0; expected an integer from 1"),
         (None, {**_QWEN, "min_pixels": 1 << 22}, "min_pixels is 4194304; expected an integer from 1 to 1003520"),
         (None, {**_QWEN, "size": {"shortest_edge": 2_000_000, "longest_edge": 3_000_000}}, "more than 8192 patches"),
+        ({"patch_size": 14}, _MISTRAL, "patch_size is 14; expected the model's 16"),
+        ({"spatial_merge_size": 1}, _MISTRAL, "spatial_merge_size is 1; expected the model's 2"),
+        ({"image_break_token": "<br>"}, _MISTRAL, "image_break_token '<br>' is not supported"),
+        ({"image_token": 10}, _MISTRAL, "image_token is 10; expected a string"),
+        (None, {**_MISTRAL, "size": {"height": 64, "width": 64}}, "size: longest_edge is missing"),
+        (None, {**_MISTRAL, "size": {"longest_edge": 5000}}, "longest_edge is 5000; expected an integer from 1"),
     ],
 )
 def test_errors_name_the_key(processor, changes, problem, tmp_path):
@@ -647,3 +706,57 @@ def test_filled_images_are_those_of_transformers(torchvision):
         (ours,) = prepare(image, preparation).tiles
         # The tower brings pixels from -1 to 1, and theirs are rounded once more.
         assert np.abs(2 * np.asarray(seen["pixel_values"])[0, : len(ours)] - 1 - ours).max() < 1e-6
+
+
+def bounded_processor(name, preparation):
+    return processor_class("pixtral", name)(
+        size={"longest_edge": preparation.longest_edge},
+        image_mean=list(preparation.mean),
+        image_std=list(preparation.std),
+    )
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("name", ["PixtralImageProcessor", "PixtralImageProcessorPil"])
+@pytest.mark.parametrize(
+    "preparation",
+    [TINY_BOUNDED, replace(TINY_BOUNDED, scale_factor=1, **UNEVEN), replace(TINY_BOUNDED, longest_edge=60)],
+    ids=["merged", "uneven", "even"],
+)
+def test_bounded_images_are_those_of_transformers(name, preparation, torchvision):
+    processing = importlib.import_module("transformers.models.pixtral.processing_pixtral").PixtralProcessor
+    model = processing.__new__(processing)
+    model.patch_size, model.spatial_merge_size = preparation.patch_size, preparation.scale_factor
+    model.image_token, model.image_break_token, model.image_end_token = "[IMG]", "[IMG_BREAK]", "[IMG_END]"
+    processor = bounded_processor(name, preparation)
+    random = np.random.default_rng(8)
+    for size in [(1, 1), (2, 100), (100, 2), (24, 24), (61, 61), (300, 200), *random.integers(3, 150, (80, 2))]:
+        image = random_image(*map(int, size))
+        # As the processor of the whole model calls it.
+        expected = processor([as_picture(image)], patch_size=preparation.step, return_tensors="np")
+        found = prepare(image, preparation)
+        assert found.plan.text == model.replace_image_token(expected, 0)
+        assert found.plan.sizes == (tuple(expected["image_sizes"][0].tolist()),)
+        (ours,), theirs = found.tiles, patches_by_convolution(np.asarray(expected["pixel_values"][0]), 3)
+        if name.endswith("Pil"):
+            assert np.abs(theirs - ours).max() < 1e-6
+        else:
+            assert np.array_equal(theirs, ours)
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("preparation", [MISTRAL, PIXTRAL], ids=["mistral", "pixtral"])
+def test_sizes_of_bounded_images_are_those_of_transformers(preparation):
+    module = sys.modules[processor_class("pixtral", "PixtralImageProcessorPil").__module__]
+    compared = 0
+    for height, width in SIZES:
+        image = np.broadcast_to(np.uint8(0), (3, height, width))
+        size = module.get_resize_output_image_size(image, preparation.longest_edge, preparation.step, "channels_first")
+        # They fail where nothing is left of a side, and ours are shrunk to what a step takes.
+        if min(size) and size[0] * size[1] <= preparation.max_pixels:
+            assert plan(height, width, preparation).sizes == (size,)
+            compared += 1
+        elif min(size):
+            found = plan(height, width, preparation).sizes[0]
+            assert 0.95 * preparation.max_pixels < found[0] * found[1] <= preparation.max_pixels
+    assert compared > 100

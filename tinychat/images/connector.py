@@ -1,6 +1,6 @@
 """The connector: rows of the text model from what a vision tower gives of a tile.
 
-Squares of patches become one row each, all of their numbers or the means of these, and one or two linears bring that
+Squares of patches become one row each, all of their numbers or the means of these, and one or more linears bring that
 to the width of the text model. Their sums have the same bits on any processor: inputs and weights are rounded to whole
 numbers of a unit for each row, so small that float64 holds any sum of their products exactly, whatever the order.
 Inputs keep 20 bits of a row's largest number, and weights 17: of an output's standard deviation, the error is some
@@ -71,19 +71,21 @@ class Connector:
 
         states : behind the tower, or its layer, [patches, D]; grid : rows and columns of patches.
         """
-        x = self._normed(joined_squares(states, grid, self._parts.scale_factor))
-        first, *others = self._linears
-        x = first.apply(x)
-        for linear in others:
-            for row in range(0, len(x), _ACTIVATED_ROWS):
+        x = self._inputs(states, grid)
+        for parts, linear in zip(self._parts.linears, self._linears):
+            for row in range(0, len(x) if parts.activated else 0, _ACTIVATED_ROWS):
                 part = slice(row, row + _ACTIVATED_ROWS)
                 x[part] = gelu(x[part])
             x = linear.apply(x)
         return x.astype(np.float32)
 
-    def _normed(self, squares: Wide) -> Wide:
+    def _inputs(self, states: Wide, grid: tuple[int, int]) -> Wide:
         """Return the inputs of the first linear."""
         parts, size = self._parts, self._parts.scale_factor**2
+        if parts.merges:
+            states = rms_normed(states, parts.norm_eps, self._norm[0])
+            return joined_squares(states, grid, parts.scale_factor, by_channel=True)
+        squares = joined_squares(states, grid, parts.scale_factor)
         if not parts.averages:
             return layer_normed(squares, parts.norm_eps, *self._norm) if parts.norm else squares
         means = np.zeros((len(squares), squares.shape[1] // size))
@@ -102,10 +104,14 @@ def read_connectors(folder: Path, vision: Vision) -> list[Connector]:
     return [Connector(parts, tensors) for parts in (vision.connector, *vision.others)]
 
 
-def joined_squares(states: Wide, grid: tuple[int, int], size: int) -> Wide:
-    """Return squares of `size` by `size` patches of a tile as rows: [patches, D] as [tokens, size size D]."""
+def joined_squares(states: Wide, grid: tuple[int, int], size: int, *, by_channel: bool = False) -> Wide:
+    """Return squares of `size` by `size` patches of a tile as rows: [patches, D] as [tokens, size size D].
+
+    by_channel : the numbers of a row are those of each channel one after the other, not of each patch.
+    """
     (height, width), columns = grid, states.shape[1]
-    squares = states.reshape(height // size, size, width // size, size, columns).transpose(0, 2, 1, 3, 4)
+    squares = states.reshape(height // size, size, width // size, size, columns)
+    squares = squares.transpose((0, 2, 4, 1, 3) if by_channel else (0, 2, 1, 3, 4))
     return squares.reshape(-1, size * size * columns)
 
 

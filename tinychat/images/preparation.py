@@ -11,7 +11,16 @@ from tinychat.errors import SettingError
 from tinychat.images.detail import HIGH, LOW
 from tinychat.images.image import Image
 from tinychat.images.resize import resize
-from tinychat.models.image_preparation import FilledImage, OneTile, Preparation, ShapedTiles, SquareTiles, WholeImage
+from tinychat.models.image_preparation import (
+    MISTRAL_TOKENS,
+    BoundedImage,
+    FilledImage,
+    OneTile,
+    Preparation,
+    ShapedTiles,
+    SquareTiles,
+    WholeImage,
+)
 
 IMAGE_TOKEN, _QWEN_TOKEN = "<image>", "<|image_pad|>"
 _GEMMA4_TOKEN, _GEMMA4_START, _GEMMA4_END = "<|image|>", "<|image>", "<image|>"
@@ -78,6 +87,8 @@ def plan(height: int, width: int, preparation: Preparation, detail: str = HIGH) 
         return _plan_whole(height, width, preparation)
     if isinstance(preparation, FilledImage):
         return _plan_filled(height, width, preparation)
+    if isinstance(preparation, BoundedImage):
+        return _plan_bounded(height, width, preparation)
     if isinstance(preparation, OneTile):
         return _plan_one(preparation)
     return _plan_square(height, width, preparation)
@@ -182,7 +193,7 @@ def _up_to_multiple(number: float, of: int) -> int:
 
 
 def _plan_shaped(height: int, width: int, preparation: ShapedTiles) -> ImagePlan:
-    step = preparation.patch_size * preparation.scale_factor
+    step = preparation.step
     whole = _within_tokens(height, width, preparation)
     overview = IMAGE_TOKEN * ((whole[0] // step) * (whole[1] // step))
     rows = columns = 1
@@ -210,7 +221,7 @@ def _plan_shaped(height: int, width: int, preparation: ShapedTiles) -> ImagePlan
 
 def _within_tokens(height: int, width: int, preparation: ShapedTiles) -> Size:
     """Return the size of about this shape that has neither too many nor too few tokens."""
-    step = preparation.patch_size * preparation.scale_factor
+    step = preparation.step
     most, least = (tokens * step * step for tokens in (preparation.max_tokens, preparation.min_tokens))
     rounded = [max(step, round(side / step) * step) for side in (height, width)]
     if rounded[0] * rounded[1] > most:
@@ -226,7 +237,7 @@ def _within_tokens(height: int, width: int, preparation: ShapedTiles) -> Size:
 
 def _is_large(height: int, width: int, preparation: ShapedTiles) -> bool:
     """Return whether an image has too many pixels for one tile."""
-    step = preparation.patch_size * preparation.scale_factor
+    step = preparation.step
     rounded = [max(preparation.patch_size, round(side / step) * step) for side in (height, width)]
     return rounded[0] * rounded[1] > preparation.max_tokens * step * step * preparation.tolerance
 
@@ -250,7 +261,7 @@ def _plan_whole(height: int, width: int, preparation: WholeImage) -> ImagePlan:
     if max(height, width) > WholeImage.MAX_RATIO * min(height, width):
         ratio = f"one side is more than {WholeImage.MAX_RATIO} times the other"
         raise SettingError(f"an image of {width} x {height} pixels is too narrow for this model: {ratio}; crop it")
-    step = preparation.patch_size * preparation.scale_factor
+    step = preparation.step
     rows, columns = _tokens_of_whole(height, width, preparation)
     size = (rows * step, columns * step)
     text = _QWEN_TOKEN * (rows * columns)
@@ -259,7 +270,7 @@ def _plan_whole(height: int, width: int, preparation: WholeImage) -> ImagePlan:
 
 def _tokens_of_whole(height: int, width: int, preparation: WholeImage) -> Size:
     """Return the rows and columns of tokens for an image with neither too many nor too few pixels."""
-    step = preparation.patch_size * preparation.scale_factor
+    step = preparation.step
     rounded = round(height / step), round(width / step)
     pixels = math.prod(rounded) * step**2
     if pixels > preparation.max_pixels:
@@ -272,7 +283,7 @@ def _tokens_of_whole(height: int, width: int, preparation: WholeImage) -> Size:
 
 
 def _plan_filled(height: int, width: int, preparation: FilledImage) -> ImagePlan:
-    step = preparation.patch_size * preparation.scale_factor
+    step = preparation.step
     rows, columns = _tokens_of_filled(height, width, preparation)
     text = _GEMMA4_START + _GEMMA4_TOKEN * (rows * columns) + _GEMMA4_END
     return ImagePlan(text, ((rows * step, columns * step),), 1, 1, None, False, preparation.patch_size, _GEMMA4_TOKEN)
@@ -280,7 +291,7 @@ def _plan_filled(height: int, width: int, preparation: FilledImage) -> ImagePlan
 
 def _tokens_of_filled(height: int, width: int, preparation: FilledImage) -> Size:
     """Return the rows and columns of the most tokens that an image of about this shape may have."""
-    step, most = preparation.patch_size * preparation.scale_factor, preparation.max_tokens
+    step, most = preparation.step, preparation.max_tokens
     grow = math.sqrt(preparation.most_patches * preparation.patch_size**2 / (height * width))
     rows, columns = math.floor(grow * height / step), math.floor(grow * width / step)
     # One side of a narrow image would have no token.
@@ -289,3 +300,24 @@ def _tokens_of_filled(height: int, width: int, preparation: FilledImage) -> Size
     if columns == 0:
         return min(height // width, most), 1
     return rows, columns
+
+
+def _plan_bounded(height: int, width: int, preparation: BoundedImage) -> ImagePlan:
+    token, line_end, end = MISTRAL_TOKENS.values()
+    rows, columns = _tokens_of_bounded(height, width, preparation)
+    size = (rows * preparation.step, columns * preparation.step)
+    text = line_end.join([token * columns] * rows) + end
+    return ImagePlan(text, (size,), 1, 1, None, False, preparation.patch_size, token)
+
+
+def _tokens_of_bounded(height: int, width: int, preparation: BoundedImage) -> Size:
+    """Return the rows and columns of tokens for an image: upwards to whole ones, but for one with too many pixels."""
+    step, ratio = preparation.step, max(height, width) / preparation.longest_edge
+    if ratio > 1:
+        # transformers makes nothing of the shorter side of a very narrow image, and fails.
+        height, width = (max(1, math.floor(side / ratio)) for side in (height, width))
+    rows, columns = math.ceil(height / step), math.ceil(width / step)
+    if rows * columns * step**2 <= preparation.max_pixels:
+        return rows, columns
+    shrink = max(1.0, math.sqrt(height * width / preparation.max_pixels))
+    return max(1, math.floor(height / shrink / step)), max(1, math.floor(width / shrink / step))

@@ -79,26 +79,34 @@ def parse_config(raw: Mapping[str, object], source: str) -> ModelConfig:
     `UnsupportedModelError` if architecture, activation, rotary embedding, layer types or a quantization are not
     implemented; `CheckpointError` if a value is missing, of the wrong type, out of range or contradicts another.
     """
-    whole, raw = raw, one_form(text_part(raw))
-    architecture, writes = _read_architecture(ConfigValues(raw, source))
-    family = family_of(architecture)
-    prepared = raw if family.prepared is None else family.prepared(raw)
-    values = ConfigValues({**family.defaults, **prepared}, source, family.names)
+    family, values, writes = read_values(raw, source)
     config = family.read(values, read_common(values, family.architecture, family.partial_rotary))
     if config.bidirectional:
         _check_bidirectional(values, config)
-    if (image_token := image_token_of(whole)) is not None:
-        given = {"image_token_id": image_token, "tokens of an image": joint_tokens_of(whole)}
-        wrapper, seen = wrapper_of(whole), ConfigValues(given, source)
+    if (image_token := image_token_of(raw)) is not None:
+        given = {"image_token_id": image_token, "tokens of an image": joint_tokens_of(raw)}
+        wrapper, seen = wrapper_of(raw), ConfigValues(given, source)
         config = replace(
             config,
             image_token_id=seen.integer("image_token_id", 0, config.vocab_size - 1),
             image_input_id=values.optional_integer("pad_token_id", 0, config.vocab_size - 1) or 0,
             joint_tokens=seen.integer("tokens of an image", 0, MOST_JOINT_TOKENS),
-            deepstack_layers=read_deepstack_layers(whole, source, wrapper, config.num_hidden_layers),
+            deepstack_layers=read_deepstack_layers(raw, source, wrapper, config.num_hidden_layers),
             rotary_axes=read_rotary_axes(values, wrapper, config.rotary_dim // 2),
         )
     return _without_output(config) if config.bidirectional or not writes else config
+
+
+def read_values(raw: Mapping[str, object], source: str) -> tuple[Family, ConfigValues, bool]:
+    """Return the family of a `config.json`, or of its text model, the values, and whether it has an output matrix.
+
+    The family's defaults are among them. Errors are those of `parse_config` about the architecture.
+    """
+    raw = one_form(text_part(raw))
+    architecture, writes = _read_architecture(ConfigValues(raw, source))
+    family = family_of(architecture)
+    prepared = raw if family.prepared is None else family.prepared(raw)
+    return family, ConfigValues({**family.defaults, **prepared}, source, family.names), writes
 
 
 def _check_bidirectional(values: ConfigValues, config: ModelConfig) -> None:

@@ -130,6 +130,7 @@ class ModelConfig:
     position_grid: int = 0  # patches a side whose learned positions are fitted to a tile's grid; 0: to none (SigLIP 2)
     position_axes: int = 0  # patches a side with a learned vector by row and by column, which are added (Gemma 4)
     position_corners: bool = False  # the corners of both grids have the same vectors (Qwen3-VL)
+    alternating_turns: bool = False  # patches turn by row and by column with every other frequency each (Pixtral)
     patch_columns: int = 0  # numbers of a patch, which a vision tower reads instead of ids; 0: it reads ids (SigLIP)
     clipped_linears: bool = False  # linears have bounds of inputs and outputs (Gemma 4's vision tower)
     token_kinds: int = 1  # the vectors of positions are there for each kind of text: a query's, a document's

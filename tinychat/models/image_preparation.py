@@ -1,7 +1,7 @@
 """How a model wants its images: the image processor's part of `processor_config.json`, or `preprocessor_config.json`.
 
 Models of the kind of Idefics3 see square tiles of one size, those of LFM2-VL tiles of any shape, Gemma 3 one square,
-and those of Qwen2-VL and its followers whole images.
+and those of Qwen2-VL and its followers, and of Pixtral, whole images.
 """
 
 import math
@@ -22,9 +22,14 @@ _MAX_SIDE, _MAX_TILES, _MAX_TOKENS = 4096, 64, 1 << 14
 # A tile runs in one step of a tower, which takes no more.
 MOST_PATCHES = 8192
 _HALVES = (0.5, 0.5, 0.5)
-# What transformers takes for keys that the files of Qwen2-VL and its followers lack: CLIP's colours, and pixels.
+# What transformers takes for keys that the files of Qwen2-VL and its followers lack: CLIP's colours, and pixels. The
+# colours are Pixtral's, too.
 _CLIP_MEAN, _CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 _MIN_PIXELS, _MAX_PIXELS = 56 * 56, 28 * 28 * 1280
+# Of a whole image in low detail.
+_FEW_TOKENS = 256
+# Mistral's names of the tokens of an image, and behind each of its rows; the last has one of its own.
+MISTRAL_TOKENS = {"image_token": "[IMG]", "image_break_token": "[IMG_BREAK]", "image_end_token": "[IMG_END]"}
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,11 @@ class _Tiles:
     rescale: float
     mean: tuple[float, ...]
     std: tuple[float, ...]
+
+    @property
+    def step(self) -> int:
+        """Pixels a side of the square that an image token stands for."""
+        return self.patch_size * self.scale_factor
 
 
 @dataclass(frozen=True)
@@ -115,16 +125,16 @@ class WholeImage(_Tiles):
     @property
     def of_low_detail(self) -> "WholeImage":
         """The preparation of an image that takes few tokens: 256, or as few as any."""
-        few = 256 * (self.patch_size * self.scale_factor) ** 2
-        return replace(self, max_pixels=max(self.min_pixels, min(self.max_pixels, few)))
+        few = min(self.max_pixels, _FEW_TOKENS * self.step**2)
+        return replace(self, max_pixels=max(self.min_pixels, few))
 
     @property
     def most_patches(self) -> int:
         """Patches of the largest tile: narrow images have more than pixels of theirs would be, when these are few."""
         # Sides are rounded to whole tokens: upwards where pixels are too few, and where one side would have no token.
-        least = self.min_pixels / (self.patch_size * self.scale_factor) ** 2
+        least = self.min_pixels / self.step**2
         narrow = math.ceil(least + (math.sqrt(self.MAX_RATIO) + 1) * math.sqrt(least)) + 1
-        tokens = max(self.max_pixels // (self.patch_size * self.scale_factor) ** 2, narrow, self.MAX_RATIO)
+        tokens = max(self.max_pixels // self.step**2, narrow, self.MAX_RATIO)
         return tokens * self.scale_factor**2
 
 
@@ -145,7 +155,29 @@ class FilledImage(_Tiles):
         return self.max_tokens * self.scale_factor**2
 
 
-Preparation = SquareTiles | ShapedTiles | OneTile | WholeImage | FilledImage
+@dataclass(frozen=True)
+class BoundedImage(_Tiles):
+    """Pixtral and Mistral 3: an image is one tile and keeps its shape; no side has more than `longest_edge` pixels.
+
+    Nor has it more than `max_pixels`, in whole tokens.
+    """
+
+    longest_edge: int
+    max_pixels: int
+
+    @property
+    def of_low_detail(self) -> "BoundedImage":
+        """The preparation of an image that takes few tokens."""
+        return replace(self, max_pixels=min(self.max_pixels, _FEW_TOKENS * self.step**2))
+
+    @property
+    def most_patches(self) -> int:
+        """Patches of the largest tile; a row of tokens may be as long as the edge, however few the pixels may be."""
+        side = math.ceil(self.longest_edge / self.step)
+        return min(side**2, max(side, self.max_pixels // self.step**2)) * self.scale_factor**2
+
+
+Preparation = SquareTiles | ShapedTiles | OneTile | WholeImage | FilledImage | BoundedImage
 
 
 def read_preparation(folder: Path, patch_size: int, scale_factor: int) -> Preparation:
@@ -158,7 +190,7 @@ def read_preparation(folder: Path, patch_size: int, scale_factor: int) -> Prepar
     kind = values.optional_text("image_processor_type") or ""
     # Of the same processors in older and faster versions.
     base = kind.removesuffix("Fast").removesuffix("Pil").removesuffix("ImageProcessor")
-    if base not in ("Gemma3", "Gemma4", "Idefics3", "SmolVLM", "Lfm2Vl", "Qwen2VL"):
+    if base not in ("Gemma3", "Gemma4", "Idefics3", "SmolVLM", "Lfm2Vl", "Pixtral", "Qwen2VL"):
         found = f"image_processor_type {one_line(kind, 60)!r}" if kind else "an image processor of no type"
         raise UnsupportedModelError(f"{values.source}: {found} is not supported")
     values.require(do_resize=True, do_rescale=True)
@@ -171,6 +203,8 @@ def read_preparation(folder: Path, patch_size: int, scale_factor: int) -> Prepar
         return _shaped_tiles(processor, values, patch_size, scale_factor)
     if base == "Qwen2VL":
         return _whole_image(values, patch_size, scale_factor)
+    if base == "Pixtral":
+        return _bounded_image(processor, values, patch_size, scale_factor)
     return _square_tiles(processor, values, patch_size, scale_factor)
 
 
@@ -259,6 +293,20 @@ def _filled_image(values: ConfigValues, patch_size: int, scale_factor: int) -> F
     most = values.optional_integer("max_soft_tokens", 1, MOST_PATCHES // scale_factor**2) or 280
     found = FilledImage(*_of_pixels(values, patch_size, scale_factor, 3), max_tokens=most)
     return replace(found, mean=_HALVES, std=_HALVES)
+
+
+def _bounded_image(processor: ConfigValues, values: ConfigValues, patch_size: int, scale_factor: int) -> BoundedImage:
+    # The image processor's own patches give way to these.
+    _check_patches(processor, patch_size=patch_size, spatial_merge_size=scale_factor)
+    for key, name in MISTRAL_TOKENS.items():
+        if (found := processor.optional_text(key)) not in (None, name):
+            raise UnsupportedModelError(f"{processor.source}: {key} {one_line(str(found), 40)!r} is not supported")
+    pixels = _of_pixels(values, patch_size, scale_factor, 3, (_CLIP_MEAN, _CLIP_STD))
+    longest = _longest_edge(values, "size", 1024)
+    bounded = BoundedImage(*pixels, longest_edge=longest, max_pixels=MOST_PATCHES * patch_size**2)
+    if bounded.most_patches > MOST_PATCHES:
+        raise CheckpointError(f"{values.source}: size: longest_edge makes rows of more than {MOST_PATCHES} patches")
+    return bounded
 
 
 def _check_patches(values: ConfigValues, **sizes: int) -> None:

@@ -95,11 +95,14 @@ WRAPPERS: Mapping[str, Mapping[str, object]] = {
 # Those that also see images here.
 GEMMA3, GEMMA4 = "Gemma3ForConditionalGeneration", "Gemma4ForConditionalGeneration"
 LFM2_VL = "Lfm2VlForConditionalGeneration"
+LLAVA, MISTRAL3 = "LlavaForConditionalGeneration", "Mistral3ForConditionalGeneration"
 SEEING = (
     GEMMA3,
     GEMMA4,
     "Idefics3ForConditionalGeneration",
     LFM2_VL,
+    LLAVA,
+    MISTRAL3,
     "Qwen3VLForConditionalGeneration",
     "Qwen3VLMoeForConditionalGeneration",
     "Qwen3_5ForConditionalGeneration",
@@ -168,10 +171,17 @@ def wrapper_of(raw: Mapping[str, object]) -> str | None:
 
 def image_token_of(raw: Mapping[str, object]) -> object:
     """Return the id of the token that stands for a part of an image, by a `config.json`; None if none is seen."""
-    if wrapper_of(raw) not in SEEING:
+    wrapper = wrapper_of(raw)
+    if wrapper not in SEEING or (wrapper == LLAVA and not _has_pixtral(raw)):
         return None
-    # The older name in LFM2-VL and Gemma 3.
+    # The older name in LFM2-VL and Gemma 3, the only one in LLaVA and Mistral 3.
     return raw.get("image_token_index") if raw.get("image_token_id") is None else raw["image_token_id"]
+
+
+def _has_pixtral(raw: Mapping[str, object]) -> bool:
+    """Return whether the tower is that of Pixtral: no other one inside of LLaVA is supported."""
+    section = raw.get("vision_config")
+    return isinstance(section, Mapping) and section.get("model_type") == "pixtral"
 
 
 def joint_tokens_of(raw: Mapping[str, object]) -> object:

@@ -37,12 +37,18 @@ def _rows(frequencies: NDArray[np.float64], factor: float, start: int, stop: int
 def grid_turns(config: ModelConfig, grid: tuple[int, int]) -> NDArray[np.float32]:
     """Return cosines, then sines for the places of a grid, row by row: float32 [rows columns, rotary_dim].
 
-    Half of a head's pairs turn by the row, the others by the column, with the same frequencies.
+    Half of a head's pairs turn by the row, the others by the column, with the same frequencies or, if these are
+    `alternating_turns`, with the first, third and so on of the head's, and the others.
     """
     rows, columns = grid
-    frequencies = _plain(config.rope_theta, config.rotary_dim // 2)
-    turns = _rows(frequencies, 1.0, 0, max(grid)).reshape(-1, 2, len(frequencies))
-    by_row, by_column = np.repeat(turns[:rows], columns, axis=0), np.tile(turns[:columns], (rows, 1, 1))
+    of_rows = of_columns = _plain(config.rope_theta, config.rotary_dim // 2)
+    if config.alternating_turns:
+        of_columns = _plain(config.rope_theta, config.rotary_dim)[1::2]
+    by_row, by_column = (
+        _rows(frequencies, 1.0, 0, count).reshape(count, 2, -1)
+        for frequencies, count in ((of_rows, rows), (of_columns, columns))
+    )
+    by_row, by_column = np.repeat(by_row, columns, axis=0), np.tile(by_column, (rows, 1, 1))
     return np.concatenate([by_row, by_column], axis=2).reshape(rows * columns, -1)
 
 

@@ -14,8 +14,17 @@ from pathlib import Path
 from tinychat.json_file import read_json_object
 from tinychat.models.config_values import MAX_VOCAB_SIZE, ConfigValues
 from tinychat.models.image_preparation import PREPARATION_FILES, Preparation
-from tinychat.models.multimodal import GEMMA3, GEMMA4, LFM2_VL, image_token_of, text_part, wrapper_of
-from tinychat.models.seeing import gemma3, gemma4, idefics3, lfm2_vl, qwen_vl
+from tinychat.models.multimodal import (
+    GEMMA3,
+    GEMMA4,
+    LFM2_VL,
+    LLAVA,
+    MISTRAL3,
+    image_token_of,
+    text_part,
+    wrapper_of,
+)
+from tinychat.models.seeing import gemma3, gemma4, idefics3, lfm2_vl, mistral3, qwen_vl
 from tinychat.models.seeing.parts import ConnectorParts, VisionParts
 
 VISION_FOLDER = "vision"
@@ -88,6 +97,8 @@ _READERS: Mapping[str, Callable[[Path, Mapping[str, object], int], VisionParts]]
     GEMMA3: gemma3.read,
     GEMMA4: gemma4.read,
     LFM2_VL: lfm2_vl.read,
+    LLAVA: mistral3.read_llava,
+    MISTRAL3: mistral3.read,
     "Qwen3VLForConditionalGeneration": qwen_vl.read_deepstack,
     "Qwen3VLMoeForConditionalGeneration": qwen_vl.read_deepstack,
     "Qwen3_5ForConditionalGeneration": qwen_vl.read,

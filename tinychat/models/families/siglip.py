@@ -63,14 +63,19 @@ def read_any_grid(values: ConfigValues, config: ModelConfig) -> ModelConfig:
 
 
 def _of_patches(values: ConfigValues, config: ModelConfig) -> ModelConfig:
-    columns = values.integer("num_channels", 1, 16) * values.integer("patch_size", 1, 1 << 10) ** 2
-    return replace(with_positions(config), stream_norms=False, patch_columns=columns)
+    return replace(with_positions(config), stream_norms=False, patch_columns=patch_columns(values))
+
+
+def patch_columns(values: ConfigValues) -> int:
+    """Read how many numbers a patch has."""
+    return values.integer("num_channels", 1, 16) * values.integer("patch_size", 1, 1 << 10) ** 2
 
 
 def linears(config: ModelConfig, names: TensorNames) -> list[Linear]:
-    """List the linears, of which the embedding is one of patches."""
+    """List the linears, of which the embedding is one of patches; all have biases, or none."""
     embedding, *others = decoder_linears(config, names)
-    return [replace(embedding, rows=(config.hidden_size,), columns=config.patch_columns, bias=True), *others]
+    bias, rows = config.qkv_bias, (config.hidden_size,)
+    return [replace(embedding, rows=rows, columns=config.patch_columns, bias=bias), *others]
 
 
 def grid_positions(source: str) -> Callable[[ModelConfig], list[Table]]:

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from tinychat.errors import UnsupportedModelError
-from tinychat.json_file import one_line
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.image_preparation import ShapedTiles, read_preparation
 from tinychat.models.seeing.parts import (
@@ -15,6 +13,7 @@ from tinychat.models.seeing.parts import (
     VisionParts,
     other_preparation,
     read_tower,
+    require_known,
     tower_config,
 )
 
@@ -43,13 +42,13 @@ def read(folder: Path, raw: Mapping[str, object], text_size: int) -> VisionParts
     preparation = read_preparation(folder, patch_size, scale_factor)
     if not isinstance(preparation, ShapedTiles):
         raise other_preparation(values)
-    for key, only in (("projector_hidden_act", "gelu"), ("vision_feature_layer", -1)):
-        if values.get(key) not in (None, only):
-            found = one_line(repr(values.get(key)), 40)
-            raise UnsupportedModelError(f"{values.source}: {key} {found} is not supported")
+    require_known(values, projector_hidden_act=(None, "gelu"), vision_feature_layer=(None, -1))
     inner = values.optional_integer("projector_hidden_size", 1, MOST_COLUMNS) or _PROJECTOR_SIZE
     bias = values.flag("projector_bias", True)
-    linears = ConnectorLinear("linear_1", inner, columns, bias), ConnectorLinear("linear_2", text_size, inner, bias)
+    linears = (
+        ConnectorLinear("linear_1", inner, columns, bias),
+        ConnectorLinear("linear_2", text_size, inner, bias, activated=True),
+    )
     norm = "layer_norm" if values.flag("projector_use_layernorm", True) else ""
     connector = ConnectorParts("multi_modal_projector.", scale_factor, linears, norm)
     config = tower_config("Siglip2VisionTower", "siglip2_vision_model", tower)

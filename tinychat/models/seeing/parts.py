@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tinychat.errors import UnsupportedModelError
+from tinychat.json_file import one_line
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.image_preparation import Preparation
 
@@ -38,15 +39,17 @@ class ConnectorLinear:
     columns: int
     bias: bool = False
     transposed: str = ""  # the checkpoint's name of its weight, if that is transposed there
+    activated: bool = False  # its inputs are behind GELU
 
 
 @dataclass(frozen=True)
 class ConnectorParts:
-    """The parts of a connector: a norm of its inputs, and linears, with GELU between them.
+    """The parts of a connector: a norm of its inputs, and linears.
 
     Each input is of a square of `scale_factor` by `scale_factor` patches: all of their numbers, with a layer norm if
     that has a name; or, if it `averages`, the means of these `times` a number, with an RMS norm, whose gains are 1 or,
     if it has a name, 1 and its numbers. Before it, means are less and times vectors whose names begin with `standard`.
+    If it `merges`, each patch has an RMS norm, and the numbers of a square lie channel by channel (Mistral 3).
     """
 
     stem: str  # of the names of its tensors in the checkpoint
@@ -57,6 +60,7 @@ class ConnectorParts:
     averages: bool = False
     times: float = 1.0
     standard: str = ""
+    merges: bool = False
     layer: int = 0  # of the tower, behind which it reads hidden states; 0: behind all, and the last norm
 
     @property
@@ -67,10 +71,10 @@ class ConnectorParts:
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes of its tensors by their names behind `stem` and `prefix`."""
-        columns = self.linears[0].columns
+        columns = self.linears[0].columns // (self.scale_factor**2 if self.merges else 1)
         found: dict[str, tuple[int, ...]] = {}
         if self.norm:
-            parts = ("weight",) if self.averages else ("weight", "bias")
+            parts = ("weight",) if self.averages or self.merges else ("weight", "bias")
             found |= {f"{self.norm}.{part}": (columns,) for part in parts}
         if self.standard:
             found |= {f"{self.standard}{part}": (columns,) for part in STANDARD}
@@ -88,6 +92,13 @@ VisionParts = tuple[Preparation, Mapping[str, object], tuple[ConnectorParts, ...
 def other_preparation(values: ConfigValues) -> UnsupportedModelError:
     """Return the error about images that are prepared as for a model of another kind."""
     return UnsupportedModelError(f"{values.source}: images prepared as for another model are not supported")
+
+
+def require_known(values: ConfigValues, **known: tuple[object, ...]) -> None:
+    """Refuse values that are none of the given ones."""
+    for key, found in ((key, values.get(key)) for key in known):
+        if found not in known[key]:
+            raise UnsupportedModelError(f"{values.source}: {key} {one_line(repr(found), 40)} is not supported")
 
 
 def read_tower(

@@ -52,7 +52,7 @@ def read(folder: Path, raw: Mapping[str, object], text_size: int) -> VisionParts
         raise other_preparation(values)
     linears = (
         ConnectorLinear("linear_fc1", columns, columns, True),
-        ConnectorLinear("linear_fc2", text_size, columns, True),
+        ConnectorLinear("linear_fc2", text_size, columns, True, activated=True),
     )
     config = tower_config("QwenVisionTower", "qwen3_vl_vision", tower)
     config |= {"max_position_embeddings": preparation.most_patches, "rope_theta": theta or DEFAULT_ROPE_THETA}
