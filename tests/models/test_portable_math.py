@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tinychat.models.architectures import parse_config
-from tinychat.models.portable_math import cos_sin, logarithm, power
+from tinychat.models.portable_math import cos_sin, exponential, gelu, logarithm, power
 from tinychat.models.rope import RopeTable, rope_tables
 from tinychat.models.shapes import config_of
 
@@ -42,6 +42,22 @@ def test_powers_and_logarithms():
     np.testing.assert_allclose(power(500_000.0, exponents), [500_000.0**x for x in exponents], rtol=4e-16)
     assert power(10.0, np.array([-2.0, 0.0])).tolist() == [0.01, 1.0]
     assert logarithm(8.0) == math.log(8)
+
+
+@pytest.mark.parametrize("largest", [1e-9, 0.3, 2, 5, 30])
+def test_gelus_have_the_bits_of_all_terms(largest, rng):
+    x = np.concatenate([rng.uniform(-largest, largest, 3000), [0.0, -0.0, largest, 1e-300]])
+    found = gelu(x)
+    # A number has the same bits beside others.
+    assert found.tobytes() == np.concatenate([gelu(part) for part in np.split(x, 4)]).tobytes()
+    exact = np.array([v / 2 * math.erfc(-v / math.sqrt(2)) for v in x])
+    assert np.abs(found - exact).max() <= 1e-15 * max(1, largest)
+    z = np.clip(x * math.sqrt(0.5), -6, 6)
+    term = total = z
+    for n in range(1, 140):
+        term = term * (z * z) * (2 / (2 * n + 1))
+        total = total + term
+    assert np.array_equal(found, x * 0.5 * (1 + total * exponential(-z * z) * (2 / math.sqrt(math.pi))))
 
 
 def test_a_table_is_filled_as_it_is_asked_for():

@@ -65,10 +65,14 @@ def gelu(x: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return ``x * P(X <= x)`` of a normal X (Hendrycks and Gimpel, 2016, https://arxiv.org/abs/1606.08415)."""
     z = np.clip(x * math.sqrt(0.5), -6, 6)
     square = z * z
-    term = total = z
+    term, total = z.copy(), z.copy()
     for n in range(1, 140):
-        term = term * square * (2 / (2 * n + 1))
-        total = total + term
+        term *= square
+        term *= 2 / (2 * n + 1)
+        # Terms that change no bit only become smaller.
+        if n % 8 == 0 and np.array_equal(total + term, total):
+            break
+        total += term
     return x * 0.5 * (1 + total * exponential(-square) * (2 / math.sqrt(math.pi)))
 
 
