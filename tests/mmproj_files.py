@@ -12,6 +12,7 @@ STEMS = {
     KINDS.LFM2: ("vision_tower.vision_model.", "multi_modal_projector."),
     KINDS.GEMMA3: ("vision_tower.vision_model.", "multi_modal_projector."),
     KINDS.QWEN3VL: ("visual.", "visual.merger."),
+    KINDS.GEMMA4V: ("model.vision_tower.", "model.embed_vision."),
 }
 # What the converter names itself.
 MERGER = {"merger.norm": "v.post_ln", "merger.linear_fc1": "mm.0", "merger.linear_fc2": "mm.2"}
@@ -21,6 +22,8 @@ STACKED = {"norm": "norm", "linear_fc1": "fc1", "linear_fc2": "fc2"}
 def projector_of(seeing):
     if seeing.is_qwen:
         return KINDS.QWEN3VL
+    if seeing.is_gemma4:
+        return KINDS.GEMMA4V
     return KINDS.LFM2 if seeing.is_shaped else KINDS.GEMMA3 if seeing.averages else KINDS.IDEFICS3
 
 
@@ -35,6 +38,7 @@ def mmproj_tensors(seeing):
         for name, values in towers.stacked_tensors(seeing, number).items():
             part, _, ending = name.rpartition(".")
             found[f"v.deepstack.{layer}.{STACKED[part]}.{ending}"] = values
+    found = mapped_of_gemma4(found, seeing) if seeing.is_gemma4 else found
     renamed = {}
     for name, values in found.items():
         values = values.astype(np.float32)
@@ -46,12 +50,25 @@ def mmproj_tensors(seeing):
         part, _, ending = name.replace("_weight", ".weight").rpartition(".")
         own = name.startswith("v.deepstack") and part
         theirs = own or MERGER.get(part.removeprefix(tower)) or known.get_name(part)
-        assert theirs is not None, name
-        frames = {f"{theirs}.{ending}": values}
+        frames = {f"{theirs}.{ending}": values} if theirs else {known.get_name(name): values}
+        assert None not in frames, name
         if values.ndim == 5:
             frames = {f"{theirs}.weight": values[:, :, 0], f"{theirs}.weight.1": values[:, :, 1]}
         renamed |= {name: np.ascontiguousarray(each) for name, each in frames.items()}
     return renamed
+
+
+def mapped_of_gemma4(tensors, seeing):
+    """Return the tensors of Gemma 4 as the converter names and shapes them before it looks names up."""
+    found, side = {}, seeing.section["patch_size"]
+    for name, values in tensors.items():
+        name = name.replace("model.vision_tower.encoder.", "vision_model.model.").replace(".linear.weight", ".weight")
+        if name.endswith("position_embedding_table"):
+            name += ".weight"
+        if name.endswith("input_proj.weight"):
+            values = values.reshape(-1, side, side, 3).transpose(0, 3, 1, 2)
+        found[name] = values.reshape(1) if values.ndim == 0 else values
+    return found
 
 
 def write_mmproj(seeing, path, kind="F32", change=lambda tensors: None, eps=None, **values):
@@ -62,6 +79,7 @@ def write_mmproj(seeing, path, kind="F32", change=lambda tensors: None, eps=None
     "__" for dots, left out where they are None.
     """
     parts, projector = seeing.section, projector_of(seeing)
+    eps = eps or parts.get("layer_norm_eps") or (1e-6 if seeing.is_gemma4 else 1e-5)
     layers = parts["depth" if seeing.is_qwen else "num_hidden_layers"]
     path.parent.mkdir(parents=True, exist_ok=True)
     writer = gguf.GGUFWriter(path, "clip")
@@ -76,14 +94,14 @@ def write_mmproj(seeing, path, kind="F32", change=lambda tensors: None, eps=None
         "clip.vision.feed_forward_length": parts["intermediate_size"],
         "clip.vision.block_count": layers,
         "clip.vision.attention.head_count": parts["num_heads" if seeing.is_qwen else "num_attention_heads"],
-        "clip.vision.attention.layer_norm_epsilon": parts.get("layer_norm_eps", 1e-5) if eps is None else eps,
-        "clip.vision.image_mean": [0.5, 0.5, 0.5],
-        "clip.vision.image_std": [0.5, 0.5, 0.5],
+        "clip.vision.attention.layer_norm_epsilon": eps,
+        "clip.vision.image_mean": [0.0 if seeing.is_gemma4 else 0.5] * 3,
+        "clip.vision.image_std": [1.0 if seeing.is_gemma4 else 0.5] * 3,
     }
     if seeing.is_qwen:
         keys["clip.vision.spatial_merge_size"] = parts["spatial_merge_size"]
         keys["clip.vision.is_deepstack_layers"] = [layer in seeing.stacked for layer in range(layers)]
-    elif not seeing.averages or seeing.scale_factor != 4:
+    elif not seeing.is_gemma4 and (not seeing.averages or seeing.scale_factor != 4):
         keys["clip.vision.projector.scale_factor"] = seeing.scale_factor
     if projector == KINDS.IDEFICS3:
         keys["clip.vision.preproc_image_size"] = 4 * parts["image_size"]

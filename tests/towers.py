@@ -202,7 +202,7 @@ SEEING = [
     # As of the small models, and of the large ones.
     Seeing(
         "clipped",
-        gemma4_towers.section(88, 4, 2, 20, 172, 3, 6, position_embedding_size=300, use_clipped_linears=True),
+        gemma4_towers.section(88, 4, 2, 20, 172, 3, 6, position_embedding_size=900, use_clipped_linears=True),
         3,
         GEMMA4,
         "bfloat16",
@@ -210,7 +210,7 @@ SEEING = [
     ),
     Seeing(
         "standard",
-        gemma4_towers.section(144, 2, 2, 72, 538, 2, 4, position_embedding_size=40, standardize=True),
+        gemma4_towers.section(144, 2, 2, 72, 538, 2, 4, position_embedding_size=150, standardize=True),
         2,
         GEMMA4,
         "float32",

@@ -12,18 +12,28 @@ import numpy as np
 from tinychat.checkpoint.checkpoint import open_checkpoint
 from tinychat.checkpoint.gguf_checkpoint import unpacked
 from tinychat.conversion.vision import open_vision
+from tinychat.models.clipped_linears import PARTS
 from tinychat.models.layout import Quantization
 
 NAME, MODEL = "mmproj.gguf", "model.gguf"
 # By the architecture of the text model: the ending of the reader's name, and the image token or what stands for it.
-KINDS = {"llama": ("", "<image>"), "gemma3": ("_gemma3", "<unused1>"), "qwen3vl": ("_qwen3vl", "<|image_pad|>")}
-_PROJECTORS = {"llama": "idefics3", "gemma3": "gemma3", "qwen3vl": "qwen3vl_merger"}
+KINDS = {
+    "llama": ("", "<image>"),
+    "gemma3": ("_gemma3", "<unused1>"),
+    "gemma4": ("_gemma4", "<|image|>"),
+    "qwen3vl": ("_qwen3vl", "<|image_pad|>"),
+}
+# Ollama has these in a model's own file.
+INSIDE = ("gemma3", "qwen3vl")
+_PROJECTORS = {"llama": "idefics3", "gemma3": "gemma3", "gemma4": "gemma4v", "qwen3vl": "qwen3vl_merger"}
 _WIDTH, _SIDE, _TEXT_WIDTH = 16, 4, 32
 _JOINED = 4 * _WIDTH
 
 
 def _shapes(architecture: str) -> dict[str, tuple[int, ...]]:
     """Return the shapes of a tower of one layer, and of its connectors."""
+    if architecture == "gemma4":
+        return _gemma4_shapes()
     is_qwen = architecture == "qwen3vl"
     queries = {"attn_qkv": 3 * _WIDTH} if is_qwen else dict.fromkeys(("attn_q", "attn_k", "attn_v"), _WIDTH)
     parts: dict[str, tuple[int, ...]] = {f"v.blk.0.{name}": (rows, _WIDTH) for name, rows in queries.items()}
@@ -46,6 +56,21 @@ def _shapes(architecture: str) -> dict[str, tuple[int, ...]]:
     else:
         found["mm.model.fc.weight"] = (_TEXT_WIDTH, _JOINED)
     return found
+
+
+def _gemma4_shapes() -> dict[str, tuple[int, ...]]:
+    linears: dict[str, tuple[int, ...]] = dict.fromkeys(("attn_q", "attn_k", "attn_v", "attn_out"), (_WIDTH, _WIDTH))
+    linears |= {"ffn_gate": (32, _WIDTH), "ffn_up": (32, _WIDTH), "ffn_down": (_WIDTH, 32)}
+    norms = dict.fromkeys(("ln1", "ln2", "attn_post_norm", "ffn_post_norm"), (_WIDTH,))
+    norms |= dict.fromkeys(("attn_q_norm", "attn_k_norm"), (_WIDTH // 2,))
+    found: dict[str, tuple[int, ...]] = {f"v.blk.0.{name}.weight": shape for name, shape in (linears | norms).items()}
+    found |= {f"v.blk.0.{name}.{part}": (1,) for name in linears for part in PARTS}
+    found |= {"v.patch_embd.weight": (_WIDTH, 3, _SIDE, _SIDE), "v.position_embd.weight": (2, 840, _WIDTH)}
+    return found | {
+        "v.std_bias": (_WIDTH,),
+        "v.std_scale": (_WIDTH,),
+        "mm.input_projection.weight": (_TEXT_WIDTH, _WIDTH),
+    }
 
 
 @cache

@@ -522,7 +522,7 @@ def readers() -> tuple[Reader, ...]:
           for name, (ending, token) in mmproj_files.KINDS.items()),
         *(Reader(f"gguf_mmproj_inside{ending}", mmproj_files.MODEL,
                  (gguf_file("gpt2", token, architecture=name, sees=True),), mmproj_files.read_own_tower)
-          for name, (ending, token) in mmproj_files.KINDS.items() if ending),
+          for name, (ending, token) in mmproj_files.KINDS.items() if name in mmproj_files.INSIDE),
         Reader("packed", "model.safetensors", (packed_weights(),), _read_packed, {"config.json": _json(PACKING)}),
         Reader("packing", "config.json", (_json(PACKING),), _read_packed, {"model.safetensors": packed_weights()}),
         Reader("ternary", "model.safetensors", (ternary,), _read_packed, {"config.json": _json(TERNARY)}),

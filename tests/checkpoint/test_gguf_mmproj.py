@@ -5,6 +5,7 @@ import os
 import shutil
 
 import families
+import gemma4_towers
 import gguf
 import gguf_files
 import mmproj_files
@@ -52,6 +53,12 @@ EXPERTS = towers.BY_NAME["stacked"]._replace(name="experts", wrapper=towers.QWEN
 ROTATED = towers.BY_NAME["rotated"]
 SEEING = [ODD, towers.BY_NAME["so400m"], SHAPED, PLAIN, MEANS, FOURTHS, STACKED, EXPERTS, ROTATED]
 SEEING += [towers.BY_NAME["line"], towers.BY_NAME["merged"]]
+CLIPPED = towers.BY_NAME["clipped"]
+POOLED = CLIPPED._replace(
+    name="pooled",
+    section=gemma4_towers.section(144, 2, 1, 72, 538, 2, 4, position_embedding_size=840, standardize=True),
+)
+SEEING += [CLIPPED, POOLED]
 PIXELS = {"shortest_edge": 1 << 16, "longest_edge": 1 << 24}
 # llama.cpp's names of the text models, and their axes of positions.
 QWEN3 = {towers.QWEN3_VL: "qwen3vl", towers.QWEN3_VL_MOE: "qwen3vlmoe"}
@@ -62,7 +69,9 @@ each_seeing = pytest.mark.parametrize("seeing", SEEING, ids=lambda seeing: seein
 
 def special_of(seeing):
     """Return the tokens around images by their ids, the image token first."""
-    if seeing.is_qwen:
+    if seeing.is_gemma4:
+        names = ["<|image|>", "<|image>", "<image|>", "<end_of_utterance>"]
+    elif seeing.is_qwen:
         names = ["<|image_pad|>", "<|vision_start|>", "<|vision_end|>", "<end_of_utterance>"]
     elif seeing.averages:
         names = ["<image_soft_token>", "<start_of_image>", "<end_of_image>", "<end_of_utterance>"]
@@ -73,6 +82,8 @@ def special_of(seeing):
 
 
 def template_of(seeing):
+    if seeing.is_gemma4:
+        return TEMPLATE.replace("<image>", "<|image|>")
     if seeing.is_qwen:
         return TEMPLATE.replace("<image>", "<|vision_start|><|image_pad|><|vision_end|>")
     return TEMPLATE.replace("<image>", "<start_of_image>") if seeing.averages else TEMPLATE
@@ -81,7 +92,11 @@ def template_of(seeing):
 def text_of(seeing):
     """Return the text model as llama.cpp takes it, with numbers that a file has in float32."""
     text, changes = seeing.text, {}
-    if seeing.averages:
+    if seeing is CLIPPED:
+        changes = {"num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2}
+    elif seeing.is_gemma4:
+        changes = {"num_hidden_layers": 2}
+    elif seeing.averages:
         changes = {"query_pre_attn_scalar": 40, "sliding_window_pattern": 6, "rope_local_base_freq": 1e4}
     elif seeing.wrapper in QWEN3:
         changes = {"rope_scaling": AXES}
@@ -117,11 +132,12 @@ def write_checkpoint(seeing, folder):
     # The writer of GGUF files has these.
     axes = {} if seeing.wrapper in QWEN3 else {"rope_parameters": {"rope_type": "default", "mrope_section": [2, 1, 1]}}
     section = text.config | {"architectures": None} | (axes if seeing.is_qwen else {})
+    section |= {"use_bidirectional_attention": "vision"} if seeing is POOLED else {}
     towers.write_checkpoint(seeing, folder, text, text_config=section)
     processor = json.loads((folder / "preprocessor_config.json").read_text())
     for key in ("tile_size", "max_tiles", "min_image_tokens", "max_image_tokens") if seeing.is_shaped else ():
         del processor[key]
-    processor |= {"size": PIXELS} if seeing is STACKED else {}
+    processor |= {"size": PIXELS} if seeing is STACKED else {"max_soft_tokens": None} if seeing.is_gemma4 else {}
     (folder / "preprocessor_config.json").write_text(json.dumps(processor))
     path = folder / "tokenizer.json"
     tokenizer, special = json.loads(path.read_text()), special_of(seeing)
@@ -173,6 +189,8 @@ def test_the_tower_is_that_of_the_checkpoint(seeing, quant, tmp_path):
         (STACKED, [(256, 320), (288, 256)], 80 + 72),
         (EXPERTS, [(40, 32)], 20),
         (ROTATED, [(60, 72), (24, 48)], 30 + 8),
+        (CLIPPED, [(60, 72), (24, 48)], 15 * 18 + 11 * 23),
+        (POOLED, [(60, 72)], 15 * 18),
     ],
     ids=lambda each: each.name if isinstance(each, towers.Seeing) else "",
 )
@@ -401,9 +419,31 @@ HOSTILE_STACKED = {
     "mean": ({"clip__vision__image_mean": [0.5, 0.5]}, r"image_mean is \[0.5, 0.5\]; expected a list of 3 numbers"),
     "another model's": ({"clip__vision__projection_dim": 97}, "are of different models: their rows differ in size"),
 }
+HOSTILE_CLIPPED = {
+    "no queries": ({"change": drop("v.blk.0.attn_q.weight")}, "has no tensor v.blk.0.attn_q.weight|head_dim"),
+    "no layer": ({"change": drop("v.blk.2.ffn_gate.weight")}, "has no tensor v.blk.2.ffn_gate.weight"),
+    "bounds": ({"change": reshape("v.blk.1.attn_k.input_max", 2)}, r"attn_k.input_max has shape \[2\]; expected \[1\]"),
+    "gains": ({"change": reshape("v.blk.1.attn_q_norm.weight", 24)}, r"has shape \[24\]; expected \[20\]"),
+    "no positions": ({"change": drop("v.position_embd.weight")}, "position_embedding_size is 0; expected an integer"),
+    "few positions": ({"change": reshape("v.position_embd.weight", 2, 800, 88)}, "position_embedding_size is 800; exp"),
+    "positions": ({"change": reshape("v.position_embd.weight", 1800, 88)}, "position_embedding_size is 88; expected"),
+    "other positions": ({"change": reshape("v.position_embd.weight", 3, 900, 88)}, r"expected \[2, 900, 88\]"),
+    "heads": ({"clip__vision__attention__head_count": 3}, "head_dim|num_key_value_heads"),
+    "no heads": ({"clip__vision__attention__head_count": 0}, "num_attention_heads is 0; expected"),
+    "connector": (
+        {"change": reshape("mm.input_projection.weight", 96, 80)},
+        r"has shape \[96, 80\]; expected \[96, 88\]",
+    ),
+    "another model's": ({"clip__vision__projection_dim": 97}, "are of different models: their rows differ in size"),
+}
 HOSTILE_CASES = [
     pytest.param(seeing, *case, id=f"{seeing.name}-{name}")
-    for seeing, cases in ((ODD, HOSTILE), (MEANS, HOSTILE_MEANS), (STACKED, HOSTILE_STACKED))
+    for seeing, cases in (
+        (ODD, HOSTILE),
+        (MEANS, HOSTILE_MEANS),
+        (STACKED, HOSTILE_STACKED),
+        (CLIPPED, HOSTILE_CLIPPED),
+    )
     for name, case in cases.items()
 ]
 

@@ -146,6 +146,15 @@ class Scalars(Tensor):
         return np.asarray(bounds, np.float32).clip(-largest, largest)[start:stop]
 
 
+class Matrices(Derived):
+    """A tensor [count, rows, columns] of a file that has its rows one below the other."""
+
+    def read(self, start: int, stop: int) -> FloatArray:
+        """Return matrices ``start..stop-1``."""
+        _, rows, columns = self.shape
+        return self._tensor.read(start * rows, stop * rows).reshape(-1, rows, columns)
+
+
 class FirstOfEach(Derived):
     """The first rows of each matrix [count, rows, columns], as one matrix."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tinychat.checkpoint.adjusted import AdjustedTensor, adjusted
+from tinychat.checkpoint.adjusted import AdjustedTensor, adjusted, stored_name
 from tinychat.checkpoint.checkpoint import Checkpoint
 from tinychat.checkpoint.tensor_part import FirstOfEach, PatchRows, Scalars
 from tinychat.checkpoint.tensors import Tensor, Tensors
@@ -91,8 +91,8 @@ def open_vision(checkpoint: Checkpoint, quantization: Quantization) -> VisionSou
         return None
     own = _under(tensors, prefix)
     own.by_name[patches] = PatchRows(own[patches])
-    if config.position_axes and POSITIONS in own.by_name:
-        own.by_name[POSITIONS] = FirstOfEach(own[POSITIONS], config.position_axes)
+    if config.position_axes and (tables := stored_name(own, f"{POSITIONS}.weight")):
+        own.by_name[tables] = FirstOfEach(own[tables], config.position_axes)
     if config.clipped_linears:
         own.by_name.update(_bounds(own))
     tower = Checkpoint(checkpoint.path, config, adjusted(own, config))

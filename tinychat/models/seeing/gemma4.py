@@ -53,7 +53,8 @@ def read(folder: Path, raw: Mapping[str, object], text_size: int) -> VisionParts
     if isinstance(joint, int) and 0 < joint < preparation.max_tokens:
         raise values.error("vision_soft_tokens_per_image", f"the {preparation.max_tokens} tokens of an image, or more")
     # An image of one row of tokens is the longest.
-    side = min(tower.integer("position_embedding_size", 1, 1 << 20), preparation.max_tokens * scale_factor)
+    side = preparation.max_tokens * scale_factor
+    tower.integer("position_embedding_size", side, 1 << 20)
     config = tower_config("Gemma4VisionTower", "gemma4_vision", tower)
     config |= {"rope_theta": theta or _THETA, "max_position_embeddings": preparation.most_patches}
     config |= {"hidden_act": config.pop("hidden_activation"), "position_embedding_size": side}
