@@ -362,7 +362,7 @@ GEMMA4_TOWER = {
 }
 # Of the small models, of the large ones, and of both.
 GEMMA4S = {
-    "clipped": (GEMMA4, {"use_clipped_linears": True}),
+    "clipped": (GEMMA4 | {"pad_token_id": 3}, {"use_clipped_linears": True}),
     "standard": (GEMMA4 | {"hidden_size_per_layer_input": 0}, {"standardize": True}),
     "joint": (GEMMA4 | {"use_bidirectional_attention": "vision", "sliding_window": 30}, {"standardize": True}),
     "joint beyond the window": (GEMMA4 | {"use_bidirectional_attention": "vision", "sliding_window": 9}, {}),

@@ -567,6 +567,12 @@ def test_what_published_files_of_gemma4_leave_out(tmp_path):
     text = {"architectures": None, **families.BY_NAME["gemma4-large"].config}
     whole = {"architectures": [CLIPPED.wrapper], "text_config": text, "image_token_id": 300}
     assert parse_config(whole, "config.json").joint_tokens == 0
+    # Models with embeddings for layers read that of padding; of others it is no matter what that is.
+    assert parse_config(whole | {"text_config": text | {"pad_token_id": -1}}, "config.json").image_input_id == 0
+    with_inputs = {"architectures": None, **families.BY_NAME["gemma4"].config, "pad_token_id": 5}
+    assert parse_config(whole | {"text_config": with_inputs}, "config.json").image_input_id == 5
+    with pytest.raises(CheckpointError, match="pad_token_id is 517; expected an integer from 0 to 516"):
+        parse_config(whole | {"text_config": with_inputs | {"pad_token_id": 517}}, "config.json")
     text["use_bidirectional_attention"] = "vision"
     assert parse_config(whole, "config.json").joint_tokens == 280
     with pytest.raises(CheckpointError, match="vision_soft_tokens_per_image is 64; expected the 70 tokens"):

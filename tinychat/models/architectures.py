@@ -89,7 +89,7 @@ def parse_config(raw: Mapping[str, object], source: str) -> ModelConfig:
         config = replace(
             config,
             image_token_id=seen.integer("image_token_id", 0, config.vocab_size - 1),
-            image_input_id=values.optional_integer("pad_token_id", 0, config.vocab_size - 1) or 0,
+            image_input_id=_image_input_id(values, config),
             joint_tokens=seen.integer("tokens of an image", 0, MOST_JOINT_TOKENS),
             deepstack_layers=read_deepstack_layers(raw, source, wrapper, config.num_hidden_layers),
             rotary_axes=read_rotary_axes(values, wrapper, config.rotary_dim // 2),
@@ -107,6 +107,12 @@ def read_values(raw: Mapping[str, object], source: str) -> tuple[Family, ConfigV
     family = family_of(architecture)
     prepared = raw if family.prepared is None else family.prepared(raw)
     return family, ConfigValues({**family.defaults, **prepared}, source, family.names), writes
+
+
+def _image_input_id(values: ConfigValues, config: ModelConfig) -> int:
+    """Return the token whose embeddings for layers parts of an image have: that of padding, where there are any."""
+    has_inputs = config.varied is not None and config.varied.input_size > 0
+    return values.optional_integer("pad_token_id", 0, config.vocab_size - 1) or 0 if has_inputs else 0
 
 
 def _check_bidirectional(values: ConfigValues, config: ModelConfig) -> None:
