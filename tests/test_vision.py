@@ -575,7 +575,7 @@ def test_what_published_files_of_gemma4_leave_out(tmp_path):
         parse_config(whole | {"text_config": with_inputs | {"pad_token_id": 517}}, "config.json")
     text["use_bidirectional_attention"] = "vision"
     assert parse_config(whole, "config.json").joint_tokens == 280
-    with pytest.raises(CheckpointError, match="vision_soft_tokens_per_image is 64; expected the 70 tokens"):
+    with pytest.raises(UnsupportedModelError, match="vision_soft_tokens_per_image 64 for images of 70 is not supp"):
         few = {"vision_soft_tokens_per_image": 64, "text_config": small | {"use_bidirectional_attention": "vision"}}
         vision_of(tmp_path, {"vision_config": {**CLIPPED.section, "pooling_kernel_size": 3}, **few}, CLIPPED)
 
@@ -599,6 +599,15 @@ def test_bounds_that_a_checkpoint_lacks_are_none(tmp_path, model_folders):
     projection = towers.connector_tensors(CLIPPED)["embedding_projection.weight"]
     expected = gemma4_towers.rows(stored, projection, states, CLIPPED.grid, 3)
     assert error_of(ImageEncoder(folder, threads=1).rows(tile, CLIPPED.grid), expected) < TOLERANCES["f32"]
+
+
+@pytest.mark.parametrize("shape", [(0,), (3,), (1, 1)], ids=str)
+def test_bounds_of_another_shape_are_refused(shape, tmp_path):
+    checkpoint = towers.write_checkpoint(CLIPPED, tmp_path / "checkpoint")
+    name = "model.vision_tower.encoder.layers.1.mlp.up_proj.input_max"
+    changed_tensors(checkpoint, lambda tensors: tensors.update({name: np.ones(shape, np.float32)}))
+    with pytest.raises(CheckpointError, match=r"a bound of a linear has shape \[.*\]; expected \[\]"):
+        tinychat.convert(checkpoint, tmp_path / "model", quant="int8")
 
 
 def test_what_published_files_of_lfm2_vl_leave_out(tmp_path):

@@ -60,7 +60,7 @@ def test_every_command(chat, tmp_path):
     say("hi", "I am ann 0")
     say("/regen", "I am ann 1")
     say("/retry temperature=0.5", "I am ann 2")
-    say("/why 1", "'2'\xa0100.0\xa0%")
+    say("/why 1", "'2' 100.0 %")
     say("/stats", "messages: 2", "seed ")
     say("/context", "of 96 tokens in use", "I am ann 2")
     say("/tokens ab", "2 tokens: 'a' 97  'b' 98")

@@ -1,6 +1,7 @@
 """Files by Ollama's own converter with a vision tower in them: the model of llama.cpp's two files."""
 
 import json
+import shutil
 
 import gguf
 import gguf_files
@@ -171,12 +172,15 @@ def test_towers_that_are_damaged_are_left_out(case, tmp_path):
         assert "ollama.gguf" in reason and str(tmp_path) not in reason
 
 
-def test_a_file_beside_comes_first(tmp_path):
+def test_files_beside_are_no_matter_unless_one_is_named(tmp_path):
     file, model = write_ollama(MEANS, tmp_path / "files")
     tower = (model.with_name("mmproj-model.gguf")).rename(file.with_name("mmproj-other.gguf"))
-    made = tinychat.convert(file, tmp_path / "made", quant="int8", method="plain", check=False)
-    assert sees(made)
-    assert code_lines(made)[0].endswith(f"from {tower.name}")
+    shutil.copy(tower, tower.with_name("mmproj-third.gguf"))
+    for named, origin in ((None, file), (tower, tower)):
+        made = tmp_path / origin.stem
+        tinychat.convert(file, made, quant="int8", method="plain", check=False, mmproj=named)
+        assert sees(made)
+        assert code_lines(made)[0].endswith(f"from {origin.name}")
 
 
 def test_turns_of_gemma_3_show_images(tmp_path):

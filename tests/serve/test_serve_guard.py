@@ -151,6 +151,9 @@ def test_other_methods_are_errors_in_the_same_form(enter):
     answer = enter(Door(), "DELETE", "/completion")
     assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
     assert answer.json()["error"]["message"] == "/completion takes POST, not DELETE: see docs/serve.md"
+    # Of a path with several routes, all of them.
+    answer = enter(Door(), "PUT", "/v1/responses/x")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "DELETE, GET, HEAD")
 
 
 def test_programs_that_look_for_ollama_find_it(enter):

@@ -55,8 +55,7 @@ def unpacked(file: Path, mmproj: Path | None = None, found: Path | None = None) 
             name = part.path.name if part.path.suffix.lower() == ENDING else f"{part.path.name}{ENDING}"
             (target / name).symlink_to(part.path.resolve())
         named = mmproj or found
-        inside = [file] if has_tower(files[0]) else []
-        if towers := [named] if named else mmproj_beside(file) or inside:
+        if towers := [named] if named else [file] if has_tower(files[0]) else mmproj_beside(file):
             add_tower(target, files[0], towers, mmproj is not None)
         yield target
 

@@ -142,7 +142,9 @@ class Scalars(Tensor):
         bounds = [largest if index % 2 else -largest for index in range(len(self._parts))]
         for index, part in enumerate(self._parts):
             if part is not None:
-                bounds[index] = np.float32(part.read(0, 1).reshape(-1)[0])
+                if part.shape not in ((), (1,)):
+                    raise CheckpointError(f"{part.path}: a bound of a linear has shape {list(part.shape)}; expected []")
+                bounds[index] = np.float32(part.read(0, 1).reshape(()))
         return np.asarray(bounds, np.float32).clip(-largest, largest)[start:stop]
 
 

@@ -368,7 +368,10 @@ class Driver:
             run.report()
             return
         if not run.reply.token_ids:
-            run.prompt_was_read(shares=len(self) > 1)
+            run.prompt_was_read()
+            # Others find it at once.
+            if len(self) > 1:
+                run.sequence.insert_prefix()
         seconds, run.seconds = run.seconds, 0.0
         try:
             delta = self._choose(part, logits, seconds)

@@ -138,13 +138,11 @@ class Run:
                 return 0
         return missing
 
-    def prompt_was_read(self, shares: bool) -> None:
-        """Tell of the end of the prompt; a run that `shares` lets others find it at once."""
+    def prompt_was_read(self) -> None:
+        """Tell of the end of the prompt."""
         self.report()
         self.reply.prompt_was_read(self.cached, self.seconds)
         self.seconds = 0.0
-        if shares:
-            self.sequence.insert_prefix()
 
     @property
     def tokens_left(self) -> int | None:

@@ -13,7 +13,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 
 from tinychat.errors import TinychatError
 from tinychat.serve import monitoring, ollama_models
@@ -160,7 +160,11 @@ async def _not_served(server: Server, http: HttpRequest, error: Exception) -> Re
     assert isinstance(error, HTTPException)
     message = f"{http.method} {http.url.path[:200]} is not served: see docs/serve.md"
     headers = error.headers or {}
-    if allowed := headers.get("Allow"):
+    if "Allow" in headers:
+        # Its own list is of the first route of a path alone.
+        routes = (route for route in http.app.routes if route.matches(http.scope)[0] is not Match.NONE)
+        allowed = ", ".join(sorted({method for route in routes for method in getattr(route, "methods", None) or ()}))
+        headers = {**headers, "Allow": allowed}
         message = f"{http.url.path[:200]} takes {allowed}, not {http.method}: see docs/serve.md"
     answer = await _refused(server, http, ApiError(error.status_code, message, code="not_found"))
     answer.headers.update(headers)

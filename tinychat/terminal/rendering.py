@@ -15,7 +15,7 @@ from tinychat.terminal.clipboard import offer_to_terminal
 from tinychat.terminal.plain_reply import PlainReply
 from tinychat.terminal.safe_text import safe_text
 from tinychat.terminal.status_line import meter, summary_line
-from tinychat.terminal.wrapping import wrapped
+from tinychat.terminal.wrapping import NO_BREAK_SPACE, wrapped
 
 if TYPE_CHECKING:
     from tinychat.terminal.markdown_reply import MarkdownReply
@@ -188,7 +188,9 @@ class Renderer:
 
     def _wrapped(self, text: str) -> str:
         """Return `text`, wrapped if stderr is a terminal."""
-        return wrapped(text, terminal_size(self._err)[0]) if self._err_is_terminal else text
+        found = wrapped(text, terminal_size(self._err)[0]) if self._err_is_terminal else text
+        # What they held together stands: who copies or searches a line wants plain ones.
+        return found.replace(NO_BREAK_SPACE, " ")
 
     def _styled(self, style: str, text: str) -> str:
         return f"{style}{text}{_RESET}" if self._can_style else text

@@ -1,8 +1,10 @@
 """Gemma 4: an image is one tile of any shape, whose tokens stand for means of hidden states (`images.connector`)."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
+from tinychat.errors import UnsupportedModelError
 from tinychat.models.config_values import ConfigValues
 from tinychat.models.image_preparation import FilledImage, read_preparation
 from tinychat.models.multimodal import joint_tokens_of
@@ -51,7 +53,8 @@ def read(folder: Path, raw: Mapping[str, object], text_size: int) -> VisionParts
         raise other_preparation(values)
     joint = joint_tokens_of(raw)
     if isinstance(joint, int) and 0 < joint < preparation.max_tokens:
-        raise values.error("vision_soft_tokens_per_image", f"the {preparation.max_tokens} tokens of an image, or more")
+        key = f"vision_soft_tokens_per_image {joint}"
+        raise UnsupportedModelError(f"{values.source}: {key} for images of {preparation.max_tokens} is not supported")
     # An image of one row of tokens is the longest.
     side = preparation.max_tokens * scale_factor
     tower.integer("position_embedding_size", side, 1 << 20)
@@ -64,7 +67,7 @@ def read(folder: Path, raw: Mapping[str, object], text_size: int) -> VisionParts
         (ConnectorLinear("embed_vision.embedding_projection", text_size, size),),
         norm_eps=tower.number("rms_norm_eps", 0, 1),
         averages=True,
-        times=size**0.5,
+        times=math.sqrt(size),
         standard="vision_tower.std_" if tower.flag("standardize", False) else "",
     )
     return preparation, config, (connector,)

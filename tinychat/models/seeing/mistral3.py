@@ -91,6 +91,8 @@ def _layers(values: ConfigValues, layers: int) -> int:
 def _linears(values: ConfigValues, text_size: int, size: int) -> tuple[ConnectorLinear, ConnectorLinear]:
     require_known(values, projector_hidden_act=(None, "gelu"))
     bias = values.flag("multimodal_projector_bias", True)
+    if text_size > MOST_COLUMNS:
+        raise values.error("hidden_size", f"{MOST_COLUMNS} at most")
     return (
         ConnectorLinear("linear_1", text_size, size, bias),
         ConnectorLinear("linear_2", text_size, text_size, bias, activated=True),
