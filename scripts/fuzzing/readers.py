@@ -272,12 +272,12 @@ def gguf_file(kind: str, *more: str, architecture: str = "llama", sees: bool = F
     import gguf
 
     vocabulary = {"gpt2": ["<s>", "</s>", "a", "b", "ab", "c"], "llama": ["<unk>", "<s>", "</s>", "\u2581", "a", "b"]}
-    tokens = [*vocabulary[kind], *more]
+    tokens, layers = [*vocabulary[kind], *more], 1 + (architecture == "gemma4")
     with tempfile.TemporaryDirectory() as folder:
         writer = gguf.GGUFWriter(Path(folder) / "model.gguf", architecture)
         writer.add_context_length(64)
         writer.add_embedding_length(32)
-        writer.add_block_count(1)
+        writer.add_block_count(layers)
         writer.add_feed_forward_length(32)
         writer.add_head_count(2)
         writer.add_layer_norm_rms_eps(1e-5)
@@ -289,24 +289,31 @@ def gguf_file(kind: str, *more: str, architecture: str = "llama", sees: bool = F
         writer.add_bos_token_id(tokens.index("<s>"))
         writer.add_eos_token_id(tokens.index("</s>"))
         writer.add_chat_template("{% for m in messages %}{{ m.content }}</s>{% endfor %}")
-        for name in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"):
-            blocks = np.zeros((32, 18), np.uint8)
-            writer.add_tensor(f"blk.0.{name}.weight", blocks, raw_dtype=gguf.GGMLQuantizationType.Q4_0)
+        linears = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+        for name in (f"blk.{layer}.{linear}.weight" for layer in range(layers) for linear in linears):
+            writer.add_tensor(name, np.zeros((32, 18), np.uint8), raw_dtype=gguf.GGMLQuantizationType.Q4_0)
         if sees:
             mmproj_files.add_tower(writer, architecture)
-        norms = dict.fromkeys(("blk.0.attn_norm", "blk.0.ffn_norm", "output_norm"), 32)
+        norms = {"attn_norm": 32, "ffn_norm": 32}
         if architecture != "llama":
-            norms |= {"blk.0.attn_q_norm": 16, "blk.0.attn_k_norm": 16}
+            norms |= {"attn_q_norm": 16, "attn_k_norm": 16}
             writer.add_sliding_window(16)
             writer.add_head_count_kv(2)
             writer.add_key_length(16)
         if architecture == "qwen3vl":
             writer.add_rope_dimension_sections([3, 3, 2, 0])
             writer.add_num_deepstack_layers(1)
-        if architecture == "gemma3":
-            norms |= {"blk.0.post_attention_norm": 32, "blk.0.post_ffw_norm": 32}
-        for name, size in norms.items():
+        if architecture in ("gemma3", "gemma4"):
+            norms |= {"post_attention_norm": 32, "post_ffw_norm": 32}
+        if architecture == "gemma4":
+            norms |= {"layer_output_scale": 1}
+            writer.add_rope_freq_base(1e6)
+            writer.add_key_length_swa(16)
+            writer.add_sliding_window_pattern([True, False])
+            writer.add_embedding_length_per_layer_input(0)
+        for name, size in ((f"blk.{layer}.{name}", size) for layer in range(layers) for name, size in norms.items()):
             writer.add_tensor(f"{name}.weight", np.ones(size, np.float32))
+        writer.add_tensor("output_norm.weight", np.ones(32, np.float32))
         writer.add_tensor("token_embd.weight", np.zeros((len(tokens), 32), np.float16))
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
