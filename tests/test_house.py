@@ -41,6 +41,7 @@ ARROWS = {
         "json_file",
         "models.altup",
         "models.architectures",
+        "models.clipped_linears",
         "models.config",
         "models.config_values",
         "models.decoder",

@@ -433,7 +433,7 @@ def test_images_are_seen_by_gemma4_as_in_transformers(case, tmp_path):
     worst = np.abs(found - expected.numpy()).max(axis=1) / float(expected.std())
     assert worst.max() < 1e-3, worst
     # The images count: other pixels give other logits.
-    assert float((grey - expected)[-1].abs().max() / expected.std()) > 0.1
+    assert float((grey - expected)[-1].abs().max() / expected.std()) > 0.05
 
 
 MISTRAL_NAMES = ["[IMG]", "[IMG_BREAK]", "[IMG_END]", "<end_of_utterance>"]

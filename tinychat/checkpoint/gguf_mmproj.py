@@ -22,10 +22,9 @@ from tinychat.checkpoint.gguf_vocabulary import CONTROL
 from tinychat.checkpoint.tensors import Tensor
 from tinychat.errors import CheckpointError, TinychatError, UnsupportedModelError
 from tinychat.json_file import one_line, read_json_object
-from tinychat.models.architectures import expected_shapes, family_of, parse_config
+from tinychat.models.architectures import expected_shapes, family_of, parse_config, tables
 from tinychat.models.clipped_linears import BOUNDS, PARTS, WITHIN
 from tinychat.models.config import ModelConfig
-from tinychat.models.families.gemma4_vision import POSITIONS as TABLES
 from tinychat.models.image_preparation import IMAGE_PROCESSOR
 from tinychat.models.vision import Vision, read_vision
 
@@ -179,10 +178,11 @@ def _tensors(file: TowerFile, vision: Vision) -> dict[str, Tensor]:
 
 def _stored_shapes(config: ModelConfig, file: TowerFile) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Yield the name of each of the tower's tensors as a checkpoint stores it, and its shape there."""
+    by_axis = [f"{table.source}.weight" for table in tables(config) if config.position_axes]
     for name, shape in expected_shapes(config):
         if BOUNDS in name:
             yield from ((f"{name.partition(BOUNDS)[0]}.{part}", (1,)) for part in PARTS)
-        elif config.position_axes and name == f"{TABLES}.weight":
+        elif name in by_axis:
             found = file.tensors[POSITIONS].shape if POSITIONS in file.tensors else ()
             yield name, (2, max(config.position_axes, *found[1:2]), config.hidden_size)
         else:
