@@ -36,7 +36,6 @@ TESTS = Path(__file__).parent
 # Root of the mean square of errors, in standard deviations of rows, by the quantization of the text model.
 TOLERANCES = {"f32": 2e-5, "int8": 0.03, "int4": 0.03}
 each_seeing = pytest.mark.parametrize("seeing", towers.SEEING, ids=lambda seeing: seeing.name)
-each_quant = pytest.mark.parametrize("quant", TOLERANCES)
 ODD, WIDE, ROTATED, STACKED, MEANS, CLIPPED, PIXTRAL, LLAVA = (
     towers.BY_NAME[name]
     for name in ("odd", "wide", "rotated", "stacked", "means", "clipped", "pixtral", "pixtral-llava")
@@ -79,8 +78,11 @@ def error_of(found, expected):
     return error
 
 
-@each_seeing
-@each_quant
+# Beside a text model of four bits, a tower is the same as beside one of eight.
+ROWS_OF = [(seeing, quant) for seeing in towers.SEEING for quant in ("f32", "int8")] + [(ODD, "int4")]
+
+
+@pytest.mark.parametrize(("seeing", "quant"), ROWS_OF, ids=lambda each: each if isinstance(each, str) else each.name)
 def test_rows_equal_the_reference(seeing, quant, model_folders):
     encoder, tile = ImageEncoder(model_folders(seeing, quant), threads=1), towers.tile_of(seeing)
     expected = expected_rows(seeing, tile)
@@ -775,10 +777,10 @@ def test_rows_equal_transformers(seeing, model_folders, tmp_path):
     expected = (
         torch.cat([torch.cat(list(each)) for each in found], dim=1).numpy().reshape(len(tiles), seeing.tokens, -1)
     )
-    for quant, tolerance in TOLERANCES.items():
+    for quant in ("f32", "int8"):
         encoder = ImageEncoder(model_folders(seeing, quant), threads=1)
         for tile, rows in zip(tiles, expected):
-            assert error_of(encoder.rows(tile, seeing.grid), rows) < tolerance
+            assert error_of(encoder.rows(tile, seeing.grid), rows) < TOLERANCES[quant]
 
 
 def shaped_inputs(seeing, tiles):
