@@ -14,8 +14,8 @@ import numpy as np
 
 from tinychat.checkpoint.gguf import CLIP, LEFT_OUT, SEES_BY
 from tinychat.checkpoint.gguf_file import GgufFile, open_gguf
-from tinychat.checkpoint.gguf_ollama_towers import TowerFile, has_tower, tower_inside
-from tinychat.checkpoint.gguf_projectors import PATCHES, POSITIONS, PROJECTORS, Keys, Projector, decimal, tensor_of
+from tinychat.checkpoint.gguf_ollama_towers import PATCHES, TowerFile, has_tower, tower_inside
+from tinychat.checkpoint.gguf_projectors import POSITIONS, PROJECTORS, Keys, Projector, decimal, tensor_of
 from tinychat.checkpoint.gguf_tokenizer import tokenizer_files
 from tinychat.checkpoint.gguf_values import GgufValues, present
 from tinychat.checkpoint.gguf_vocabulary import CONTROL

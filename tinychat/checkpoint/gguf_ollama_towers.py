@@ -59,7 +59,7 @@ _TOWERS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     **dict.fromkeys(("qwen3vl", "qwen3vlmoe", "qwen35", "qwen35moe"), (_QWEN_KIND, _QWEN)),
 }
 _STACKED = re.compile(r"v\.deepstack(?:_merger)?\.(\d{1,4})\.")
-_PATCHES = "v.patch_embd.weight"
+PATCHES = "v.patch_embd.weight"
 
 
 @dataclass(frozen=True)
@@ -131,6 +131,6 @@ def _join(tensors: dict[str, Tensor]) -> None:
         own = [tensors.get(name.replace(".attn_q.", f".attn_{part}.")) for part in "qkv"]
         whole = name.replace(".attn_q.", ".attn_qkv.")
         tensors[whole] = JoinedTensor(whole, [tensor for tensor in own if tensor is not None])
-    patches = tensors.get(_PATCHES)
-    if isinstance(patches, GgufTensor) and f"{_PATCHES}.1" not in tensors:
-        tensors |= {_PATCHES: FrameTensor(patches, 0), f"{_PATCHES}.1": FrameTensor(patches, 1)}
+    patches = tensors.get(PATCHES)
+    if isinstance(patches, GgufTensor) and f"{PATCHES}.1" not in tensors:
+        tensors |= {PATCHES: FrameTensor(patches, 0), f"{PATCHES}.1": FrameTensor(patches, 1)}

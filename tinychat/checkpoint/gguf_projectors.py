@@ -14,7 +14,7 @@ import numpy as np
 from tinychat.checkpoint.adjusted import AdjustedTensor
 from tinychat.checkpoint.gguf import CLIP
 from tinychat.checkpoint.gguf_file import GgufTensor
-from tinychat.checkpoint.gguf_ollama_towers import TowerFile
+from tinychat.checkpoint.gguf_ollama_towers import PATCHES, TowerFile
 from tinychat.checkpoint.gguf_values import MOST, GgufValues, positive
 from tinychat.checkpoint.tensor_part import FramesTensor, Matrices, PatchRows
 from tinychat.checkpoint.tensors import Tensor
@@ -25,7 +25,7 @@ from tinychat.models.config import ModelConfig
 from tinychat.models.multimodal import GEMMA3, GEMMA4, LFM2_VL
 
 Keys = dict[str, Any]
-PATCHES, POSITIONS = "v.patch_embd.weight", "v.position_embd.weight"
+POSITIONS = "v.position_embd.weight"
 # Names of a tower's tensors by those of the checkpoint; those of a layer stand behind its number.
 _SIGLIP = {
     "embeddings.patch_embedding": "v.patch_embd",

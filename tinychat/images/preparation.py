@@ -261,11 +261,14 @@ def _plan_whole(height: int, width: int, preparation: WholeImage) -> ImagePlan:
     if max(height, width) > WholeImage.MAX_RATIO * min(height, width):
         ratio = f"one side is more than {WholeImage.MAX_RATIO} times the other"
         raise SettingError(f"an image of {width} x {height} pixels is too narrow for this model: {ratio}; crop it")
-    step = preparation.step
-    rows, columns = _tokens_of_whole(height, width, preparation)
-    size = (rows * step, columns * step)
-    text = _QWEN_TOKEN * (rows * columns)
-    return ImagePlan(text, (size,), 1, 1, None, False, preparation.patch_size, _QWEN_TOKEN)
+    tokens = _tokens_of_whole(height, width, preparation)
+    return _plan_tile(tokens, _QWEN_TOKEN * math.prod(tokens), _QWEN_TOKEN, preparation)
+
+
+def _plan_tile(tokens: Size, text: str, image_token: str, preparation: Preparation) -> ImagePlan:
+    """Return the plan of an image that is one tile of whole tokens; tokens : rows and columns of them."""
+    rows, columns = (count * preparation.step for count in tokens)
+    return ImagePlan(text, ((rows, columns),), 1, 1, None, False, preparation.patch_size, image_token)
 
 
 def _tokens_of_whole(height: int, width: int, preparation: WholeImage) -> Size:
@@ -283,10 +286,9 @@ def _tokens_of_whole(height: int, width: int, preparation: WholeImage) -> Size:
 
 
 def _plan_filled(height: int, width: int, preparation: FilledImage) -> ImagePlan:
-    step = preparation.step
-    rows, columns = _tokens_of_filled(height, width, preparation)
-    text = _GEMMA4_START + _GEMMA4_TOKEN * (rows * columns) + _GEMMA4_END
-    return ImagePlan(text, ((rows * step, columns * step),), 1, 1, None, False, preparation.patch_size, _GEMMA4_TOKEN)
+    tokens = _tokens_of_filled(height, width, preparation)
+    text = _GEMMA4_START + _GEMMA4_TOKEN * math.prod(tokens) + _GEMMA4_END
+    return _plan_tile(tokens, text, _GEMMA4_TOKEN, preparation)
 
 
 def _tokens_of_filled(height: int, width: int, preparation: FilledImage) -> Size:
@@ -305,9 +307,7 @@ def _tokens_of_filled(height: int, width: int, preparation: FilledImage) -> Size
 def _plan_bounded(height: int, width: int, preparation: BoundedImage) -> ImagePlan:
     token, line_end, end = MISTRAL_TOKENS.values()
     rows, columns = _tokens_of_bounded(height, width, preparation)
-    size = (rows * preparation.step, columns * preparation.step)
-    text = line_end.join([token * columns] * rows) + end
-    return ImagePlan(text, (size,), 1, 1, None, False, preparation.patch_size, token)
+    return _plan_tile((rows, columns), line_end.join([token * columns] * rows) + end, token, preparation)
 
 
 def _tokens_of_bounded(height: int, width: int, preparation: BoundedImage) -> Size:

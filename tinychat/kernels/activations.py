@@ -17,6 +17,7 @@ Machines, 2026, Inkling 2). ClippedActivation is another one, whose products are
 import numpy as np
 
 from tinychat.kernels.jit import always_inline_by_type, is_kind
+from tinychat.kernels.norms import between
 from tinychat.kernels.scores import soft_cap
 from tinychat.kernels.simd import LOG2_E, exp2, fma, maximum, minimum
 from tinychat.kernels.variants import (
@@ -50,8 +51,7 @@ def gated(activation, gate, up):
         return soft_cap(gate, activation.gate) / (exp2(gate * -LOG2_E) + 1.0) * soft_cap(up, activation.up)
 
     def clipped(activation, gate, up):
-        product = gated(activation.activation, gate, up)
-        return minimum(maximum(product, activation.bounds[0]), activation.bounds[1])
+        return between(gated(activation.activation, gate, up), activation.bounds[0], activation.bounds[1])
 
     kinds = {ClampedSwiglu: clamped, LimitedSilu: limited, CappedSwiglu: capped, ClippedActivation: clipped}
     for kind, function in kinds.items():

@@ -58,7 +58,7 @@ def mean_square(values, start, size, mean):
 
 
 @always_inline
-def clipped(v, least, most):
+def between(v, least, most):
     """Return 16 numbers brought between two bounds."""
     return minimum(maximum(v, least), most)
 
@@ -96,7 +96,7 @@ def normed(norm, moments, v, k):
     if is_kind(norm, ChannelScale):
         return lambda norm, moments, v, k: (v + load_f32(norm.shift, k)) * load_f32(norm.scale, k)
     if is_kind(norm, ClippedNorm):
-        return lambda norm, moments, v, k: clipped(normed(norm.norm, moments, v, k), norm.bounds[0], norm.bounds[1])
+        return lambda norm, moments, v, k: between(normed(norm.norm, moments, v, k), norm.bounds[0], norm.bounds[1])
     return layer if is_kind(norm, LayerNorm) else rms
 
 
@@ -258,7 +258,7 @@ def clip_columns(team, T, x, w, out):
     for t in range(first, last):
         start, target = t * x.shape[1], t * out.shape[1] + w.first
         for k in range(0, whole, LANES):
-            store_f32(out, target + k, clipped(load_f32(x, start + k), least, most))
+            store_f32(out, target + k, between(load_f32(x, start + k), least, most))
         # What other linears give may stand behind the last ones.
         for k in range(whole, w.size):
             store_one(out, target + k, min(max(load_one(x, start + k), least), most))

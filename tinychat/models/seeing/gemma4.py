@@ -10,12 +10,15 @@ from tinychat.models.image_preparation import FilledImage, read_preparation
 from tinychat.models.multimodal import joint_tokens_of
 from tinychat.models.seeing.parts import (
     MOST_COLUMNS,
+    MOST_MERGED,
     ConnectorLinear,
     ConnectorParts,
     VisionParts,
     other_preparation,
+    read_theta,
     read_tower,
     tower_config,
+    vision_section,
 )
 
 _TOWER = {
@@ -35,19 +38,16 @@ _TOWER = {
     "standardize": False,
 }
 _THETA = 100.0
-# Squares of more patches would make narrow images too large: a row of them is as long as an image may be.
-_MOST_POOLED = 6
 
 
 def read(folder: Path, raw: Mapping[str, object], text_size: int) -> VisionParts:
     """Read the parts of a model whose tower has the layers of its text model."""
     values = ConfigValues(raw, str(folder / "config.json"))
     tower, patch_size = read_tower(values, _TOWER)
-    scale_factor = tower.integer("pooling_kernel_size", 1, _MOST_POOLED)
+    scale_factor = tower.integer("pooling_kernel_size", 1, MOST_MERGED)
     size = tower.integer("hidden_size", 1, MOST_COLUMNS)
     tower.require(attention_bias=False)
-    rope = (values.optional_section("vision_config") or tower).optional_section("rope_parameters")
-    theta = rope and rope.optional_number("rope_theta", 1.001, 1e30)
+    theta = read_theta(vision_section(values))
     preparation = read_preparation(folder, patch_size, scale_factor)
     if not isinstance(preparation, FilledImage):
         raise other_preparation(values)

@@ -11,14 +11,17 @@ from tinychat.models.image_preparation import BoundedImage, read_preparation
 from tinychat.models.rope_scaling import DEFAULT_ROPE_THETA
 from tinychat.models.seeing.parts import (
     MOST_COLUMNS,
+    MOST_MERGED,
     SCALE_FACTOR,
     ConnectorLinear,
     ConnectorParts,
     VisionParts,
     other_preparation,
+    read_theta,
     read_tower,
     require_known,
     tower_config,
+    vision_section,
 )
 
 _TOWER = {
@@ -31,14 +34,13 @@ _TOWER = {
     "hidden_act": "gelu",
 }
 _STEM = "multi_modal_projector."
-_MOST_MERGED = 6
 
 
 def read(folder: Path, raw: Mapping[str, object], text_size: int) -> VisionParts:
     """Read the parts of a model that merges squares of patches before its connector's two last linears."""
     given = {"spatial_merge_size": SCALE_FACTOR, "vision_feature_layer": -1, "multimodal_projector_bias": False, **raw}
     values = ConfigValues(given, str(folder / "config.json"))
-    side = values.integer("spatial_merge_size", 1, _MOST_MERGED)
+    side = values.integer("spatial_merge_size", 1, MOST_MERGED)
     preparation, tower = _read_tower(folder, values, side)
     size = tower.integer("hidden_size", 1, MOST_COLUMNS // side**2)
     merging = ConnectorLinear("patch_merger.merging_layer", size, size * side**2)
@@ -62,10 +64,9 @@ def read_llava(folder: Path, raw: Mapping[str, object], text_size: int) -> Visio
 def _read_tower(folder: Path, values: ConfigValues, side: int) -> tuple[BoundedImage, ConfigValues]:
     """Read how images are prepared, and the tower's `config.json`; side : patches a side of an image token."""
     tower, patch_size = read_tower(values, _TOWER)
-    section = values.optional_section("vision_config") or ConfigValues({}, tower.source)
+    section = vision_section(values)
     require_known(section, model_type=(None, "pixtral"))
-    rope = section.optional_section("rope_parameters") or section
-    theta = rope.optional_number("rope_theta", 1.001, 1e30) or section.optional_number("rope_theta", 1.001, 1e30)
+    theta = read_theta(section) or section.optional_number("rope_theta", 1.001, 1e30)
     preparation = read_preparation(folder, patch_size, side)
     if not isinstance(preparation, BoundedImage):
         raise other_preparation(values)

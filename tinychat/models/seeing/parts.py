@@ -14,6 +14,8 @@ from tinychat.models.image_preparation import Preparation
 MOST_COLUMNS = 1 << 16
 # What means of patches are less, and then times: `ConnectorParts.standard`.
 STANDARD = ("bias", "scale")
+# Squares of more patches would make narrow images too large: a row of them is as long as an image may be.
+MOST_MERGED = 6
 # transformers' value for files that do not tell how many patches a side are one image token.
 SCALE_FACTOR = 2
 # What transformers takes for keys that the section of a SigLIP tower lacks.
@@ -101,6 +103,17 @@ def require_known(values: ConfigValues, **known: tuple[object, ...]) -> None:
             raise UnsupportedModelError(f"{values.source}: {key} {one_line(repr(found), 40)} is not supported")
 
 
+def vision_section(values: ConfigValues) -> ConfigValues:
+    """Return the tower's section, empty where there is none."""
+    return values.optional_section("vision_config") or ConfigValues({}, f"{values.source}: vision_config")
+
+
+def read_theta(section: ConfigValues) -> float | None:
+    """Read the base of the angles by which a tower rotates; None where its section does not say."""
+    rope = section.optional_section("rope_parameters")
+    return rope.optional_number("rope_theta", 1.001, 1e30) if rope else None
+
+
 def read_tower(
     values: ConfigValues, defaults: Mapping[str, object], channels: str = "num_channels"
 ) -> tuple[ConfigValues, int]:
@@ -108,7 +121,7 @@ def read_tower(
 
     channels : the key of their number, where there is one.
     """
-    section = values.optional_section("vision_config") or ConfigValues({}, values.source)
+    section = vision_section(values)
     found = {key: default if section.get(key) is None else section.get(key) for key, default in defaults.items()}
     tower = ConfigValues(found, f"{values.source}: vision_config")
     if channels in defaults:

@@ -10,13 +10,16 @@ from tinychat.models.image_preparation import WholeImage, read_preparation
 from tinychat.models.rope_scaling import DEFAULT_ROPE_THETA
 from tinychat.models.seeing.parts import (
     MOST_COLUMNS,
+    MOST_MERGED,
     SCALE_FACTOR,
     ConnectorLinear,
     ConnectorParts,
     VisionParts,
     other_preparation,
+    read_theta,
     read_tower,
     tower_config,
+    vision_section,
 )
 
 _TOWER = {
@@ -30,23 +33,19 @@ _TOWER = {
     "hidden_act": "gelu_pytorch_tanh",
 }
 _OUT_SIZE = 3584
-# Squares of more patches would make narrow images too large: see `WholeImage.most_patches`.
-_MOST_MERGED = 6
 
 
 def read(folder: Path, raw: Mapping[str, object], text_size: int) -> VisionParts:
     """Read the parts of a model that sees an image as one tile, whose tower rotates."""
     values = ConfigValues(raw, str(folder / "config.json"))
     tower, patch_size = read_tower(values, _TOWER, "in_channels")
-    section = values.optional_section("vision_config") or ConfigValues({}, tower.source)
-    scale_factor = section.optional_integer("spatial_merge_size", 1, _MOST_MERGED) or SCALE_FACTOR
+    section = vision_section(values)
+    scale_factor = section.optional_integer("spatial_merge_size", 1, MOST_MERGED) or SCALE_FACTOR
     columns = tower.integer("hidden_size", 1, 1 << 20) * scale_factor**2
     if columns > MOST_COLUMNS:
         raise tower.error("hidden_size", f"squares of {scale_factor**2} patches with {MOST_COLUMNS} numbers in all")
     if (section.optional_integer("out_hidden_size", 1, 1 << 20) or _OUT_SIZE) != text_size:
         raise section.error("out_hidden_size", f"the {text_size} numbers of a row of the text model")
-    rope = section.optional_section("rope_parameters")
-    theta = rope and rope.optional_number("rope_theta", 1.001, 1e30)
     preparation = read_preparation(folder, patch_size, scale_factor)
     if not isinstance(preparation, WholeImage):
         raise other_preparation(values)
@@ -55,7 +54,8 @@ def read(folder: Path, raw: Mapping[str, object], text_size: int) -> VisionParts
         ConnectorLinear("linear_fc2", text_size, columns, True, activated=True),
     )
     config = tower_config("QwenVisionTower", "qwen3_vl_vision", tower)
-    config |= {"max_position_embeddings": preparation.most_patches, "rope_theta": theta or DEFAULT_ROPE_THETA}
+    theta = read_theta(section) or DEFAULT_ROPE_THETA
+    config |= {"max_position_embeddings": preparation.most_patches, "rope_theta": theta}
     return preparation, config, (ConnectorParts("visual.merger.", scale_factor, linears),)
 
 
@@ -63,7 +63,7 @@ def read_deepstack(folder: Path, raw: Mapping[str, object], text_size: int) -> V
     """Read the same parts and those of connectors behind some layers of the tower."""
     preparation, config, (connector,) = read(folder, raw, text_size)
     values = ConfigValues(raw, str(folder / "config.json"))
-    section = values.optional_section("vision_config") or ConfigValues({}, values.source)
+    section = vision_section(values)
     key, depth = "deepstack_visual_indexes", ConfigValues(config, values.source).integer("depth", 1, 4096)
     layers = TOWER_LAYERS if section.get(key) is None else section.get(key)
     is_list = isinstance(layers, list) and all(type(layer) is int and 0 <= layer < depth for layer in layers)
