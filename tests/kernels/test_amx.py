@@ -179,7 +179,7 @@ PRINT_ASSEMBLY = """
 import json, sys
 from types import ModuleType
 import llvmlite.binding as llvm
-found = {**llvm.get_host_cpu_features(), "amx-tile": True, "amx-int8": True}
+found = {**llvm.get_host_cpu_features(), "amx-tile": True, "amx-int8": True, "amx-bf16": True}
 llvm.get_host_cpu_features = lambda: found
 grant = sys.modules["tinychat.kernels.amx_grant"] = ModuleType("amx_grant")
 grant.refusal = lambda: None

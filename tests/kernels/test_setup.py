@@ -97,7 +97,7 @@ def test_amx_is_refused_in_words(capsys, monkeypatch):
     monkeypatch.setattr(processor, "architecture", lambda: "x86_64")
     monkeypatch.setattr(processor, "features", lambda: X86_FEATURES)
     assert setup.choose_isa("amx") == "avx2"
-    why = "the processor has no amx-int8, amx-tile"
+    why = "the processor has no amx-bf16, amx-int8, amx-tile"
     assert capsys.readouterr().err == (
         f"tinychat: TINYCHAT_ISA=amx is not available here ({why}; have: avx2, generic): using avx2\n"
     )

@@ -25,6 +25,7 @@ MODEL = {
     "tileloadd64": amx_model.load,
     "tilestored64": amx_model.store,
     "tdpbssd": amx_model.multiply,
+    "tdpbf16ps": amx_model.multiply_pairs,
 }
 
 
@@ -38,7 +39,7 @@ def instruction(name):
     return emit if INSTRUCTION_SET == AMX else MODEL[name]
 
 
-load_configuration, release, zero, load, store, multiply = map(instruction, MODEL)
+load_configuration, release, zero, load, store, multiply, multiply_pairs = map(instruction, MODEL)
 
 
 def configuration(columns: int) -> bytes:

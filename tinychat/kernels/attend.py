@@ -4,6 +4,7 @@ An item (`kernels.attention`) is a work tile. Where there are few items, as of a
 work tile, and chunks are merged when all are done: the same sums in the same order.
 """
 
+from tinychat.kernels.amx_attention import begin_tiles, end_tiles
 from tinychat.kernels.attention import (
     Item,
     attend_chunk,
@@ -63,6 +64,7 @@ def load_item(scratch, thread, batch, index, G, group, window, scoring):
         scratch.lanes[thread],
         scratch.rescale[thread],
         scratch.part_rescale[thread],
+        scratch.tiles[thread],
         batch.tables[sequence],
         batch.firsts[sequence],
         number % G,
@@ -121,8 +123,8 @@ def attend_few(team, batch, qkv, G, items, d, group, window, scoring, cache, scr
         first, last = visible_chunks(item)
         total = state_of(scratch.partials, i * count + first - start)
         for chunk in range(first + 1, last):
-            merge(item, total, state_of(scratch.partials, i * count + chunk - start))
-        finish(item, total, out, value_width(cache, d))
+            merge(item, cache, total, state_of(scratch.partials, i * count + chunk - start))
+        finish(item, cache, total, out, value_width(cache, d))
 
 
 @inline
@@ -144,8 +146,8 @@ def attend_many(team, batch, qkv, G, items, d, group, window, scoring, cache, sc
                 attend_chunk(item, cache, total, chunk, next_head)
             else:
                 attend_chunk(item, cache, part, chunk, next_head)
-                merge(item, total, part)
-        finish(item, total, out, value_width(cache, d))
+                merge(item, cache, total, part)
+        finish(item, cache, total, out, value_width(cache, d))
         work = next_tile(team)
     finish_stage(team, items)
 
@@ -175,7 +177,9 @@ def attend(team, batch, qkv, sizes, window, scoring, cache, scratch, out):
     group = sizes.num_attention_heads // G
     for sequence in range(batch.counts[SEQUENCES]):
         items += items_of(batch, sequence, G, group)
+    begin_tiles(scratch, cache, team.thread)
     if items <= ITEMS_PER_THREAD * team.queue[THREADS]:
         attend_few(team, batch, qkv, G, items, d, group, window, scoring, cache, scratch, out)
     else:
         attend_many(team, batch, qkv, G, items, d, group, window, scoring, cache, scratch, out)
+    end_tiles(scratch, cache, team.thread)

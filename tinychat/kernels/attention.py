@@ -18,25 +18,37 @@ rows of one *item* of work, up to 48 of them, so each key and value is read once
 values of a block are each done for all rows before the next: rows do not wait for each other, so the processor finds
 work in one while another's chain of operations is under way. One source serves every type of cache: where keys and
 values are pairs, a step of a product takes two channels or positions at once, and queries and weights are pairs too if
-the processor multiplies those faster, else floats as rounded as pairs would be: the bits are the same. Where they are
-quads of codes, so are queries and weights, and a step takes four (`kernels.quads`).
+the processor multiplies those faster, else floats as rounded as pairs would be: the bits are the same. The sums of
+eight such steps begin at 0 and are added to the totals, as tile registers do it; where a processor has these, they
+multiply most items (`kernels.amx_attention`). Where keys and values are quads of codes, so are queries and weights, and
+a step takes four (`kernels.quads`).
 """
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tinychat.kernels.amx_attention import (
+    score_rows,
+    stay_awake,
+    uses_tiles,
+    weigh_rows,
+    write_query_row,
+    write_weights,
+)
 from tinychat.kernels.buffers import SoftmaxState
 from tinychat.kernels.factors import (
     add_keys,
     add_weighted,
-    as_factor,
     as_scores,
     first_products,
     first_sums,
     per_factor,
+    rescale_totals,
     round_factors,
+    steps_of_run,
     totals_with,
+    weights_of,
     write_factors,
     write_query,
 )
@@ -47,7 +59,6 @@ from tinychat.kernels.scores import changes_scores, final_score, softmax_sum
 from tinychat.kernels.setup import ISA
 from tinychat.kernels.simd import (
     exp2,
-    exp2_up_to_127,
     fill_outside,
     fma,
     max_of_rows,
@@ -86,6 +97,7 @@ class Item(NamedTuple):
     lanes: np.ndarray  # float32 [2 ITEM_ROWS * 16]: of each row 16 numbers that are to become one
     rescale: np.ndarray  # float32 [ITEM_ROWS]: factors that bring earlier sums to a larger maximum
     part_rescale: np.ndarray  # float32 [ITEM_ROWS]: the same for the sums that are merged with them
+    tiles: np.ndarray  # float32: of `kernels.amx_attention`
     table: np.ndarray  # int32: the blocks of their sequence
     token: int  # its first token in this step
     g: int  # their KV head
@@ -191,16 +203,17 @@ def score_vectors(item, cache, row, head, v, ahead, apart, rows, vectors):
     ahead, apart : of `prefetches`.
     """
     keys, steps = cache.keys, cache.keys.shape[4]
-    first = head * BLOCK * steps
+    first, run = head * BLOCK * steps, steps_of_run(cache, steps)
     query, step = query_index(item, row), per_lane(cache) // per_factor(item.queries) * len(MANY)
-    products = first_products(item, cache, row, vectors, rows)
-    for i in range(steps):
-        for w in range(len(vectors)):
-            prefetch_far(keys, ahead + (v * steps + i * len(vectors) + w) * apart)
-        key = first + (v * steps + i) * LANES
-        products = add_keys(products, keys, key, steps * LANES, vectors, item.queries, query + i * step, len(MANY))
-    scores = as_scores(item, cache, row, head, v, products, vectors, rows)
-    store_tokens(item.scores, row * BLOCK + v * LANES, BLOCK, scores, rows)
+    for begin in range(0, steps, run):
+        products = first_products(item, cache, row, vectors, rows)
+        for i in range(begin, min(begin + run, steps)):
+            for w in range(len(vectors)):
+                prefetch_far(keys, ahead + (v * steps + i * len(vectors) + w) * apart)
+            key = first + (v * steps + i) * LANES
+            products = add_keys(products, keys, key, steps * LANES, vectors, item.queries, query + i * step, len(MANY))
+        scores = as_scores(item, cache, row, head, v, begin, products, vectors, rows)
+        store_tokens(item.scores, row * BLOCK + v * LANES, BLOCK, scores, rows)
 
 
 @inline
@@ -244,11 +257,14 @@ def raise_maxima(item, state):
 def weigh(item, cache, state, r, block, head):
     """Make weights ``2**(score - max)`` of a row's scores, 0 where masked; write the sum of each lane."""
     low, high = visible_in_block(item, r, r, block)
-    weight = as_factor(cache, exp2_up_to_127(load_f32x64(item.scores, r * BLOCK) - state.maxima[r]))
+    weight = weights_of(cache, load_f32x64(item.scores, r * BLOCK) - state.maxima[r])
     factor = scaled(cache, head, weight)
     if low > 0 or high < BLOCK:
         weight, factor = zero_outside(weight, low, high), zero_outside(factor, low, high)
-    write_factors(item, cache, r, factor)
+    if uses_tiles(item, cache, rows_of(item)):
+        write_weights(item, cache, r, factor)
+    else:
+        write_factors(item, cache, r, factor)
     store_f32(item.lanes, r * LANES, sum_quarters(weight))
 
 
@@ -267,6 +283,7 @@ def softmax(item, cache, state, block, head):
         finish_scores(item, r, block)
     raise_maxima(item, state)
     for r in range(rows_of(item)):
+        stay_awake(item, cache, r)
         weigh(item, cache, state, r, block, head)
     add_weights(item, state)
     round_factors(item, cache, rows_of(item))
@@ -280,14 +297,15 @@ def add_vectors(item, cache, acc, row, v, first, low, high, ahead, apart, rows, 
     """
     values, padded, width = cache.values, cache.values.shape[4], acc.shape[1]
     stride, step = BLOCK // per_factor(item.weights), per_lane(cache) // per_factor(item.weights)
-    index = row * width + v * LANES
-    sums = first_sums(item, cache, acc, index, row, vectors, rows)
-    for s in range(low, high):
-        for w in range(len(vectors)):
-            prefetch_far(values, ahead + (v * values.shape[3] + s * len(vectors) + w) * apart)
-        value = first + s * padded + v * LANES
-        sums = add_weighted(sums, values, value, vectors, item.weights, row * stride + s * step, stride)
-    store_tokens(acc, index, width, totals_with(item, cache, acc, index, row, sums, vectors, rows), rows)
+    index, run = row * width + v * LANES, steps_of_run(cache, high)
+    for begin in range(low - low % run, high, run):
+        sums = first_sums(item, cache, acc, index, row, vectors, rows)
+        for s in range(max(low, begin), min(begin + run, high)):
+            for w in range(len(vectors)):
+                prefetch_far(values, ahead + (v * values.shape[3] + s * len(vectors) + w) * apart)
+            value = first + s * padded + v * LANES
+            sums = add_weighted(sums, values, value, vectors, item.weights, row * stride + s * step, stride)
+        store_tokens(acc, index, width, totals_with(item, cache, acc, index, row, sums, vectors, rows), rows)
 
 
 @inline
@@ -315,6 +333,13 @@ def attend_block(item, cache, state, block, next_head):
     # Of all tiles: the last one may be filled up.
     total = max(many, (rows + len(FEW) - 1) // len(FEW) * len(FEW))
     head = head_of(cache, item.table[block], item.g)
+    if uses_tiles(item, cache, rows):
+        low, high = visible_in_block(item, 0, rows - 1, block)
+        score_rows(item, cache, rows, high, head, next_head)
+        softmax(item, cache, state, block, head)
+        rescale_totals(item, cache, state.acc, rows)
+        weigh_rows(item, cache, state.acc, rows, low, high, head, next_head)
+        return
     for row in range(0, many, len(MANY)):
         score_tile(item, cache, row, total, block, head, next_head, MANY, MANY_VECTORS)
     _, high = visible_in_block(item, rows - 1, rows - 1, block)
@@ -324,6 +349,7 @@ def attend_block(item, cache, state, block, next_head):
         else:
             score_tile(item, cache, row, total, block, head, next_head, FEW, FEW_VECTORS)
     softmax(item, cache, state, block, head)
+    rescale_totals(item, cache, state.acc, rows)
     for row in range(0, many, len(MANY)):
         add_values(item, cache, state.acc, row, total, block, head, next_head, MANY, MANY_VECTORS)
     for row in range(many, rows, len(FEW)):
@@ -337,7 +363,11 @@ def load_queries(item, cache, qkv, d):
         row = item.row0 + r
         token = item.token + row // item.group
         start = token * qkv.shape[1] + (item.g * item.group + row % item.group) * d
-        write_query(item, cache, r, query_index(item, r), len(MANY), qkv, start, d)
+        stay_awake(item, cache, r)
+        if uses_tiles(item, cache, rows_of(item)):
+            write_query_row(item, cache, r, qkv, start, d)
+        else:
+            write_query(item, cache, r, query_index(item, r), len(MANY), qkv, start, d)
 
 
 @always_inline
@@ -367,7 +397,7 @@ def attend_chunk(item, cache, state, chunk, next_head):
 
 
 @noinline
-def merge(item, total, part):
+def merge(item, cache, total, part):
     """Add the state of a later chunk to the total, both rescaled to the larger maximum."""
     for r in range(0, ITEM_ROWS, LANES):
         old, new = load_f32(total.maxima, r), load_f32(part.maxima, r)
@@ -380,22 +410,25 @@ def merge(item, total, part):
         store_f32(item.part_rescale, r, part_rescale)
     padded = total.acc.shape[1]
     for row in range(rows_of(item)):
+        stay_awake(item, cache, row)
         for i in range(row * padded, (row + 1) * padded, LANES):
             more = load_f32(part.acc, i) * item.part_rescale[row]
             store_f32(total.acc, i, fma(load_f32(total.acc, i), item.rescale[row], more))
 
 
 @noinline
-def finish(item, total, out, d):
+def finish(item, cache, total, out, d):
     """Divide by the softmax's sum and write the item's rows to out [T, H * d]."""
     acc, padded = total.acc, total.acc.shape[1]
     for r in range(rows_of(item)):
+        stay_awake(item, cache, r)
         row = item.row0 + r
-        weight_sum = softmax_sum(item.scoring, item, row, total.maxima[r], total.sums[r])
+        # Multiplied, not divided: the processor divides a vector in the time of a product with 16 keys.
+        share = 1.0 / softmax_sum(item.scoring, item, row, total.maxima[r], total.sums[r])
         token = item.token + row // item.group
         first = token * out.shape[1] + (item.g * item.group + row % item.group) * d
         for i in range(0, d, LANES):
-            value = load_f32(acc, r * padded + i) / weight_sum
+            value = load_f32(acc, r * padded + i) * share
             if i + LANES <= d:
                 store_f32(out, first + i, value)
             else:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tinychat.kernels.amx_buffer import BUFFER_FLOATS, HAS_TILE_REGISTERS
 from tinychat.kernels.sizes import (
     BLOCK,
     CHUNK,
@@ -114,6 +115,7 @@ class AttentionScratch(NamedTuple):
     lanes: np.ndarray  # float32 [threads, 2 ITEM_ROWS * 16]
     rescale: np.ndarray  # float32 [threads, ITEM_ROWS + 16], and so is the next
     part_rescale: np.ndarray
+    tiles: np.ndarray  # float32 [threads, BUFFER_FLOATS] where attention uses tile registers, else [threads, 0]
     totals: SoftmaxState  # [threads]
     partials: SoftmaxState  # [slots], and one for each thread at least
 
@@ -154,6 +156,7 @@ def attention_scratch(
         lanes=zeros_on_lines((threads, 2 * ITEM_ROWS * LANES), np.float32),
         rescale=rescale,
         part_rescale=part_rescale,
+        tiles=zeros_on_lines((threads, BUFFER_FLOATS if HAS_TILE_REGISTERS and kv == "bf16" else 0), np.float32),
         totals=new_state(threads, value_dim or d),
         partials=new_state(max(threads, slots), value_dim or d),
     )

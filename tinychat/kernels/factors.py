@@ -20,15 +20,41 @@ from tinychat.kernels.quads import (
     store_rounded,
     zero_sums,
 )
-from tinychat.kernels.simd import ROUNDER, fma, max_of_rows, max_quarters, maximum
+from tinychat.kernels.simd import (
+    ROUNDER,
+    coarse_exp2_up_to_127,
+    exp2_up_to_127,
+    fma,
+    max_of_rows,
+    max_quarters,
+    maximum,
+)
 from tinychat.kernels.sizes import BLOCK, ITEM_ROWS, LANES
-from tinychat.kernels.tile import add_outer, add_outer_of_pairs, load_rows, load_tokens, scale_by_token, zero_tile
+from tinychat.kernels.tile import (
+    add_outer,
+    add_outer_of_pairs,
+    add_stored,
+    load_rows,
+    load_tokens,
+    scale_by_token,
+    zero_tile,
+)
+
+RUN_OF_PAIRS = 8  # steps: what a product of tile registers adds (`kernels.amx_attention`)
 
 
 @always_inline_by_type
 def as_factor(cache, x):
     """Return numbers rounded to bfloat16 if the cache has pairs: factors of keys or values."""
     return (lambda cache, x: round_bf16(x)) if element_of(cache) == PAIRS else lambda cache, x: x
+
+
+@always_inline_by_type
+def weights_of(cache, x):
+    """Return ``2 ** x`` for x <= 0 as factors of values; pairs are rounded 700 times as coarsely as computed."""
+    if element_of(cache) == PAIRS:
+        return lambda cache, x: round_bf16(coarse_exp2_up_to_127(x))
+    return lambda cache, x: exp2_up_to_127(x)
 
 
 @always_inline_by_type
@@ -104,16 +130,31 @@ def first_products(item, cache, row, vectors, rows):
 
 
 @always_inline_by_type
-def as_scores(item, cache, row, head, v, products, vectors, rows):
-    """Return products of queries, from row `row` on, and keys, from vector `v` of a head's block on, as scores."""
+def steps_of_run(cache, steps):
+    """Return how many of some steps are summed before their sums are added to the totals: of pairs eight, else all."""
+    return (lambda cache, steps: RUN_OF_PAIRS) if element_of(cache) == PAIRS else lambda cache, steps: steps
 
-    def codes(item, cache, row, head, v, products, vectors, rows):
+
+@always_inline_by_type
+def as_scores(item, cache, row, head, v, begin, products, vectors, rows):
+    """Return products of queries, from row `row` on, and keys, from vector `v` of a head's block on, as scores.
+
+    begin : the first of their steps; the scores so far are added.
+    """
+
+    def codes(item, cache, row, head, v, begin, products, vectors, rows):
         first = scale_index(head, KEY, v * LANES)
         return scaled_sums(products, cache.scales, first, item.query_scales, row, vectors, rows)
 
-    if element_of(cache) == QUADS:
-        return codes
-    return lambda item, cache, row, head, v, products, vectors, rows: products
+    def pairs(item, cache, row, head, v, begin, products, vectors, rows):
+        if begin == 0:
+            return products
+        return add_stored(products, item.scores, row * BLOCK + v * LANES, BLOCK, rows)
+
+    def floats(item, cache, row, head, v, begin, products, vectors, rows):
+        return products
+
+    return {QUADS: codes, PAIRS: pairs}.get(element_of(cache), floats)
 
 
 @always_inline
@@ -123,27 +164,50 @@ def rescaled_totals(item, acc, index, row, vectors, rows):
 
 
 @always_inline_by_type
+def rescale_totals(item, cache, acc, rows):
+    """Bring the sums of earlier blocks to the present maxima, where those of a block are added in several runs."""
+
+    def pairs(item, cache, acc, rows):
+        width = acc.shape[1]
+        for r in range(rows):
+            if item.rescale[r] != 1:
+                for i in range(r * width, (r + 1) * width, LANES):
+                    store_f32(acc, i, load_f32(acc, i) * item.rescale[r])
+
+    return pairs if element_of(cache) == PAIRS else lambda item, cache, acc, rows: None
+
+
+@always_inline_by_type
 def first_sums(item, cache, acc, index, row, vectors, rows):
     """Return the tile that weighted values are added to."""
 
-    def numbers(item, cache, acc, index, row, vectors, rows):
+    def floats(item, cache, acc, index, row, vectors, rows):
         return rescaled_totals(item, acc, index, row, vectors, rows)
+
+    def pairs(item, cache, acc, index, row, vectors, rows):
+        return zero_tile(vectors, rows)
 
     def codes(item, cache, acc, index, row, vectors, rows):
         return zero_sums(vectors, rows)
 
-    return codes if element_of(cache) == QUADS else numbers
+    return {QUADS: codes, PAIRS: pairs}.get(element_of(cache), floats)
 
 
 @always_inline_by_type
 def totals_with(item, cache, acc, index, row, sums, vectors, rows):
-    """Return the totals with the sums of a block, which began as `first_sums`."""
+    """Return the totals with the sums of a run, which began as `first_sums`."""
 
     def codes(item, cache, acc, index, row, sums, vectors, rows):
         totals = rescaled_totals(item, acc, index, row, vectors, rows)
         return add_scaled_sums(totals, sums, item.weight_steps, row, rows)
 
-    return codes if element_of(cache) == QUADS else lambda item, cache, acc, index, row, sums, vectors, rows: sums
+    def pairs(item, cache, acc, index, row, sums, vectors, rows):
+        return add_stored(sums, acc, index, acc.shape[1], rows)
+
+    def floats(item, cache, acc, index, row, sums, vectors, rows):
+        return sums
+
+    return {QUADS: codes, PAIRS: pairs}.get(element_of(cache), floats)
 
 
 @always_inline_by_type

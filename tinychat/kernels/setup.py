@@ -32,7 +32,7 @@ ISA_FEATURES = {
 STAND_IN = {"avx512vl", "avx512vnni"}
 # Tile registers stand beside the vectors of AVX-512. Tests compute with a model of them where there are none.
 AMX, AMX_MODEL = "amx", "amx-model"
-AMX_FEATURES = {"amx-tile", "amx-int8"}
+AMX_FEATURES = {"amx-tile", "amx-int8", "amx-bf16"}
 # CPU and features for LLVM when a lower instruction set is forced. "generic" has fma (and with it AVX): without it each
 # fused multiply-add is a call into the C library.
 FORCED_TARGET = {

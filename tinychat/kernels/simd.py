@@ -70,6 +70,12 @@ for _function, _instructions in _OPERATORS.items():
     _define(_function, _instructions)
 
 
+@operation(SAME, SAME)
+def swapped(builder, a):
+    """Return the lanes in pairs, of each the second first."""
+    return builder.lanes(a, [lane ^ 1 for lane in range(a.type.count)])
+
+
 @operation(f32x16, types.float32)
 def splat_f32(builder, value):
     """Return 16 times `value`."""
@@ -249,9 +255,7 @@ def exp2_up_to_127(x):
     ``x = n + r`` with n whole and |r| <= 1/2; ``2**r`` is the polynomial of degree 6 of least relative error (2e-9)
     that is exact at 0, and n is added to its exponent.
     """
-    x = maximum(-126.0, x)
-    n = x + ROUNDER
-    r = x - (n - ROUNDER)
+    n, r = whole_and_rest(x)
     p = fma(1.5353366727503806e-4, r, 1.3398879796102435e-3)
     p = fma(p, r, 9.618437382550778e-3)
     p = fma(p, r, 5.550332453862628e-2)
@@ -259,6 +263,25 @@ def exp2_up_to_127(x):
     p = fma(p, r, 0.6931472028663254)
     p = fma(p, r, 1.0)
     return shift_exponent(p, n)
+
+
+@always_inline
+def coarse_exp2_up_to_127(x):
+    """Return ``2 ** x`` within a relative 3e-6, for x <= 127 clamped to -126: the polynomial is of degree 4."""
+    n, r = whole_and_rest(x)
+    p = fma(9.582853144190549e-3, r, 5.59064260641599e-2)
+    p = fma(p, r, 0.2402409861874121)
+    p = fma(p, r, 0.6931241932471852)
+    p = fma(p, r, 1.0)
+    return shift_exponent(p, n)
+
+
+@always_inline
+def whole_and_rest(x):
+    """Return the whole number nearest to x, at least -126, plus `ROUNDER`; and what is left of x."""
+    x = maximum(-126.0, x)
+    n = x + ROUNDER
+    return n, x - (n - ROUNDER)
 
 
 @always_inline

@@ -6,6 +6,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from tinychat import processor
+from tinychat.kernels.amx_buffer import HAS_TILE_REGISTERS
 from tinychat.kernels.setup import ISA
 
 LANES = 16  # of a vector of 32-bit numbers
@@ -64,8 +65,8 @@ SNAPSHOT = 512  # positions from one snapshot of a state to the next
 HAS_VBMI = ISA == "avx512vnni" and "avx512vbmi" in processor.features()
 HAS_BF16 = ISA == "avx512vnni" and "avx512bf16" in processor.features()
 # AMD's processors make 32 products in the time of an fma's 16. Intel's take four times as long for them: two cycles,
-# measured on Emerald Rapids, where two fma take one.
-MULTIPLIES_PAIRS = HAS_BF16 and llvm.get_host_cpu_name().startswith("znver")
+# measured on Emerald Rapids, where two fma take one. Tile registers, or a model of them, take floats.
+MULTIPLIES_PAIRS = HAS_BF16 and not HAS_TILE_REGISTERS and llvm.get_host_cpu_name().startswith("znver")
 
 # Attention: positions of a chunk, and rows of an item.
 CHUNK = 512

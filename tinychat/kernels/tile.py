@@ -126,6 +126,16 @@ def scale_by_token(builder, tile, scales, index, tokens):
     return [builder.fmul(value, factors[i % len(tokens)]) for i, value in enumerate(tile)]
 
 
+@operation(SAME, SAME, ANY, INDEX, INDEX, ANY)
+def add_stored(builder, tile, array, index, stride, tokens):
+    """Return a tile plus what is stored where `store_tokens` would store it.
+
+    It is loaded now: LLVM would carry what is stored and added again in a loop from step to step, on the stack.
+    """
+    indices = [index_of_vector(builder, index, stride, i, len(tokens)) for i in range(len(tile))]
+    return [builder.fadd(array.load_again(at, F32X16, align=4), vector) for at, vector in zip(indices, tile)]
+
+
 @operation(SAME, SAME, types.float32)
 def scaled(builder, tile, factor):
     """Return ``tile * factor``."""
