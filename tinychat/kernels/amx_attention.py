@@ -88,19 +88,25 @@ def uses_tiles(item, cache, rows):
 
 
 @always_inline_by_type
-def begin_tiles(scratch, cache, thread):
-    """Configure the registers, if there are any for this cache."""
-    if may_use_tiles(scratch, cache):
-        return lambda scratch, cache, thread: configure_64(scratch.tiles[thread])
-    return lambda scratch, cache, thread: None
+def begin_tiles(scratch, cache, thread, rows):
+    """Configure the registers, if items of up to `rows` rows use them."""
+
+    def begin(scratch, cache, thread, rows):
+        if uses_tiles(scratch, cache, rows):
+            configure_64(scratch.tiles[thread])
+
+    return begin if may_use_tiles(scratch, cache) else lambda scratch, cache, thread, rows: None
 
 
 @always_inline_by_type
-def end_tiles(scratch, cache, thread):
-    """Release the registers."""
-    if may_use_tiles(scratch, cache):
-        return lambda scratch, cache, thread: release_registers(scratch.tiles[thread])
-    return lambda scratch, cache, thread: None
+def end_tiles(scratch, cache, thread, rows):
+    """Release the registers, if they were used."""
+
+    def end(scratch, cache, thread, rows):
+        if uses_tiles(scratch, cache, rows):
+            release_registers(scratch.tiles[thread])
+
+    return end if may_use_tiles(scratch, cache) else lambda scratch, cache, thread, rows: None
 
 
 @operation(types.void, ANY)

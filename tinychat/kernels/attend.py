@@ -173,13 +173,14 @@ def attend(team, batch, qkv, sizes, window, scoring, cache, scratch, out):
     `BothWays`, `Before` or `JointImages`; scoring : of `kernels.scores`; cache : a LayerCache, already appended to;
     out : float32 [>= T, >= H d], d of values.
     """
-    G, d, items = cache.keys.shape[2], head_size(cache), 0
+    G, d, items, most = cache.keys.shape[2], head_size(cache), 0, 0
     group = sizes.num_attention_heads // G
     for sequence in range(batch.counts[SEQUENCES]):
         items += items_of(batch, sequence, G, group)
-    begin_tiles(scratch, cache, team.thread)
+        most = max(most, sequence_rows(batch, sequence, group))
+    begin_tiles(scratch, cache, team.thread, most)
     if items <= ITEMS_PER_THREAD * team.queue[THREADS]:
         attend_few(team, batch, qkv, G, items, d, group, window, scoring, cache, scratch, out)
     else:
         attend_many(team, batch, qkv, G, items, d, group, window, scoring, cache, scratch, out)
-    end_tiles(scratch, cache, team.thread)
+    end_tiles(scratch, cache, team.thread, most)
