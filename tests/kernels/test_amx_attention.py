@@ -20,8 +20,9 @@ pytestmark = pytest.mark.skipif(ISA != "avx512vnni", reason="tile registers stan
 LANES = 16
 ON_VECTORS = "avx512vnni"
 ON_TILES = AMX if INSTRUCTION_SET == AMX else AMX_MODEL
-# Heads, KV heads and their size: alone and grouped, of one product of channels, of many, and of none that is whole.
-HEADS = [(3, 3, 64), (9, 3, 64), (8, 1, 128), (6, 2, 80), (4, 2, 16), (4, 2, 24), (2, 1, 576)]
+# Heads, KV heads and their size: alone and grouped, of one product of channels, of many, of none that is whole, and of
+# more than a thread's buffer has room for.
+HEADS = [(3, 3, 64), (9, 3, 64), (8, 1, 128), (6, 2, 80), (4, 2, 16), (4, 2, 24), (2, 1, 576), (2, 1, 4096)]
 PRINT_OUTPUTS = """
 import sys
 import numpy as np

@@ -17,7 +17,7 @@ from tinychat.kernels.amx import (
     store,
     zero,
 )
-from tinychat.kernels.amx_buffer import HAS_TILE_REGISTERS, TILE
+from tinychat.kernels.amx_buffer import HAS_TILE_REGISTERS, REGISTERS, TILE
 from tinychat.kernels.bfloat16 import even_elements, odd_elements, round_bf16
 from tinychat.kernels.intrinsics import ANY, I8, I32X16, I64, INDEX, operation
 from tinychat.kernels.jit import always_inline, always_inline_by_type, inline
@@ -31,6 +31,7 @@ AWAKE_ROWS = 8  # of a softmax, which takes some 12 ns for each
 ROWS, FACTORS = 6, 7  # registers behind those of sums
 KEY_VECTORS = BLOCK // LANES
 LINE = 64  # bytes
+MOST_CHANNELS = REGISTERS // (2 * LANES)  # of heads, of which two vectors of widened keys are in the thread's buffer
 
 
 @operation(types.void, ANY, INDEX, ANY, INDEX)
@@ -82,7 +83,8 @@ def uses_tiles(item, cache, rows):
     """Return whether so many rows are multiplied on tile registers, to whole products of 16 channels."""
 
     def enough(item, cache, rows):
-        return rows >= LEAST_ROWS and cache.keys.shape[4] * 2 % LANES == 0
+        d = cache.keys.shape[4] * 2
+        return rows >= LEAST_ROWS and d % LANES == 0 and d <= MOST_CHANNELS
 
     return enough if may_use_tiles(item, cache) else lambda item, cache, rows: False
 
