@@ -14,10 +14,10 @@ from tinychat.kernels.amx import configure_64, release_registers
 from tinychat.kernels.amx_attention import LEAST_ROWS, sums_of, widen
 from tinychat.kernels.amx_buffer import BUFFER_FLOATS, TILE
 from tinychat.kernels.setup import AMX, AMX_MODEL, INSTRUCTION_SET, ISA
+from tinychat.kernels.sizes import LANES
 
 pytestmark = pytest.mark.skipif(ISA != "avx512vnni", reason="tile registers stand beside AVX-512")
 
-LANES = 16
 ON_VECTORS = "avx512vnni"
 ON_TILES = AMX if INSTRUCTION_SET == AMX else AMX_MODEL
 # Heads, KV heads and their size: alone and grouped, of one product of channels, of many, of none that is whole, and of
@@ -33,7 +33,7 @@ clear_sums, load_sums, store_sums, add_product = sums_of(2)
 
 
 def outputs():
-    """Return what attention gives, of few items and of many, at depths that begin and end anywhere."""
+    """Compute attention of few items and of many, at depths that begin and end anywhere."""
     found = {}
     for heads, kv_heads, d in HEADS:
         for T, start, window in (
@@ -69,10 +69,15 @@ def test_the_bits_are_those_of_vectors(tmp_path):
     assert LEAST_ROWS < 8  # of one token: some cases are on tile registers, others are not
 
 
+def halves(rng, *shape):
+    """Return random float32 that are numbers of bfloat16."""
+    return (rng.standard_normal(shape).astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+
+
 def as_pairs(numbers):
-    """Return numbers [.., rows, n] as bfloat16, and two rows after each other in each lane, [.., rows / 2, n]."""
-    bits = numbers.view(np.uint32) & np.uint32(0xFFFF0000)
-    return bits.view(np.float32), bits[0::2] >> np.uint32(16) | bits[1::2]
+    """Return such numbers [rows, n], two rows after each other in each lane: uint32 [rows / 2, n]."""
+    bits = numbers.view(np.uint32)
+    return bits[0::2] >> np.uint32(16) | bits[1::2]
 
 
 @compiled
@@ -91,14 +96,13 @@ def multiply_once(rows, pairs, sums, buffer):
 
 def test_a_product_is_one_chain_that_is_added_to_the_sums(rng):
     """Sixteen numbers a row, odd ones first: each product is exact in float64, and each sum rounded to float32."""
-    numbers, pairs = as_pairs(rng.standard_normal((16, LANES)).astype(np.float32))
-    x = (rng.standard_normal((32, 24)).astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+    numbers, x = halves(rng, 16, LANES), halves(rng, 32, 24)
     sums = np.concatenate([rng.standard_normal((32, LANES)), np.full((32, LANES), np.nan)]).astype(np.float32)
     chain, begun = np.zeros((32, LANES), np.float32), sums[:32].copy()
     for k in range(16):
         step = x[:, 3 + k, None].astype(np.float64) * numbers[k ^ 1].astype(np.float64)
         chain = (chain.astype(np.float64) + step).astype(np.float32)
     buffer = np.zeros(BUFFER_FLOATS, np.float32)
-    multiply_once(x, pairs, sums, buffer)
+    multiply_once(x, as_pairs(numbers), sums, buffer)
     np.testing.assert_array_equal(sums[:32], begun + chain)
     np.testing.assert_array_equal(sums[32:], chain)

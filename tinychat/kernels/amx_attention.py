@@ -9,14 +9,7 @@ vectors. Queries and weights are stored in that order. Keys and values are broug
 
 from numba import types
 
-from tinychat.kernels.amx import (
-    configure_64,
-    load,
-    multiply_pairs,
-    release_registers,
-    store,
-    zero,
-)
+from tinychat.kernels.amx import configure_64, load, multiply_pairs, release_registers, store, zero
 from tinychat.kernels.amx_buffer import HAS_TILE_REGISTERS, REGISTERS, TILE
 from tinychat.kernels.bfloat16 import even_elements, odd_elements, round_bf16
 from tinychat.kernels.intrinsics import ANY, I8, I32X16, I64, INDEX, operation
@@ -74,7 +67,7 @@ def sums_of(count):
 
 
 def may_use_tiles(item, cache):
-    """Return whether there are tile registers for these types of an item and a cache."""
+    """Return whether there are tile registers for these types of an item, or of scratch, and of a cache."""
     return HAS_TILE_REGISTERS and element_of(cache) == PAIRS and item.types[0].dtype == types.float32
 
 
@@ -89,26 +82,21 @@ def uses_tiles(item, cache, rows):
     return enough if may_use_tiles(item, cache) else lambda item, cache, rows: False
 
 
-@always_inline_by_type
-def begin_tiles(scratch, cache, thread, rows):
-    """Configure the registers, if items of up to `rows` rows use them."""
+def where_used(change):
+    """Make the function that changes all registers of a thread, if items of up to `rows` rows use them."""
 
-    def begin(scratch, cache, thread, rows):
-        if uses_tiles(scratch, cache, rows):
-            configure_64(scratch.tiles[thread])
+    @always_inline_by_type
+    def change_tiles(scratch, cache, thread, rows):
+        def changed(scratch, cache, thread, rows):
+            if uses_tiles(scratch, cache, rows):
+                change(scratch.tiles[thread])
 
-    return begin if may_use_tiles(scratch, cache) else lambda scratch, cache, thread, rows: None
+        return changed if may_use_tiles(scratch, cache) else lambda scratch, cache, thread, rows: None
+
+    return change_tiles
 
 
-@always_inline_by_type
-def end_tiles(scratch, cache, thread, rows):
-    """Release the registers, if they were used."""
-
-    def end(scratch, cache, thread, rows):
-        if uses_tiles(scratch, cache, rows):
-            release_registers(scratch.tiles[thread])
-
-    return end if may_use_tiles(scratch, cache) else lambda scratch, cache, thread, rows: None
+begin_tiles, end_tiles = where_used(configure_64), where_used(release_registers)
 
 
 @operation(types.void, ANY)
@@ -164,6 +152,13 @@ def widen_keys(item, cache, v, head, next_head, place):
 
 
 @always_inline
+def clear_values(item, first, last, place):
+    """Write 0 where values at positions first..last are widened; place : of position 0."""
+    for position in range(first, last):
+        store_f32(item.tiles, place + (position ^ 1) * LANES, splat_f32(0.0))
+
+
+@always_inline
 def widen_values(item, cache, v, low, high, head, next_head, place):
     """Widen vector `v` of channels of a head's values at positions low..high, with 0 around them up to whole tiles."""
     padded, pairs = cache.values.shape[4], cache.values.shape[3]
@@ -172,10 +167,8 @@ def widen_values(item, cache, v, low, high, head, next_head, place):
     for s in range(begin // 2, end // 2):
         prefetch_far(cache.values, ahead + s * padded)
         widen(item.tiles, place + (2 * s - begin) * LANES, cache.values, first + s * padded)
-    for position in range(begin, low):
-        store_f32(item.tiles, place + ((position ^ 1) - begin) * LANES, splat_f32(0.0))
-    for position in range(high, end):
-        store_f32(item.tiles, place + ((position ^ 1) - begin) * LANES, splat_f32(0.0))
+    clear_values(item, begin, low, place - begin * LANES)
+    clear_values(item, high, end, place - begin * LANES)
 
 
 def products_of(count):

@@ -44,7 +44,7 @@ from tinychat.kernels.factors import (
     first_products,
     first_sums,
     per_factor,
-    rescale_totals,
+    rescale_rows,
     round_factors,
     steps_of_run,
     totals_with,
@@ -128,12 +128,14 @@ def rows_in_large_tiles(item):
 
 
 @always_inline
-def prefetches(first, size, row, total, rows):
+def prefetches(item, first, size, row, rows):
     """Return the element of a tile's first prefetch, and how many elements they are apart, one for each vector.
 
-    first, size : of the keys or values of the next head; row, total : the first row of the tile, and all rows. A tile
-    prefetches a part as large as its part of the rows, so that memory is read as long as there are products to compute.
+    first, size : of the keys or values of the next head; row : the first one of the tile. A tile prefetches a part as
+    large as its part of the rows, so that memory is read as long as there are products to compute.
     """
+    # Of all tiles: the last one may be filled up.
+    total = max(rows_in_large_tiles(item), (rows_of(item) + len(FEW) - 1) // len(FEW) * len(FEW))
     return first + size * row // total, (LANES * len(rows) + total - 1) // total
 
 
@@ -217,15 +219,12 @@ def score_vectors(item, cache, row, head, v, ahead, apart, rows, vectors):
 
 
 @inline
-def score_tile(item, cache, row, total, block, head, next_head, rows, vectors):
-    """Write the products of a tile's queries with at least the visible keys of a head's block.
-
-    total : of `attend_block`.
-    """
+def score_tile(item, cache, row, block, head, next_head, rows, vectors):
+    """Write the products of a tile's queries with at least the visible keys of a head's block."""
     low, high = visible_in_block(item, row, row + len(rows) - 1, block)
     if low < high:
         size = cache.keys.shape[3] * cache.keys.shape[4] * LANES
-        ahead, apart = prefetches(next_head * size, size, row, total, rows)
+        ahead, apart = prefetches(item, next_head * size, size, row, rows)
         for v in range(0, (high + LANES - 1) // LANES, len(vectors)):
             score_vectors(item, cache, row, head, v, ahead, apart, rows, vectors)
 
@@ -309,14 +308,14 @@ def add_vectors(item, cache, acc, row, v, first, low, high, ahead, apart, rows, 
 
 
 @inline
-def add_values(item, cache, acc, row, total, block, head, next_head, rows, vectors):
-    """Add the weighted values of a head's block to the sums of a tile's rows; total : of `attend_block`."""
+def add_values(item, cache, acc, row, block, head, next_head, rows, vectors):
+    """Add the weighted values of a head's block to the sums of a tile's rows."""
     low, high = visible_in_block(item, row, row + len(rows) - 1, block)
     if low < high:
         values, shared = cache.values, per_lane(cache)
         size, count = values.shape[3] * values.shape[4], values.shape[4] // LANES
         first = head * size
-        ahead, apart = prefetches(next_head * size, size, row, total, rows)
+        ahead, apart = prefetches(item, next_head * size, size, row, rows)
         wide = count - count % len(vectors)
         low, high = low // shared, (high + shared - 1) // shared
         for v in range(0, wide, len(vectors)):
@@ -327,33 +326,45 @@ def add_values(item, cache, acc, row, total, block, head, next_head, rows, vecto
 
 
 @inline
-def attend_block(item, cache, state, block, next_head):
-    """Add one block of positions to the state of an item's rows; prefetch the next head's."""
+def score_block(item, cache, block, head, next_head):
+    """Write the products of all queries with the keys of a head's block, on vectors."""
     rows, many = rows_of(item), rows_in_large_tiles(item)
-    # Of all tiles: the last one may be filled up.
-    total = max(many, (rows + len(FEW) - 1) // len(FEW) * len(FEW))
-    head = head_of(cache, item.table[block], item.g)
-    if uses_tiles(item, cache, rows):
-        low, high = visible_in_block(item, 0, rows - 1, block)
-        score_rows(item, cache, rows, high, head, next_head)
-        softmax(item, cache, state, block, head)
-        rescale_totals(item, cache, state.acc, rows)
-        weigh_rows(item, cache, state.acc, rows, low, high, head, next_head)
-        return
     for row in range(0, many, len(MANY)):
-        score_tile(item, cache, row, total, block, head, next_head, MANY, MANY_VECTORS)
+        score_tile(item, cache, row, block, head, next_head, MANY, MANY_VECTORS)
     _, high = visible_in_block(item, rows - 1, rows - 1, block)
     for row in range(many, rows, len(FEW)):
         if high <= len(HALF_VECTORS) * LANES:
-            score_tile(item, cache, row, total, block, head, next_head, FEW, HALF_VECTORS)
+            score_tile(item, cache, row, block, head, next_head, FEW, HALF_VECTORS)
         else:
-            score_tile(item, cache, row, total, block, head, next_head, FEW, FEW_VECTORS)
-    softmax(item, cache, state, block, head)
-    rescale_totals(item, cache, state.acc, rows)
+            score_tile(item, cache, row, block, head, next_head, FEW, FEW_VECTORS)
+
+
+@inline
+def weigh_block(item, cache, acc, block, head, next_head):
+    """Add the weighted values of a head's block to the sums of all rows, on vectors."""
+    rows, many = rows_of(item), rows_in_large_tiles(item)
     for row in range(0, many, len(MANY)):
-        add_values(item, cache, state.acc, row, total, block, head, next_head, MANY, MANY_VECTORS)
+        add_values(item, cache, acc, row, block, head, next_head, MANY, MANY_VECTORS)
     for row in range(many, rows, len(FEW)):
-        add_values(item, cache, state.acc, row, total, block, head, next_head, FEW, FEW_VECTORS)
+        add_values(item, cache, acc, row, block, head, next_head, FEW, FEW_VECTORS)
+
+
+@inline
+def attend_block(item, cache, state, block, next_head):
+    """Add one block of positions to the state of an item's rows; prefetch the next head's."""
+    rows, head = rows_of(item), head_of(cache, item.table[block], item.g)
+    low, high = visible_in_block(item, 0, rows - 1, block)
+    on_tiles = uses_tiles(item, cache, rows)
+    if on_tiles:
+        score_rows(item, cache, rows, high, head, next_head)
+    else:
+        score_block(item, cache, block, head, next_head)
+    softmax(item, cache, state, block, head)
+    rescale_rows(item, cache, state.acc, rows)
+    if on_tiles:
+        weigh_rows(item, cache, state.acc, rows, low, high, head, next_head)
+    else:
+        weigh_block(item, cache, state.acc, block, head, next_head)
 
 
 @noinline

@@ -164,7 +164,7 @@ def rescaled_totals(item, acc, index, row, vectors, rows):
 
 
 @always_inline_by_type
-def rescale_totals(item, cache, acc, rows):
+def rescale_rows(item, cache, acc, rows):
     """Bring the sums of earlier blocks to the present maxima, where those of a block are added in several runs."""
 
     def pairs(item, cache, acc, rows):
