@@ -11,7 +11,6 @@ MODE = sys.argv[1] if len(sys.argv) > 1 else ""
 META = "io.modelcontextprotocol/"
 VERSION = {"ancient": "2019-01-01", "oldest": "2024-11-05"}.get(MODE, "2025-06-18")
 state = {"description": "Echoes.", "calls": 0, "cancelled": []}
-received = []
 
 
 def send(message):
@@ -178,7 +177,9 @@ def serve():
             continue
         message = read()
         method, number, params = message.get("method"), message.get("id"), message.get("params", {})
-        received.append(method)
+        if method is None:
+            open("answered", "w").write(json.dumps(message["result"]))
+            continue
         if opened(method, number, params) or number is None:
             continue
         if MODE in ("stateless", "slow") and params.get("_meta", {}).get(f"{META}protocolVersion") != "2026-07-28":
@@ -187,8 +188,6 @@ def serve():
             pass
         elif method == "tools/list":
             answer(number, listed(params))
-        elif method == "tools/call" and params["name"] == "received":
-            answer(number, text(json.dumps(received)))
         elif method == "tools/call":
             call(number, params)
         elif method == "prompts/list" and MODE != "refuses":
@@ -208,6 +207,8 @@ def serve():
             refuse(number, -32601, f"no {method}")
 
 
+if MODE == "asks at once":
+    send({"jsonrpc": "2.0", "id": 1, "method": "ping"})
 if MODE == "stays":
     # With a child, which stays, too; neither minds the end of stdin or SIGTERM.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

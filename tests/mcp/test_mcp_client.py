@@ -80,6 +80,26 @@ def test_a_program_that_does_not_run_is_one_line(plain, settings, message):
     assert message in str(caught.value)
 
 
+class SlowThread(threading.Thread):
+    """A thread whose starter goes on late, as on a machine that is busy."""
+
+    def start(self):
+        super().start()
+        time.sleep(0.2)
+
+
+def test_a_program_that_ends_before_all_threads_have_started_is_one_line(plain, monkeypatch):
+    monkeypatch.setattr(threading, "Thread", SlowThread)
+    with pytest.raises(McpError, match=r"plain is gone: it has ended \(exit code 1\): no key \(log: "):
+        plain(args=("-c", "raise SystemExit('no key')"))
+
+
+def test_a_server_may_ask_before_all_threads_have_started(plain, monkeypatch, tmp_path):
+    monkeypatch.setattr(threading, "Thread", SlowThread)
+    assert called(plain("asks at once"), text="a") == "a"
+    assert (tmp_path / "answered").read_text() == "{}"
+
+
 def test_errors_of_calls_are_results_and_refusals_are_errors(plain):
     server = plain("refuses")
     tool = server.tools()[2]

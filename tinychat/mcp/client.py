@@ -65,7 +65,8 @@ class StdioConnection(Connection):
         self._numbers = count(1)
         self._lock = threading.Lock()
         self._waiting: dict[int, queue.SimpleQueue[Json | None]] = {}
-        self._process = ServerProcess(settings, self._receive, self._note_end)
+        self._process = ServerProcess(settings)
+        self._process.listen(self._receive, self._note_end)
 
     def close(self) -> None:
         """End the server and all that it has started."""

@@ -38,16 +38,12 @@ _INHERITED = (
 class ServerProcess:
     """A server in a process group of its own, without a terminal: Ctrl-C is not for it.
 
-    A thread reads its lines and calls `on_line` with each. When it ends, or breaks a limit and is ended, the same
-    thread calls `on_end` once with the reason in a few words. What it writes to stderr goes to a file.
-
-    `McpError` if the program cannot be started.
+    What it writes to stderr goes to a file. `McpError` if the program cannot be started.
     """
 
-    def __init__(
-        self, settings: ServerSettings, on_line: Callable[[bytes], None], on_end: Callable[[str], None]
-    ) -> None:
-        self._on_line, self._on_end = on_line, on_end
+    def __init__(self, settings: ServerSettings) -> None:
+        self._name = settings.name
+        self._threads: list[threading.Thread] = []
         self._lines: queue.Queue[bytes | None] = queue.Queue(_MOST_WAITING)
         self.log = LogFile(settings.name)
         with held_signals():
@@ -57,12 +53,17 @@ class ServerProcess:
                 self.log.close()
                 raise
             self._end = weakref.finalize(self, _end_group, self._process, os.getpid())
-        self._reader, self._writer, self._logger = self._threads = [
-            threading.Thread(target=run, name=f"mcp-{settings.name}", daemon=True)
-            for run in (self._read, self._write, self._write_log)
-        ]
-        for thread in self._threads:
-            thread.start()
+
+    def listen(self, on_line: Callable[[bytes], None], on_end: Callable[[str], None]) -> None:
+        """Have threads carry its lines; the one that reads calls `on_line` with each.
+
+        When the server ends, or breaks a limit and is ended, the same thread calls `on_end` once with the reason in a
+        few words.
+        """
+        logger = self._start(self._write_log)
+        self._start(self._write)
+        # The last one: it may find the server's end at once, and waits for the log then.
+        self._start(self._read, on_line, on_end, logger)
 
     def send(self, line: bytes) -> bool:
         """Queue a line for the server; return False if it has not read many earlier ones."""
@@ -88,10 +89,16 @@ class ServerProcess:
         with suppress(queue.Full):
             self._lines.put_nowait(None)
 
-    def _read(self) -> None:
+    def _start(self, run: Callable[..., None], *args: object) -> threading.Thread:
+        thread = threading.Thread(target=run, args=args, name=f"mcp-{self._name}", daemon=True)
+        thread.start()
+        self._threads.append(thread)
+        return thread
+
+    def _read(self, on_line: Callable[[bytes], None], on_end: Callable[[str], None], logger: threading.Thread) -> None:
         fault = "the client failed"
         try:
-            fault = self._read_lines()
+            fault = self._read_lines(on_line)
         finally:
             self._close_stdin()
             if fault:
@@ -100,10 +107,10 @@ class ServerProcess:
             # Somebody else may be ending it. Its last words are the reason.
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(2 * _GRACE_SECONDS)
-            self._logger.join(_GRACE_SECONDS)
-            self._on_end(fault or _ending(self._process.returncode, self.log.last_line))
+            logger.join(_GRACE_SECONDS)
+            on_end(fault or _ending(self._process.returncode, self.log.last_line))
 
-    def _read_lines(self) -> str:
+    def _read_lines(self, on_line: Callable[[bytes], None]) -> str:
         """Read to the end of stdout, or to a fault, which is returned."""
         assert self._process.stdout is not None
         rate = Rate()
@@ -113,7 +120,7 @@ class ServerProcess:
                     return TOO_LONG
                 if not rate.admits(len(line)):
                     return TOO_MUCH
-                self._on_line(line)
+                on_line(line)
         return ""
 
     def _write(self) -> None:
