@@ -9,7 +9,7 @@ tile instructions and floats alternate, and hide behind each other.
 from typing import NamedTuple
 
 from tinychat.kernels.amx import load_of, product_of, store_of, zero_of
-from tinychat.kernels.amx_buffer import CODES, FACTORS, FACTORS_OF_GROUP, RING, SPARE, TILE, TOTALS
+from tinychat.kernels.amx_buffer import CODES, FACTORS, FACTORS_OF_GROUP, RING, SPARE, TILE
 from tinychat.kernels.compile_queue import deferred
 from tinychat.kernels.intrinsics import ANY, F32, F32X16, I32, I32X16, I64, INDEX, SAME, constant, f32x16, operation
 from tinychat.kernels.jit import always_inline
@@ -27,7 +27,7 @@ class Slice(NamedTuple):
     """The groups of a row block that are unpacked, and the activations that meet them."""
 
     count: int  # groups
-    steps: int  # these times the tiles of tokens; a ring does not read them
+    steps: int  # these times the tiles of tokens
     size: int  # bytes of the activations of a group, and of its weights
     width: int  # columns of a product: a group has one product or two
     codes: int  # byte of the codes of activations where those of the first tile begin
@@ -36,7 +36,6 @@ class Slice(NamedTuple):
     scales: int  # the same of their scales
     last: int
     tile_scales: int
-    tile_totals: int  # 0 where groups go round a ring, of row blocks whose totals wait in two places by turns
     has_offsets: bool
     ahead: int  # address of weights to prefetch
     lines: int  # of these, for each four steps
@@ -71,20 +70,6 @@ def totals_before(s, buffer, totals):
 
 
 @always_inline
-def next_totals(s, buffer, total, totals, is_last):
-    """Store totals; return those that come next, and where they wait. is_last : behind the slice, or a row block."""
-    if s.tile_totals == 0:
-        if is_last:
-            store_tile(buffer, totals, total)
-            return zero_tile(ONE_ROW, SIXTEEN), 2 * TOTALS + TILE - totals
-        return total, totals
-    store_tile(buffer, totals, total)
-    # Steps come in fours: what is behind the last tile counts for nothing.
-    totals = SPARE if is_last else totals + s.tile_totals
-    return totals_before(s, buffer, totals), totals
-
-
-@always_inline
 def next_step(s, x, buffer, total, place):
     """Add the offsets of a group, if there are any; return what the next step adds to, and its place.
 
@@ -97,9 +82,10 @@ def next_step(s, x, buffer, total, place):
     added, scale, totals = place.added + 1, place.scale + LANES, place.totals
     if added == s.count:
         added, scale = 0, scale + s.tile_scales - s.count * LANES
-        is_last = scale == s.last
-        total, totals = next_totals(s, buffer, total, totals, is_last)
-        scale = s.scales if is_last else scale
+        store_tile(buffer, totals, total)
+        # Steps come in fours: what is behind the last tile counts for nothing.
+        totals, scale = (totals + TILE, scale) if scale != s.last else (SPARE, s.scales)
+        total = totals_before(s, buffer, totals)
     return total, Place(a, group, added, scale, totals)
 
 
@@ -256,9 +242,9 @@ def prefetch_lines(s, turn):
         prefetch_address(s.ahead + 64 * line)
 
 
-@always_inline
-def begin_stream(s, x, buffer, totals):
-    """Multiply the first groups; return the totals of the first tile, and the place of the first step."""
+@deferred
+def add_slice(s, x, buffer, totals):
+    """Add a slice to the totals of its tiles of tokens, from float `totals` of the buffer on."""
     a, group = product_0(s, x, buffer, s.codes, 0)
     a, group = product_1(s, x, buffer, a, group)
     a, group = product_2(s, x, buffer, a, group)
@@ -266,25 +252,13 @@ def begin_stream(s, x, buffer, totals):
     store_0(buffer, RING)
     a, group = product_0(s, x, buffer, a, group)
     store_1(buffer, RING + TILE)
-    return totals_before(s, buffer, totals), Place(a, group, 0, s.scales, totals)
-
-
-@always_inline
-def take_turn(s, x, buffer, total, place):
-    """Take four steps."""
-    total, place = step_1(s, x, buffer, total, place)
-    total, place = step_2(s, x, buffer, total, place)
-    total, place = step_3(s, x, buffer, total, place)
-    return step_0(s, x, buffer, total, place)
-
-
-@deferred
-def add_slice(s, x, buffer, totals):
-    """Add a slice to the totals of its tiles of tokens, from float `totals` of the buffer on."""
-    total, place = begin_stream(s, x, buffer, totals)
+    total, place = totals_before(s, buffer, totals), Place(a, group, 0, s.scales, totals)
     for turn in range((s.steps + 3) // 4):
         prefetch_lines(s, turn)
-        total, place = take_turn(s, x, buffer, total, place)
+        total, place = step_1(s, x, buffer, total, place)
+        total, place = step_2(s, x, buffer, total, place)
+        total, place = step_3(s, x, buffer, total, place)
+        total, place = step_0(s, x, buffer, total, place)
 
 
 @deferred
