@@ -20,7 +20,7 @@ from tinychat.kernels.amx_slice import Slice, add_fine_slice, add_slice
 from tinychat.kernels.amx_unpacking import has_offsets, unpack_codes, unpack_factors
 from tinychat.kernels.compile_queue import deferred
 from tinychat.kernels.jit import always_inline, always_inline_by_type, inline, is_kind
-from tinychat.kernels.memory import address_of, load_f32, store_f32
+from tinychat.kernels.memory import address_of, load_f32, prefetch_to_write, store_f32
 from tinychat.kernels.sizes import LANES
 from tinychat.kernels.weight_access import columns, input_group
 from tinychat.kernels.weights import (
@@ -95,6 +95,7 @@ def write_totals(weight, buffer, totals, T, out, offset, add, first, last, begin
                 value = value + load_f32(weight.bias, n)
             if add:
                 value = value + load_f32(out, index)
+                prefetch_to_write(out, index + LANES)
             store_f32(out, index, value)
 
 

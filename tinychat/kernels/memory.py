@@ -248,10 +248,16 @@ def prefetch_address(builder, address):
     emit_prefetch(builder, builder.inttoptr(address, I8.as_pointer()), 2)
 
 
-def emit_prefetch(builder: Emitter, pointer: ir.Value, locality: int) -> None:
-    """Emit a prefetch to be read; locality : 3 for all levels, 2 for all but the first."""
-    read, data = I32(0), I32(1)
-    builder.intrinsic("llvm.prefetch.p0", ir.VoidType(), pointer, read, I32(locality), data)
+@operation(types.void, ANY, INDEX)
+def prefetch_to_write(builder, array, index):
+    """Prefetch the cache line of flat element `index` for a store; an address past the end is harmless."""
+    emit_prefetch(builder, array.pointer(index, I8), 3, writes=1)
+
+
+def emit_prefetch(builder: Emitter, pointer: ir.Value, locality: int, writes: int = 0) -> None:
+    """Emit a prefetch; locality : 3 for all levels, 2 for all but the first; writes : 1 for a store, 0 for a load."""
+    data = I32(1)
+    builder.intrinsic("llvm.prefetch.p0", ir.VoidType(), pointer, I32(writes), I32(locality), data)
 
 
 def extend_half(builder: Emitter, bits: ir.Value) -> ir.Value:
