@@ -35,6 +35,9 @@ pytestmark = pytest.mark.skipif(ISA != "avx512vnni", reason="tiles of sixteen to
 LENGTHS = (9, 15, 16, 17, 31, 32, 33, 64, 65, 200, 256, 300, 512)
 # (N, K, columns of a group): a slice, several, some of another size; one group; products of 64 and two of them.
 SHAPES = [(80, 576, 32), (48, 64, 32), (16, 32, 32), (112, 832, 32), (96, 1280, 64), (64, 1664, 128), (16, 128, 128)]
+# A row block has two slices, no divisor that a slice could have but all 43 groups, one slice of 13, too few groups; and
+# more row blocks than there are totals.
+ONE_TILE_SHAPES = [(80, 1024, 32), (48, 1376, 32), (32, 416, 32), (32, 352, 32), (4128, 384, 32)]
 # Of affine weights, and groups of a span: columns of the input's groups are 32, or 16 of eight bits.
 AFFINE_SHAPES = [(48, 64, 32, 2), (80, 544, 32, 1), (112, 1536, 128, 3), (16, 384, 64, 3)]
 LANES = 16
@@ -93,17 +96,30 @@ kinds = pytest.mark.parametrize(
 )
 
 
+def compare(kind, shape, T, rng):
+    """Compare a linear of T tokens on tile registers with that on vectors, with a residual if T is odd."""
+    (weight, group), (N, K) = draw(kind, shape), shape[:2]
+    values = (rng.standard_normal((round_up(T, LANES), K)) * 10.0 ** rng.integers(-20, 15)).astype(np.float32)
+    plain, x = prepare(kind, weight, values, group)
+    residual = rng.standard_normal((len(values), N)).astype(np.float32) if T % 2 else None
+    expected = test_linear.apply(weight, plain, len(values), N, residual=residual)
+    got = on_registers(weight, x, T, N, None if residual is None else residual[:T])
+    assert got.tobytes() == expected[:T].tobytes(), f"{T} tokens"
+
+
 @kinds
 def test_the_bits_are_those_of_vectors(kind, shape, rng):
-    (weight, group), (N, K) = draw(kind, shape), shape[:2]
     # Sixteen tokens, or several times as many, have tiles of sixteen also without tile registers.
     for T in LENGTHS:
-        values = (rng.standard_normal((round_up(T, LANES), K)) * 10.0 ** rng.integers(-20, 15)).astype(np.float32)
-        plain, x = prepare(kind, weight, values, group)
-        residual = rng.standard_normal((len(values), N)).astype(np.float32) if T % 2 else None
-        expected = test_linear.apply(weight, plain, len(values), N, residual=residual)
-        got = on_registers(weight, x, T, N, None if residual is None else residual[:T])
-        assert got.tobytes() == expected[:T].tobytes(), f"{T} tokens"
+        compare(kind, shape, T, rng)
+
+
+@pytest.mark.parametrize("kind", ["int4", pytest.param("int8", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("shape", ONE_TILE_SHAPES, ids=str)
+def test_a_stream_of_one_tile_has_the_bits_of_vectors(kind, shape, rng):
+    # The first tile, and the one behind sixteen others.
+    for T in (9, 16, 267):
+        compare(kind, shape, T, rng)
 
 
 @pytest.mark.parametrize("kind", ["int4", "mixed fine"])
@@ -184,16 +200,26 @@ llvm.get_host_cpu_features = lambda: found
 grant = sys.modules["tinychat.kernels.amx_grant"] = ModuleType("amx_grant")
 grant.refusal = lambda: None
 import numba
+import numpy as np
+from kernels.kernel_inputs import random_weight
 from numba import types
+from tinychat.kernels.amx_linear import stream_panel
+from tinychat.kernels.amx_one_tile import Panel
 from tinychat.kernels.amx_slice import Slice, add_fine_slice, add_slice
 from tinychat.kernels.weights import FineRowActivations, RowActivations
 codes, floats, whole = (numba.types.Array(kind, 1, "C") for kind in (types.int8, types.float32, types.int32))
 kinds = [types.boolean if name in ("has_offsets", "is_first") else types.int64 for name in Slice._fields]
 slices, x = types.NamedTuple(kinds, Slice), [codes, floats, whole, floats]
+plain, fine = types.NamedTuple(x, RowActivations), types.NamedTuple([*x, codes], FineRowActivations)
+weight = numba.typeof(random_weight(np.random.default_rng(0), "int4", 16, 512)[0])
+panel, out = types.NamedTuple([types.int64] * len(Panel._fields), Panel), types.Array(types.float32, 2, "C")
 found = {}
-for function, kind in ((add_slice, types.NamedTuple(x, RowActivations)),
-                       (add_fine_slice, types.NamedTuple([*x, codes], FineRowActivations))):
-    arguments = slices, kind, floats, types.int64
+for function, *arguments in (
+    (add_slice, slices, plain, floats, types.int64),
+    (add_fine_slice, slices, fine, floats, types.int64),
+    (stream_panel, weight, plain, panel, types.int64, out, types.int64, floats, types.boolean, types.int64),
+):
+    arguments = tuple(arguments)
     function.compile(arguments)
     found[function.py_func.__name__] = function.inspect_asm(arguments)
 json.dump(found, sys.stdout)
@@ -217,7 +243,10 @@ PLAIN = ["tileload", 8, "tileload", 8, "tilezero", "tdp", "tileload", "tdp", 8, 
 FINE = ["tileload", 4, "tilezero", "tdp", "tileload", 4, "tilestored", 4, "tilezero", "tdp", "tilestored", 4 + 16]
 
 
-@pytest.mark.parametrize(("name", "step"), [("add_slice", PLAIN), ("add_fine_slice", FINE)])
+ONE_TILE = ["tileload", 8, "tileload", 8, "tilezero", "tdp", 8, "tilestored", 8]
+
+
+@pytest.mark.parametrize(("name", "step"), [("add_slice", PLAIN), ("add_fine_slice", FINE), ("stream_panel", ONE_TILE)])
 def test_tile_instructions_and_floats_alternate_and_nothing_is_spilled(assemblies, name, step):
     lines = assemblies[name].splitlines()
     assert not [line for line in lines if "call" in line or ("zmm" in line and "(%rsp" in line)]

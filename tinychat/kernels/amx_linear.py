@@ -95,6 +95,7 @@ def write_totals(weight, buffer, totals, T, out, offset, add, first, last, begin
                 value = value + load_f32(weight.bias, n)
             if add:
                 value = value + load_f32(out, index)
+                # Another core has read it: that of the next row block, too.
                 prefetch_to_write(out, index + LANES)
             store_f32(out, index, value)
 
@@ -133,10 +134,15 @@ def slice_of(unpacked, K, size, group, groups, begin, count, in_order):
     )
 
 
+def has_stream(weight, x):
+    """Return whether this type of weight and of activations has a stream for one tile of tokens."""
+    return is_kind(weight, Int4Weight, Int8Weight) and not is_kind(x, *FINE_KINDS)
+
+
 @always_inline_by_type
 def slice_of_one_tile(weight, x, size):
     """Return the groups of a slice for one tile of tokens; 0 where it is multiplied as several are."""
-    if is_kind(weight, Int4Weight, Int8Weight) and not is_kind(x, *FINE_KINDS):
+    if has_stream(weight, x):
         return lambda weight, x, size: slice_length(columns(weight) // GROUP) if size == GROUP else 0
     return lambda weight, x, size: 0
 
@@ -151,7 +157,7 @@ def multiply_one_tile(weight, x, panel, T, out, offset, buffer, add, tile):
     def slices(weight, x, panel, T, out, offset, buffer, add, tile):
         pass
 
-    return stream if is_kind(weight, Int4Weight, Int8Weight) and not is_kind(x, *FINE_KINDS) else slices
+    return stream if has_stream(weight, x) else slices
 
 
 @deferred

@@ -6,8 +6,8 @@
 
 It does not end between row blocks, each of which would wait for its first products. Unpacked groups go round a ring.
 
-A core waits for sixteen lines of memory at a time, and needs more than that to read as fast as it multiplies. Lines are
-prefetched one by one, between the floats of a step: together they would hold up what misses the first-level cache.
+A core has sixteen lines of memory under way, each for some 100 ns, and a step needs four. They are prefetched one by one
+between the floats of a step: together they would hold up whatever else misses the first-level cache.
 """
 
 from typing import NamedTuple
