@@ -6,8 +6,8 @@
 
 It does not end between row blocks, each of which would wait for its first products. Unpacked groups go round a ring.
 
-A core has sixteen lines of memory under way, each for some 100 ns, and a step needs four. They are prefetched one by one
-between the floats of a step: together they would hold up whatever else misses the first-level cache.
+A core has sixteen lines of memory under way, each for some 100 ns, and a step needs four. They are prefetched one by
+one, between the floats of a step: together they would hold up whatever else misses the first-level cache.
 """
 
 from typing import NamedTuple
@@ -56,7 +56,7 @@ class Visit(NamedTuple):
     left: int  # in the slice, with this one
 
 
-class Place(NamedTuple):
+class StreamPlace(NamedTuple):
     """The place of a step in the stream."""
 
     step: int
@@ -187,7 +187,7 @@ def step(c):
         total = next_totals(panel, buffer, total, place.added)
         prefetched, unpacked = next_visit(panel, place.prefetched), next_visit(panel, place.unpacked)
         multiplied, added = next_visit(panel, place.multiplied), next_visit(panel, place.added)
-        return total, Place(n + 1, prefetched, unpacked, multiplied, added)
+        return total, StreamPlace(n + 1, prefetched, unpacked, multiplied, added)
 
     return function
 
@@ -213,7 +213,7 @@ def begin_stream(weight, x, panel, buffer):
     store_0(buffer, RING)
     visit = product_0(x, panel, visit, 4, buffer)
     store_1(buffer, RING + TILE)
-    return zero_tile(ONE_ROW, SIXTEEN), Place(0, ahead, unpacked, visit, first)
+    return zero_tile(ONE_ROW, SIXTEEN), StreamPlace(0, ahead, unpacked, visit, first)
 
 
 @always_inline
