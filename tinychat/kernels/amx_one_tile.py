@@ -48,7 +48,7 @@ class Panel(NamedTuple):
     tile_totals: int  # from totals to those of the next row block: none where a row block is done in one slice
 
 
-class Visit(NamedTuple):
+class GroupVisit(NamedTuple):
     """A group in the order of the stream."""
 
     block: int  # from the first of the panel
@@ -60,10 +60,10 @@ class StreamPlace(NamedTuple):
     """The place of a step in the stream."""
 
     step: int
-    prefetched: Visit
-    unpacked: Visit
-    multiplied: Visit
-    added: Visit
+    prefetched: GroupVisit
+    unpacked: GroupVisit
+    multiplied: GroupVisit
+    added: GroupVisit
 
 
 @always_inline
@@ -96,7 +96,7 @@ def next_visit(panel, visit):
         if block == panel.blocks:
             block, group = 0, group + panel.length
             group = group if group < panel.groups else 0
-    return Visit(block, group, left)
+    return GroupVisit(block, group, left)
 
 
 @always_inline
@@ -200,7 +200,7 @@ step_0, step_1, step_2, step_3 = (step(c) for c in range(4))
 @always_inline
 def begin_stream(weight, x, panel, buffer):
     """Unpack and multiply the first groups; return the totals of the first row block, and the first step's place."""
-    first = ahead = unpacked = Visit(0, 0, panel.length)
+    first = ahead = unpacked = GroupVisit(0, 0, panel.length)
     for n in range(UNPACKED_AHEAD):
         unpack_group(weight, panel, unpacked, n, buffer)
         unpacked = next_visit(panel, unpacked)
