@@ -25,10 +25,9 @@ from tinychat.kernels.sizes import LANES
 from tinychat.kernels.weight_access import columns, input_group
 from tinychat.kernels.weights import (
     AFFINE_KINDS,
+    CODE_BITS,
     FINE_KINDS,
     PRODUCT_COLUMNS,
-    Int4Weight,
-    Int8Weight,
     MixedWeight,
 )
 
@@ -135,8 +134,11 @@ def slice_of(unpacked, K, size, group, groups, begin, count, in_order):
 
 
 def has_stream(weight, x):
-    """Return whether this type of weight and of activations has a stream for one tile of tokens."""
-    return is_kind(weight, Int4Weight, Int8Weight) and not is_kind(x, *FINE_KINDS)
+    """Return whether this type of weight and of activations has a stream for one tile of tokens.
+
+    Fewer bits do not wait for memory, and take long to be compiled.
+    """
+    return CODE_BITS.get(weight.instance_class, 0) >= 4 and not is_kind(x, *FINE_KINDS)
 
 
 @always_inline_by_type
@@ -148,13 +150,15 @@ def slice_of_one_tile(weight, x, size):
 
 
 @always_inline_by_type
-def multiply_one_tile(weight, x, panel, T, out, offset, buffer, add, tile):
-    """Compute the row blocks of a panel for one tile of tokens."""
+def multiply_one_tile(weight, x, length, T, out, offset, buffer, add, first, last, tile):
+    """Compute row blocks ``first..last`` for one tile of tokens; length : of `slice_of_one_tile`."""
 
-    def stream(weight, x, panel, T, out, offset, buffer, add, tile):
-        stream_panel(weight, x, panel, T, out, offset, buffer, add, tile)
+    def stream(weight, x, length, T, out, offset, buffer, add, first, last, tile):
+        for top in range(first, last, MOST_TOTALS):
+            panel = new_panel(weight, top, min(top + MOST_TOTALS, last), tile, length)
+            stream_panel(weight, x, panel, T, out, offset, buffer, add, tile)
 
-    def slices(weight, x, panel, T, out, offset, buffer, add, tile):
+    def slices(weight, x, length, T, out, offset, buffer, add, first, last, tile):
         pass
 
     return stream if has_stream(weight, x) else slices
@@ -184,9 +188,7 @@ def multiply_panel(weight, x, start, T, out, offset, buffer, add, first, last):
     for begin in range(start // LANES, tiles, MOST_TILES):
         count = min(MOST_TILES, tiles - begin)
         if count == 1 and length > 0:
-            for top in range(first, last, MOST_TOTALS):
-                panel = new_panel(top, min(top + MOST_TOTALS, last), K, begin, length)
-                multiply_one_tile(weight, x, panel, T, out, offset, buffer, add, begin)
+            multiply_one_tile(weight, x, length, T, out, offset, buffer, add, first, last, begin)
             continue
         in_order = count <= FEW_TILES
         blocks = 1 if in_order else MOST_TOTALS // count

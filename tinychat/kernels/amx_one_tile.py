@@ -17,12 +17,13 @@ import numpy as np
 from tinychat.kernels.amx import store_of
 from tinychat.kernels.amx_buffer import CODES, FACTORS, FACTORS_OF_GROUP, RING, TILE, TOTALS
 from tinychat.kernels.amx_slice import AHEAD, SIXTEEN, floats_0, floats_4, floats_8, floats_12, registers_of
-from tinychat.kernels.amx_unpacking import unpack_codes, write_scales
-from tinychat.kernels.jit import always_inline, by_type, is_kind
+from tinychat.kernels.amx_unpacking import has_offsets, unpack_codes, write_factors
+from tinychat.kernels.jit import always_inline, always_inline_by_type, by_type, is_kind
 from tinychat.kernels.memory import load_f32, prefetch_far
 from tinychat.kernels.sizes import LANES, ONE_ROW
-from tinychat.kernels.tile import load_tokens, store_tile, zero_tile
-from tinychat.kernels.weights import Int8Weight
+from tinychat.kernels.tile import add_outer, load_rows, load_tokens, store_tile, zero_tile
+from tinychat.kernels.weight_access import columns
+from tinychat.kernels.weights import AFFINE_KINDS, CODE_BITS
 
 # Columns of a group: constants make steps short.
 GROUP = 32
@@ -41,6 +42,8 @@ class Panel(NamedTuple):
     first: int  # row block
     blocks: int
     groups: int  # of a row block
+    per_group: int  # of these, to a group of the weight
+    per_span: int  # groups of the weight to a span
     length: int  # of a slice
     steps: int  # groups of all
     codes: int  # byte of the activations' codes where the tile begins
@@ -78,13 +81,22 @@ def slice_length(groups):
     return groups if groups >= SHORTEST_SLICE else 0
 
 
+@by_type
+def spans_of(weight):
+    """Return the spans of a row block."""
+    if is_kind(weight, *AFFINE_KINDS):
+        return lambda weight: weight.factors.shape[1]
+    return lambda weight: 1
+
+
 @always_inline
-def new_panel(first, last, K, tile, length):
+def new_panel(weight, first, last, tile, length):
     """Return the panel of row blocks ``first..last``; length : of `slice_length`."""
-    groups, blocks = K // GROUP, last - first
-    scales = tile * groups * LANES
+    groups, blocks = columns(weight) // GROUP, last - first
+    per_group, per_span = groups // weight.scales.shape[1], weight.scales.shape[1] // spans_of(weight)
+    codes, scales = tile * groups * GROUP_BYTES, tile * groups * LANES
     tile_totals = NEXT_TILE if length < groups else SAME_TILE
-    return Panel(first, blocks, groups, length, blocks * groups, tile * K * LANES, scales, tile_totals)
+    return Panel(first, blocks, groups, per_group, per_span, length, blocks * groups, codes, scales, tile_totals)
 
 
 @always_inline
@@ -108,9 +120,8 @@ def number_of(panel, visit):
 @by_type
 def lines_of_group(weight):
     """Return the lines of a group of a row block."""
-    if is_kind(weight, Int8Weight):
-        return lambda weight: 8
-    return lambda weight: 4
+    lines = CODE_BITS[weight.instance_class]
+    return lambda weight: lines
 
 
 @always_inline
@@ -121,13 +132,46 @@ def prefetch_quarter(weight, group, quarter):
         prefetch_far(weight.packed, (group * of_group + line) * 64)
 
 
+@always_inline_by_type
+def prefetch_factors(weight, panel, group):
+    """Prefetch scales, and offsets, of group `group` of all and the three behind it."""
+
+    def quantized(weight, panel, group):
+        prefetch_far(weight.scales, group * LANES)
+
+    def affine(weight, panel, group):
+        start = group // panel.per_group * LANES
+        for line in range(weight.scales.itemsize):
+            prefetch_far(weight.scales, start + line * 64 // weight.scales.itemsize)
+        if weight.offsets.shape[1] > 0:
+            for line in range(weight.offsets.itemsize):
+                prefetch_far(weight.offsets, start + line * 64 // weight.offsets.itemsize)
+
+    return affine if is_kind(weight, *AFFINE_KINDS) else quantized
+
+
+@always_inline_by_type
+def unpack_group_factors(weight, panel, block, group, slot, buffer):
+    """Write scales and offsets of a group of the input into a slot."""
+
+    def quantized(weight, panel, block, group, slot, buffer):
+        write_factors(weight, block, group, 0, slot, buffer)
+
+    def affine(weight, panel, block, group, slot, buffer):
+        if panel.per_group > 1:
+            group //= panel.per_group
+        write_factors(weight, block, group, group // panel.per_span, slot, buffer)
+
+    return affine if is_kind(weight, *AFFINE_KINDS) else quantized
+
+
 @always_inline
 def unpack_group(weight, panel, visit, step, buffer):
     """Unpack the group of a step into its slot of the ring; nothing behind the last step."""
     if step < panel.steps:
         slot, block, lines = step % SLOTS, panel.first + visit.block, lines_of_group(weight)
         unpack_codes(weight, block, visit.group * lines, lines, buffer, CODES + slot * GROUP_BYTES // 4)
-        write_scales(buffer, slot, load_f32(weight.scales, number_of(panel, visit) * LANES))
+        unpack_group_factors(weight, panel, block, visit.group, slot, buffer)
 
 
 def product(c):
@@ -184,6 +228,8 @@ def step(c):
         store(buffer, to)
         prefetch_quarter(weight, ahead, 3)
         total = floats_12(total, buffer, sums, scales, offsets, x.scales, scale)
+        if has_offsets(weight):
+            total = add_outer(total, load_rows(buffer, factors + 2 * LANES, 0, ONE_ROW), x.sums, scale, 1)
         total = next_totals(panel, buffer, total, place.added)
         prefetched, unpacked = next_visit(panel, place.prefetched), next_visit(panel, place.unpacked)
         multiplied, added = next_visit(panel, place.multiplied), next_visit(panel, place.added)
@@ -219,8 +265,7 @@ def begin_stream(weight, x, panel, buffer):
 @always_inline
 def take_turn(weight, x, panel, buffer, total, place):
     """Take four steps."""
-    # Of four groups, a line.
-    prefetch_far(weight.scales, number_of(panel, place.prefetched) * LANES)
+    prefetch_factors(weight, panel, number_of(panel, place.prefetched))
     total, place = step_1(weight, x, panel, buffer, total, place)
     total, place = step_2(weight, x, panel, buffer, total, place)
     total, place = step_3(weight, x, panel, buffer, total, place)

@@ -79,28 +79,42 @@ def write_scales(buffer, g, scales):
 
 
 @always_inline_by_type
+def write_factors(weight, block, group, span, slot, buffer):
+    """Write scales and offsets of a weight's group, which is in a span, into a slot of the unpacked ones."""
+
+    def quantized(weight, block, group, span, slot, buffer):
+        write_scales(buffer, slot, load_f32(weight.scales, (block * weight.scales.shape[1] + group) * LANES))
+
+    def affine(weight, block, group, span, slot, buffer):
+        start = (block * weight.scales.shape[1] + group) * LANES
+        factor = (block * weight.factors.shape[1] + span) * 2 * LANES
+        write_scales(buffer, slot, load_f32(weight.scales, start) * load_f32(weight.factors, factor))
+        if weight.offsets.shape[1] > 0:
+            offsets = load_f32(weight.offsets, start) * load_f32(weight.factors, factor + LANES)
+            store_f32(buffer, FACTORS + slot * FACTORS_OF_GROUP + 2 * LANES, offsets)
+
+    return affine if is_kind(weight, *AFFINE_KINDS) else quantized
+
+
+@always_inline_by_type
 def unpack_factors(weight, block, first, count, parts, buffer):
     """Write scales and offsets of groups ``first..first + count`` of the input, of which it has `parts`."""
 
     def quantized(weight, block, first, count, parts, buffer):
         groups = weight.scales.shape[1]
-        start = (block * groups + first) * LANES
+        start = ((block + 1) * groups + first) * LANES
         for line in range(0, count * LANES, 64):
-            prefetch_far(weight.scales, start + groups * LANES + line)
+            prefetch_far(weight.scales, start + line)
         for g in range(count):
-            write_scales(buffer, g, load_f32(weight.scales, start + g * LANES))
+            write_factors(weight, block, first + g, 0, g, buffer)
 
     def affine(weight, block, first, count, parts, buffer):
         groups, spans = weight.scales.shape[1], weight.factors.shape[1]
-        per_group, per_span, has_offsets = parts // groups, groups // spans, weight.offsets.shape[1] > 0
+        per_group, per_span = parts // groups, groups // spans
         group, part = first // per_group, first % per_group
         span, in_span = group // per_span, group % per_span
         for g in range(count):
-            start, factor = (block * groups + group) * LANES, (block * spans + span) * 2 * LANES
-            write_scales(buffer, g, load_f32(weight.scales, start) * load_f32(weight.factors, factor))
-            if has_offsets:
-                offsets = load_f32(weight.offsets, start) * load_f32(weight.factors, factor + LANES)
-                store_f32(buffer, FACTORS + g * FACTORS_OF_GROUP + 2 * LANES, offsets)
+            write_factors(weight, block, group, span, g, buffer)
             part += 1
             if part == per_group:
                 part, group, in_span = 0, group + 1, in_span + 1
