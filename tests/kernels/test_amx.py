@@ -241,8 +241,6 @@ TILE_INSTRUCTIONS = ("tileload", "tilezero", "tdp", "tilestored")
 # Of a step: runs of instructions, fma in numbers. In the first a second product follows where a group has two.
 PLAIN = ["tileload", 8, "tileload", 8, "tilezero", "tdp", "tileload", "tdp", 8, "tilestored", 8 + 16]
 FINE = ["tileload", 4, "tilezero", "tdp", "tileload", 4, "tilestored", 4, "tilezero", "tdp", "tilestored", 4 + 16]
-
-
 ONE_TILE = ["tileload", 8, "tileload", 8, "tilezero", "tdp", 8, "tilestored", 8]
 
 

@@ -78,7 +78,7 @@ def slice_length(groups):
     for length in range(SLICE + 1, groups + 1):
         if groups % length == 0:
             return length
-    return groups if groups >= SHORTEST_SLICE else 0
+    return 0
 
 
 @by_type
